@@ -1,7 +1,7 @@
 //! Authentication and permissions of requests.
 //!
-//! Owns reading tokens from requests and comparing roles. The store owns tokens; those of the
-//! configuration file may administer everything.
+//! Owns reading tokens from requests and comparing roles. The store owns the tokens, except those
+//! of the configuration file, which may administer everything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,11 +24,11 @@ pub(crate) struct Visitor {
 /// The reason why a visitor is not admitted.
 #[derive(Debug)]
 pub(crate) enum Denied {
-    /// No token, or none that is known.
+    /// There is no token, or it is unknown.
     Unknown,
-    /// Known, but without permission for this.
+    /// The token is known, but does not permit this.
     NotAllowed,
-    /// The identity is unknown.
+    /// The store could not be read, so the identity is unknown.
     Store(StoreError),
 }
 
@@ -38,18 +38,18 @@ pub(crate) struct Door {
     /// `None` if only the configuration has tokens.
     store: Option<Store>,
     hashes: TokenHashes,
-    /// Recently verified tokens of the store. Only for [`Self::recognizes`].
+    /// Recently read tokens of the store. Only for [`Self::recognizes`].
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Hashes of the store's tokens, and when they were read last.
+/// Hashes of the store's tokens, and when they were last read.
 #[derive(Debug, Default)]
 struct Seen {
     hashes: Arc<[TokenHash]>,
     at: Option<Instant>,
 }
 
-/// The limit on store queries for unknown tokens.
+/// The minimum interval between two store queries for unknown tokens.
 const SEEN_AGE: Duration = Duration::from_secs(1);
 
 impl Door {
@@ -64,13 +64,14 @@ impl Door {
         self.finds(|hashes| TokenHash::any_matches(hashes, token)).await
     }
 
-    /// Whether a previously admitted token is still valid. Reads the store as rarely.
+    /// Whether a previously admitted token is still valid. Reads the store at most once a second,
+    /// too.
     pub(crate) async fn still_knows(&self, hash: &TokenHash) -> bool {
         self.refresh_if_old().await;
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
     }
 
-    /// Like [`Self::recognizes`], but current: for requests that change something.
+    /// Like [`Self::still_knows`], but always up to date, for requests that change something.
     pub(crate) async fn knows_now(&self, hash: &TokenHash) -> Result<bool, StoreError> {
         if self.hashes.current().contains(hash) {
             return Ok(true);
@@ -90,7 +91,7 @@ impl Door {
         self.refresh_if_old().await && matches(&self.seen().hashes)
     }
 
-    /// Reads the store's tokens, unless that was done just now; returns whether it was read.
+    /// Reads the store's tokens, unless they have just been read; returns whether it read them.
     async fn refresh_if_old(&self) -> bool {
         let Some(store) = &self.store else { return false };
         {
@@ -100,7 +101,7 @@ impl Door {
             }
             seen.at = Some(Instant::now());
         }
-        // A hanging store delays a stranger by a second.
+        // An unresponsive store delays an unknown client by at most a second.
         match tokio::time::timeout(SEEN_AGE, store.token_hashes()).await {
             Ok(Ok(hashes)) => {
                 self.seen().hashes = hashes.into();
@@ -111,11 +112,11 @@ impl Door {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // No code panics while holding it.
+        // No code panics while holding the lock.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a visitor whose token has at least `role`, in `network` if that is given.
+    /// Admits a visitor whose token has at least `role`, and is valid in `network` if one is given.
     pub(crate) async fn enter(
         &self,
         token: Option<&str>,
@@ -142,7 +143,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// The token in a request's head; the published API needs no scheme before it.
+/// The token in a request's head. The published API requires no scheme before it.
 pub(crate) fn in_head(request: &Request) -> Option<String> {
     let headers = request.headers();
     let whole = || headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -168,7 +169,7 @@ impl Visitor {
         self.network.as_deref().is_none_or(|own| own == network)
     }
 
-    /// The only network they may see.
+    /// The only network that the visitor may see; `None` for all.
     pub(crate) fn network(&self) -> Option<&str> {
         self.network.as_deref()
     }

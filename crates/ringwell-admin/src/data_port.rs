@@ -1,8 +1,8 @@
 //! The operators' paths at the addresses of clients: health, metrics, and the part of `/v1/` that
 //! needs only the shards.
 //!
-//! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; pushes of
-//! the main application are signed instead.
+//! Owns these paths. Everything under `/v1/` needs a token of the configuration file; pushes of the
+//! main application are signed instead.
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
@@ -18,9 +18,9 @@ use crate::problem::Problem;
 use crate::v1::{attribution, moves, overflow, release, shards};
 use crate::{Dashboard, access, health, metrics};
 
-/// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
+/// All paths except those under `/api/` and those of web pages. The node mounts them at its root.
 ///
-/// Tokens of `hashes` may use all of them, those of `lookup` only attributions.
+/// Tokens in `hashes` permit all of them, tokens in `lookup` only attributions.
 pub fn data_port(
     node: Handle,
     (hashes, lookup, of_database): (TokenHashes, TokenHashes, DatabaseTokens),
@@ -45,7 +45,7 @@ pub fn data_port(
     whole_bodies(router)
 }
 
-/// Wraps `router`, so that it receives no request whose body could not be read; those are refused.
+/// Wraps `router` so that requests whose body could not be read are refused and do not reach it.
 pub fn whole_bodies(router: Router) -> Router {
     router.layer(middleware::from_fn(refuse_unread))
 }
@@ -61,22 +61,23 @@ fn of_the_shards() -> Router<Handle> {
         .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
-/// The tokens of the directory's database, which may only read here. The directory's thread keeps
-/// them current.
+/// The tokens of the directory's database, which only permit reading here. The directory's thread
+/// keeps them current.
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseTokens {
-    /// May read attributions and calls.
+    /// Tokens that permit reading attributions and calls.
     pub lookup: TokenHashes,
-    /// May read everything but callers: those with the role `admin`, which `lookup` contains too.
+    /// Tokens that permit reading everything except callers: those with the role `admin`. They are
+    /// also in `lookup`.
     pub admin: TokenHashes,
 }
 
-/// The tokens that are known here.
+/// The tokens that are accepted here.
 #[derive(Clone)]
 struct Keys {
     /// Tokens of the configuration.
     hashes: TokenHashes,
-    /// Tokens of the configuration that may only look up.
+    /// Tokens of the configuration that only permit look-ups.
     lookup: TokenHashes,
     of_database: DatabaseTokens,
 }
@@ -92,7 +93,7 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
     if !is_admin && !keys.of_database.lookup.accept(token) && !keys.lookup.accept(token) {
         return unknown_token();
     }
-    // A nested router sees the path behind /v1.
+    // A nested router receives only the path after /v1.
     let reads = request.method() == Method::GET;
     if reads && (is_admin || request.uri().path() == "/attributions") {
         return next.run(request).await;
@@ -126,7 +127,7 @@ async fn refuse_unread(request: Request, next: Next) -> Response {
     response
 }
 
-/// The main application pushes a changed or removed pool.
+/// Receives a changed or removed pool that the main application pushes.
 async fn push(
     State(node): State<Handle>,
     headers: HeaderMap,
@@ -144,8 +145,8 @@ async fn push(
     })
 }
 
-/// The page for a person who opens the address in a browser. Clients can see it too, so it contains
-/// no address.
+/// The page for a person who opens the address in a browser. It contains no address, because
+/// clients can see it too.
 async fn first() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),

@@ -1,8 +1,8 @@
-//! The checks that each request passes before a handler sees it.
+//! The checks that each request must pass before it reaches a handler.
 //!
-//! Owns the limits on requests, separate for authenticated and other visitors; the accepted host
-//! names; and the memory limit for all bodies. A flood of strangers does not exhaust the limit of
-//! requests with a token. Source: docs/spec/management.md, "Limits".
+//! Owns the limits on requests, which are separate for requests with and without a valid token; the
+//! accepted host names; and the memory limit for all bodies. A flood of unauthenticated requests
+//! does not exhaust the limit of the others. Source: docs/spec/management.md, "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -20,13 +20,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
-/// The strangers' share of the limit on requests a second.
+/// Unauthenticated clients share this part of the limit on requests a second: one in two.
 const STRANGERS_PART: u32 = 2;
-/// The beginning of each body is in its connection's buffer.
+/// The first bytes of each body, which are not counted because they are in the connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// Set for a connection that has presented a token; it is not closed to make room for another one.
-/// The owner of the connection adds it to the extensions of requests.
+/// Set for a connection that has presented a token, so that the connection is not closed to make
+/// room for another. The owner of the connection adds this flag to the extensions of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 
@@ -53,14 +53,13 @@ impl Gate {
         }
     }
 
-    /// Admits a request, with a token or without; otherwise returns the seconds until one would be
-    /// admitted.
+    /// Admits a request with or without a token, or returns the seconds until it would be admitted.
     pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
         if is_known { self.known.take(now) } else { self.strangers.take(now) }
     }
 
-    /// Whether the request names this address. A page whose name was redirected here (DNS
-    /// rebinding) sends its own name. Programs that send no name are not browsers.
+    /// Whether the request names this address. A page whose name was made to resolve to this
+    /// address (DNS rebinding) sends its own name. Clients that send no name are not browsers.
     pub(crate) fn is_meant(&self, request: &Request) -> bool {
         let Some(hosts) = &self.hosts else { return true };
         let field = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or(""));
@@ -124,8 +123,8 @@ impl Room {
     }
 }
 
-/// A body that is counted and has no trailer fields: the HTTP library accepts a bare LF before them
-/// and would read the next request as one of them.
+/// A body whose bytes are counted, without trailer fields. They are refused because the HTTP
+/// library accepts a bare LF before them, and would read the next request as one of them.
 struct Metered {
     inner: Body,
     room: Arc<Room>,

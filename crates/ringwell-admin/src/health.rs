@@ -16,7 +16,8 @@ pub(crate) struct Health {
     shards: u16,
     ring_pools: usize,
     numbers: u64,
-    /// The time since the directory was last confirmed to be current; absent if it is a file.
+    /// The time since the directory was last confirmed to be current; absent if its source is a
+    /// file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
     /// The lead of the wall clock over shard time: 0 unless the clock was set, or was wrong at the
@@ -29,27 +30,27 @@ pub(crate) struct Readiness {
     ready: bool,
     phase: &'static str,
     durability: String,
-    /// By shard.
+    /// The states of the journals, by shard.
     journals: Vec<&'static str>,
-    /// For each shard, the history that was not read at startup. Damage there does not make the
-    /// node unready.
+    /// For each shard, the state of the history that was not read at startup. Damage to it does not
+    /// make the node unready.
     histories: Vec<&'static str>,
     /// The shards whose rows get overflow numbers; empty when all is well. A shard with held pools
-    /// stays in the rotation: another node could not serve them either.
+    /// does not make the node unready, because another node could not serve those pools either.
     reasons: Vec<Trouble>,
 }
 
-/// The reason for a shard's overflow numbers.
+/// The reason why a shard's rows get overflow numbers.
 #[derive(Serialize)]
 struct Trouble {
     shard: u16,
     /// The state of the journal, or "held".
     state: &'static str,
     reason: String,
-    /// The time since it began.
+    /// The time since the state began.
     #[serde(skip_serializing_if = "Option::is_none")]
     for_ms: Option<u64>,
-    /// The time until it ends.
+    /// The time until the state ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_ms: Option<u64>,
 }

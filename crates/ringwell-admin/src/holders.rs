@@ -5,7 +5,7 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
 use ringwell_node::Handle;
 
-/// The holder of `number` at `at`, and the holders before, newest first: at most `most`.
+/// The holder of `number` at `at` and the earlier holders, newest first, at most `most` in all.
 ///
 /// # Errors
 /// [`HolderError`]; if only older holders cannot be found, the others are returned.
@@ -30,7 +30,7 @@ pub async fn holders(
             Err(error) => return Err(HolderError::Unavailable(error.to_string())),
         };
         let held = match (past.held, past.missing) {
-            // Its parameters are in a record that a slow disk did not return in time.
+            // The parameters are in a record that a slow disk did not return in time.
             (Some(_), Some(Missing::TooLong)) if found.is_empty() => {
                 let problem = "the record of the allocation could not be read in time";
                 return Err(HolderError::Unavailable(problem.to_owned()));
@@ -52,9 +52,9 @@ pub async fn holders(
     Ok(found)
 }
 
-/// The keep-alives, from `allocated_at` until `at`, of an allocation of `number` that was made at
-/// `allocated_at`: of each shard that answers, because the number may have moved. `None` if the
-/// history no longer has the allocation.
+/// The keep-alives until `at` of the allocation of `number` made at `allocated_at`. They come from
+/// each shard that answers, because the number may have moved. `None` if the history no longer has
+/// the allocation.
 pub async fn keep_alives(
     node: &Handle,
     number: PromoNumber,

@@ -1,9 +1,9 @@
 //! The management API: ring pools as in the published API, additions under `/v1/`, and the
 //! dashboard.
 //!
-//! Owns paths, tokens, limits and the forms of answers. The store defines the meaning of a change;
-//! [`RunningServer`] has the present state of a pool. Opens no socket: the server mounts
-//! [`router`]. Source: docs/spec/management.md.
+//! Owns paths, tokens, limits and the formats of answers. The store defines what a change means;
+//! [`RunningServer`] has the present state of pools. Opens no socket: the server mounts [`router`].
+//! Source: docs/spec/management.md.
 
 mod access;
 mod dashboard;
@@ -49,24 +49,25 @@ pub use v1::openapi;
 /// allows a token in it.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The largest list, read after its token: one of 100,000 pools is about 10 MB.
+/// The largest list, which is read after its token was checked. A list of 100,000 pools has about
+/// 10 MB.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The time limit for an answer: longer than a change waits for the end of another one.
+/// The time limit for an answer, longer than a change waits for another change to end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// A request gets an additional second for this many bytes, because it may be a long list: they are
-/// fifty lines, and an otherwise idle server processes a thousand a second.
+/// A request gets an additional second for this many bytes, because it may be a long list. They
+/// hold about fifty lines, and an otherwise idle server processes a thousand lines a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The settings of the management address, which all of its services share.
 pub struct Entrance {
     /// Hashes of the configuration file's tokens, which may do everything.
     pub token_sha256: TokenHashes,
-    /// The maximum number of requests a second with a token, and half as many without; further ones
-    /// get status 429.
+    /// The maximum number of requests a second with a token, and half as many without a token;
+    /// further requests get status 429.
     pub requests_per_second: u32,
-    /// The accepted host names beside those of this machine; `None` accepts any.
+    /// The host names that are accepted in addition to those of this machine; `None` accepts any.
     pub hosts: Option<Vec<String>>,
     /// The maximum number of bytes that all bodies in progress may take together; one list always
     /// fits.
@@ -75,7 +76,7 @@ pub struct Entrance {
     pub dashboard: Option<Dashboard>,
 }
 
-/// The inputs of the management API beside its [`Entrance`].
+/// The inputs of the management API in addition to its [`Entrance`].
 #[derive(Clone)]
 pub struct Management {
     /// The directory.
@@ -113,8 +114,8 @@ struct Guard {
     dashboard: Option<Dashboard>,
 }
 
-/// The management API, if there is a directory to manage, and the dashboard; for the server to
-/// mount at its root.
+/// The dashboard and, if there is a directory to manage, the management API. The server mounts them
+/// at its root.
 pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     let store = management.as_ref().map(|management| management.store.clone());
     let door = Door::new(store, entrance.token_sha256.clone());
@@ -130,7 +131,7 @@ pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     guarded(router, door, entrance)
 }
 
-/// Only the published API's ring pools, for the server to mount beside the paths of clients.
+/// Only the published API's ring pools. The server mounts them beside the paths of clients.
 pub fn ring_pools(entrance: Entrance, management: Management) -> Router {
     let Management { store, live } = management;
     let door = Door::new(Some(store.clone()), entrance.token_sha256.clone());
@@ -176,7 +177,7 @@ async fn admit(guard: &Guard, request: Request, next: Next) -> Response {
     }
     let longest = longest(&request);
     let (request, room) = guard.gate.meter(request);
-    // A hanging database would otherwise keep its clients and their requests forever.
+    // Otherwise, an unresponsive database would keep its clients and their requests forever.
     let answered = tokio::time::timeout(longest, next.run(request)).await;
     if room.is_over() {
         return Problem::no_room().into_response();
@@ -190,7 +191,7 @@ pub(crate) fn now() -> Millis {
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Time within which `request` must be answered.
+/// The time within which `request` must be answered.
 fn longest(request: &Request) -> Duration {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let bytes = length.and_then(|length| length.to_str().ok()?.parse().ok());

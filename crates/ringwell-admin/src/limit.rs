@@ -1,13 +1,13 @@
 //! A limit on requests in a period.
 //!
-//! Owns one bucket: management has few clients, and a flood of guessed tokens, each of which costs
-//! a database query, must not reach the store. Time comes in as an argument.
+//! Owns one bucket for all clients, because management has few. A flood of guessed tokens, each of
+//! which costs a database query, must not reach the store. Time comes in as an argument.
 
 use std::sync::{Mutex, PoisonError};
 
 use ringwell_core::Millis;
 
-/// This many requests at once, and then this many a second.
+/// Admits this many requests at once, and then this many a second.
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// Requests a second.
@@ -17,7 +17,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// A full bucket: one second's worth may pass at once.
+    /// A full bucket: the requests of one second may pass at once.
     pub(crate) const fn new(rate: u32) -> Self {
         Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
     }
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(limit.take(start + Millis(499)), Err(1));
         assert_eq!(limit.take(start + Millis(500)), Ok(()));
         assert_eq!(limit.take(start + Millis(501)), Err(1));
-        // A long pause fills the bucket with one second's worth, not more.
+        // A long pause fills the bucket with the requests of one second, not more.
         let later = start + Millis(3_600_000);
         assert_eq!([limit.take(later), limit.take(later)], [Ok(()), Ok(())]);
         assert!(limit.take(later).is_err());

@@ -1,8 +1,8 @@
-//! The demand for each pool: counters of the shards, read every few seconds.
+//! The demand for each pool, from counters of the shards that are read every few seconds.
 //!
 //! Owns the trailing counts. With a fixed lockout, the load of a pool is the number of rows within
-//! the last lifetime, even if traffic varies; so each pool keeps a few marks of its running counts.
-//! Knows no clock. Invariant: a pool has at most [`MARKS_MAX`] marks, for any lifetime.
+//! the last lifetime, even if traffic varies. Therefore each pool keeps a few marks of its running
+//! counts. Reads no clock. Invariant: a pool has at most [`MARKS_MAX`] marks, for any lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,18 +12,18 @@ use crate::running_server::PoolLoad;
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::PoolAsked;
 
-/// Marks within one lifetime: the oldest is up to an eighth too old.
+/// The number of marks within one lifetime. The oldest is up to an eighth too old.
 const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// Hours whose means are kept: a day, and two hours to compare the present with.
+/// The number of hours whose means are kept: a day, and two hours for comparison with the present.
 const HOURS: usize = 26;
 
-/// A page shows the loads of this many hours of the day.
+/// The number of hours whose loads a page shows.
 const DAY: usize = 24;
 
-/// The coming hours that are forecast from the same hours of the previous day.
+/// The number of coming hours that are forecast from the same hours of the previous day.
 const NIGHT: usize = 12;
 
 /// The largest accepted ratio of today's load to the previous day's.
@@ -36,7 +36,7 @@ pub struct SharedLoads(Arc<Mutex<Loads>>);
 impl SharedLoads {
     /// The counts, while the guard is held.
     pub fn lock(&self) -> MutexGuard<'_, Loads> {
-        // Counts that a panic has left half updated are soon replaced.
+        // If a panic left counts half updated, they are soon replaced.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,16 +47,16 @@ pub struct Loads(BTreeMap<PoolId, Trail>);
 
 #[derive(Debug)]
 struct Trail {
-    /// The value that was last read from the shard.
+    /// The counts that were last read from the shard.
     seen: PoolAsked,
-    /// Oldest first; never empty.
+    /// The marks, oldest first; never empty.
     marks: VecDeque<Mark>,
     newest: Mark,
-    /// The load at the last decision on growth.
+    /// The counts at the last decision on growth.
     decided: Mark,
-    /// Sum and count of the loads seen in the hour that began then.
+    /// The beginning of the present hour, and the sum and count of the loads seen in it.
     hour: (Millis, f64, u32),
-    /// Means of the hours before it.
+    /// The means of the hours before it.
     means: VecDeque<f32>,
 }
 
@@ -69,7 +69,7 @@ struct Mark {
 }
 
 impl Loads {
-    /// Takes the counts of the shards up to `now`. Pools that are not among them are dropped.
+    /// Takes the counts of the shards up to `now`. Pools without a count are dropped.
     pub fn take(&mut self, now: Millis, asked: &[PoolAsked]) {
         for seen in asked {
             match self.0.entry(seen.pool) {
@@ -96,8 +96,8 @@ impl Loads {
         Some(Outlook { load: trail.load()?, trail })
     }
 
-    /// The maximum number of whole hours for which any pool has been watched; a forecast of the
-    /// next twelve needs [`Loads::WATCHED_MIN`].
+    /// The number of whole hours for which the longest-watched pool has been watched. A forecast of
+    /// the next twelve hours needs [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
@@ -106,7 +106,7 @@ impl Loads {
     pub(crate) const WATCHED_MIN: usize = DAY + 1;
 
     /// The mean loads of the clock hours of the last day, the oldest first, with their beginnings.
-    /// The last one is not over yet.
+    /// The last hour is not over yet.
     pub(crate) fn hours(&self, pool: PoolId) -> Vec<(Millis, f64)> {
         let Some(trail) = self.0.get(&pool) else { return Vec::new() };
         let (start, sum, count) = trail.hour;
@@ -118,7 +118,7 @@ impl Loads {
     }
 
     /// Pools whose share of overflow rows since the last call exceeds `most`, or would at their
-    /// load.
+    /// present load.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));
@@ -145,18 +145,19 @@ impl Outlook<'_> {
         2.0 * self.load.load - before
     }
 
-    /// The loads of the next twelve clock hours with their beginnings: those of the same hours of
-    /// the day before, times the ratio of the last whole hour to the same hour of that day. Empty
-    /// until the pool has been watched for a day and an hour.
+    /// The forecast loads of the next twelve clock hours, with the beginnings of those hours. They
+    /// are the loads of the same hours of the previous day, times the ratio of the last whole hour
+    /// to the same hour of that day. Empty until the pool has been watched for a day and an hour.
     pub(crate) fn night(&self) -> impl Iterator<Item = (Millis, f64)> {
         let Trail { means, hour: (start, ..), .. } = self.trail;
-        // The last whole hour is `means[len - 1]`, so that of the day before is 24 places back.
+        // The last whole hour is `means[len - 1]`, so the same hour of the previous day is 24
+        // places before it.
         let same = means.len().checked_sub(DAY + 1);
         let trend = same.zip(means.back()).map_or(1.0, |(same, last)| {
             let (before, last) = (f64::from(means[same]), f64::from(*last));
             if before > 0.0 { (last / before).clamp(1.0 / TREND_MAX, TREND_MAX) } else { 1.0 }
         });
-        // Skips the present hour on the day before.
+        // Skips the hour of the previous day that corresponds to the present one.
         let next = same.map_or(means.len(), |same| same + 2);
         let hours = means.iter().skip(next).take(NIGHT).zip(1u64..);
         let start = start.0;
@@ -185,7 +186,8 @@ impl Trail {
         self.mean();
     }
 
-    /// Keeps a mark if the last one is old enough, and forgets those before the trailing lifetime.
+    /// Adds a mark if the last one is old enough, and drops those from before the trailing
+    /// lifetime.
     fn mark(&mut self) {
         let Mark { at, .. } = self.newest;
         let step = Millis(self.seen.lifetime.0 / MARKS_MAX as u64);
@@ -193,11 +195,11 @@ impl Trail {
             self.marks.push_back(self.newest);
         }
         let is_old = |mark: &Mark| at.since(mark.at) >= self.seen.lifetime;
-        // One at least as old as the lifetime stays, and never only the newest.
+        // One mark that is at least as old as the lifetime stays, and at least two stay.
         while self.marks.len() > 2 && is_old(&self.marks[1]) {
             self.marks.pop_front();
         }
-        // The lifetime has become shorter.
+        // There are too many marks if the lifetime has become shorter.
         while self.marks.len() > MARKS_MAX + 2 {
             self.marks.pop_front();
         }
@@ -218,7 +220,7 @@ impl Trail {
         self.hour = (now, load, 1);
     }
 
-    /// The load, and the time that it was measured over.
+    /// The load, and the time over which it was measured.
     fn present(&self) -> Option<(f64, Millis)> {
         let first = self.marks.front()?;
         let over = self.newest.at.since(first.at);
@@ -260,8 +262,8 @@ impl Trail {
     }
 }
 
-/// The growth of a count modulo 2^32. A count that fell by less than half of that began again: its
-/// pool has moved to another shard.
+/// The growth of a count modulo 2^32. A count that fell by less than half of that started again
+/// from zero, because its pool has moved to another shard.
 fn more(before: u32, after: u32) -> u64 {
     let grown = after.wrapping_sub(before);
     u64::from(if grown > u32::MAX / 2 { after } else { grown })

@@ -43,7 +43,7 @@ pub(crate) async fn get(
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
-/// Buckets carry no examples.
+/// Buckets have no exemplars.
 type NoExemplar = [(&'static str, &'static str); 0];
 
 /// The shards' counts at the time of a scrape.
@@ -51,13 +51,14 @@ type NoExemplar = [(&'static str, &'static str); 0];
 struct Scrape {
     node: Handle,
     shards: Vec<ShardStats>,
-    /// The pools with the most overflow rows; few, so that labels are few.
+    /// The pools with the most overflow rows. There are few of them, to limit the number of labels.
     overflowing: Vec<Overflow>,
-    /// Pools that are too small, and those that will be; unknown without a management address.
+    /// The counts of pools that are too small and of pools that will be; unknown without a
+    /// management address.
     in_trouble: Option<[usize; 2]>,
     /// Reports of calls that are not stored yet.
     waiting: Waiting,
-    /// The wall clock less shard time.
+    /// The difference between the wall clock and shard time.
     wall_ahead_ms: i64,
 }
 
@@ -93,7 +94,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// One for all shards of the process.
+    /// Encodes the clock's lead, which is the same for all shards of the process.
     fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "The wall clock's lead over the clock of lockouts";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);

@@ -1,14 +1,14 @@
-//! Valid telephone numbers, and their written forms, by libphonenumber's data.
+//! Valid telephone numbers and their written forms, according to libphonenumber's data.
 //!
-//! Used where numbers are entered and shown, never when one is handed out. Numbers without a `+`
-//! have country code 1. Source: docs/spec/directory.md, "Accepted numbers".
+//! Used where numbers are entered and shown, but never when a number is handed out. Numbers without
+//! a `+` have country code 1. Source: docs/spec/directory.md, "Accepted numbers".
 
 use phonenumber::{Mode, PhoneNumber, country};
 use ringwell_config::{Inventory, NumberCheck};
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_store::{Change, StoreError};
 
-/// The data covers blocks of a thousand numbers, never single ones: see the tests.
+/// The data covers blocks of a thousand numbers, never single numbers: see the tests.
 const BLOCK: u64 = 1000;
 
 /// A number in its usual written form.
@@ -22,7 +22,7 @@ pub(crate) struct Written {
     pub(crate) country: Option<String>,
 }
 
-/// Whether `text`, of this country if it does not begin with `+`, can be in use.
+/// Whether the number `text` can be in use. Without a `+`, it is a number of country code 1.
 pub(crate) fn is_valid(text: &str) -> bool {
     parse(text).is_some_and(|number| number.is_valid())
 }
@@ -42,8 +42,8 @@ pub(crate) fn written(number: PromoNumber) -> Written {
     }
 }
 
-/// The first fault of `ranges`, ignoring numbers that the directory has seen before: numbers from a
-/// configuration may be given away again.
+/// The first fault of `ranges`. Ignores numbers that have been in the directory before, because
+/// numbers from a configuration may be given away again.
 ///
 /// # Errors
 /// [`StoreError::Database`].
@@ -82,8 +82,8 @@ fn invalid(range: NumberRange) -> Vec<NumberRange> {
 }
 
 fn parse(text: &str) -> Option<PhoneNumber> {
-    // With a country given, the parser removes that country's trunk prefix from foreign numbers
-    // too.
+    // If a country is given, the parser removes that country's trunk prefix even from foreign
+    // numbers.
     let country = if text.starts_with('+') { None } else { Some(country::US) };
     phonenumber::parse(country, text).ok()
 }

@@ -18,7 +18,7 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
 }
 
-/// Its form.
+/// The form of an error.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Body<'a> {
@@ -26,7 +26,7 @@ pub(crate) struct Body<'a> {
     title: &'a str,
     /// The HTTP status.
     status: u16,
-    /// The error, and the advice.
+    /// The error, and what to do.
     detail: &'a str,
 }
 
@@ -75,7 +75,8 @@ impl Problem {
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
-    /// The progress of a change is unknown if the database has not confirmed it.
+    /// The answer after a timeout: without a confirmation by the database, it is unknown whether a
+    /// change took effect.
     pub(crate) fn too_late() -> Self {
         let detail = "the directory's database does not answer: check whether the change took \
             effect, then try again";

@@ -1,4 +1,4 @@
-//! Data that only the running server has, behind a trait that the server implements.
+//! A trait for data that only the running server has.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -21,14 +21,14 @@ pub trait RunningServer: Send + Sync {
     /// watched long enough.
     fn load(&self, pool: PoolId) -> Option<PoolLoad>;
 
-    /// Numbers in the rotation of `pool` that have not been held since `since`, as far as their
-    /// shard is reachable.
+    /// Numbers in the rotation of `pool` that have not been held since `since`; empty if the shard
+    /// cannot be reached.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
 
     /// The web sites of the configuration, as last read.
     fn configured_sites(&self) -> Vec<Site>;
 
-    /// Reports that the directory has changed, up to `version`: the server reloads it at once.
+    /// Reports that the directory has changed, up to `version`. The server then reloads it at once.
     fn changed(&self, version: u64);
 }
 
@@ -41,7 +41,7 @@ pub struct PoolState {
     pub free: u64,
     /// Numbers that visitors hold.
     pub locked: u64,
-    /// The time when the next one becomes free, if none is.
+    /// The time when the next number becomes free, if none is.
     pub next_free: Option<Millis>,
     /// The shard.
     pub shard: u16,
@@ -58,16 +58,16 @@ pub struct PoolLoad {
     pub numbers: u32,
     /// The lockout after an allocation.
     pub lifetime: Millis,
-    /// The period of the counts: the lifetime, or the time since the server started, or slightly
-    /// longer.
+    /// The period of the counts: the lifetime or the time since the server started, or slightly
+    /// more.
     pub over: Millis,
     /// Rows in that time, including overflow rows.
     pub asked: u64,
-    /// The count of them that found every number locked.
+    /// The count of those rows that found every number locked out.
     pub exhausted: u64,
-    /// Rows in one lifetime at that rate: numbers that would be locked out on average if none ever
-    /// ran out.
+    /// Rows in one lifetime at that rate: the count of numbers that would be locked out on average
+    /// if the pool never ran out.
     pub load: f64,
-    /// The highest mean of `load` over a clock hour, of the last day.
+    /// The highest mean of `load` over a clock hour in the last day.
     pub busiest: f64,
 }

@@ -1,4 +1,4 @@
-//! The exchanges of `fixtures/manage/`, against the router with a new directory.
+//! Checks the exchanges in `fixtures/manage/` against the router with a new directory.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-/// A token that may do everything.
+/// A token that permits everything.
 const ADMIN: &str = "administrator-of-the-cases";
 const NOW: Millis = Millis(1_767_225_600_000);
 
@@ -102,7 +102,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     }
 }
 
-/// The maximum memory that a stranger's request may take.
+/// The maximum memory that an unauthenticated request may take.
 #[tokio::test]
 async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() {
     let data = TempDir::new().unwrap();
@@ -167,7 +167,7 @@ async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_
     gets(&router, &south, put, &site("https://south.example", 21), 201).await;
     let path = "/api/2013-07-01/south/advertisers/a/advertiser_campaigns/c/ring_pools";
     gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
-    // A pool that still exists is refused in the same words.
+    // For a pool that still exists, the refusal has the same words.
     let mut refused = Vec::new();
     for id in [21, 31] {
         let answer = send(&router, &north, import, &list("north", id, 8_885_550_120)).await;
@@ -182,7 +182,7 @@ async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_
     ] {
         gets(&router, &north, line, body, status).await;
     }
-    // Its own network still sees and changes it, and may use the id again.
+    // Tokens of its own network can still see and change the site, and use the id again.
     gets(&router, &south, "GET /v1/sites/pk_south", "", 200).await;
     gets(&router, &south, put, &site("https://south.example", 21), 422).await;
     gets(&router, &south, put, &site("https://south.example", 31), 200).await;
@@ -233,7 +233,7 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
         let overflow = json!({ "number": number }).to_string();
         for (line, body) in [(add, ranges), ("PUT /v1/pools/11/overflow?dry_run=true", overflow)] {
             let answer = send(&router, &north, line, &body).await;
-            // The pool was made without an overflow number.
+            // The pool was created without an overflow number.
             if line == add || !answer.contains("allow_overflow") {
                 answers.insert(answer.replace(number, "NUMBER"));
             }
@@ -245,7 +245,7 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let answer = answers.first().unwrap();
     assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("cannot be used"), "{answer}");
-    // It knows its own, and a token of all networks knows all.
+    // A token sees the holders in its own network, and a token of all networks sees all holders.
     for (token, number, holder) in [
         (&*north, "8885550105", "in the rotation of ring pool 12"),
         (ADMIN, "8885550110", "in the rotation of ring pool 21"),
@@ -256,7 +256,7 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     }
 }
 
-/// The rule of files applies to lists too: many visitors see an overflow number.
+/// The rule for files applies to lists too, because many visitors see an overflow number.
 #[tokio::test]
 async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let data = TempDir::new().unwrap();
@@ -272,7 +272,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
         let full = |line: &&str| format!("{line},north,a,c\n");
         format!("{COLUMNS}\n{}", lines.iter().map(full).collect::<String>())
     };
-    // A new pool, also one of two lines: nothing is created.
+    // For a new pool, even one of two lines, nothing is created.
     for list in [
         &["11,8885550102,1800,8885550100,5"][..],
         &["11,,1800,8885550100,5", "11,8885550102,1800,8885550110,5"],
@@ -285,7 +285,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let other_way = ["11,8885550102,1800,8885550110,5", "11,8885550102,1800,8885550100,5"];
     let answer = send(&router, ADMIN, import, &lines(&other_way)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
-    // Two lines for one pool have one overflow number.
+    // Two lines for one pool must have the same overflow number.
     let two = ["11,8885550199,1800,8885550100,5", "11,8885550198,1800,8885550110,5"];
     let answer = send(&router, ADMIN, import, &lines(&two)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
@@ -319,7 +319,7 @@ async fn the_list_of_pools_with_one_overflow_number_is_accepted_by_an_empty_dire
     assert_eq!(send(&other, ADMIN, "GET /v1/pools.csv", "").await, exported);
 }
 
-/// PostgreSQL cannot index them, so no directory has them.
+/// PostgreSQL cannot index such ids, so no directory has them.
 #[tokio::test]
 async fn ids_that_are_too_long_are_a_fault_of_the_request() {
     let data = TempDir::new().unwrap();
@@ -343,7 +343,7 @@ async fn ids_that_are_too_long_are_a_fault_of_the_request() {
     }
 }
 
-/// The error of a case.
+/// Runs a case and returns its errors.
 async fn run(case: &Path) -> Vec<String> {
     let data = TempDir::new().unwrap();
     let router = fresh(data.path()).await;
@@ -355,7 +355,7 @@ async fn run(case: &Path) -> Vec<String> {
         };
         let answer = ask(&router, &request).await;
         let file = case.join(format!("response{suffix}.http"));
-        // Made by `RINGWELL_RECORD=1`, to be read by people before it is kept.
+        // `RINGWELL_RECORD=1` creates a missing file, which a person must read before it is kept.
         if std::env::var_os("RINGWELL_RECORD").is_some() && !file.exists() {
             fs::write(&file, &answer).unwrap();
         }
@@ -389,7 +389,7 @@ async fn fresh(data: &Path) -> Router {
     )
 }
 
-/// The status line, the type and the body of the answer to a request as in its file.
+/// Sends the request `text` of a file; returns the answer's status line, type and body.
 async fn ask(router: &Router, text: &str) -> String {
     let (head, body) = text.split_once("\n\n").unwrap();
     let mut lines = head.lines();

@@ -1,4 +1,4 @@
-//! The OpenAPI document describes every path of `/v1/`, and no other.
+//! Tests that the OpenAPI document describes every path of `/v1/`, and no other.
 
 use std::fs;
 use std::path::Path;

@@ -1,12 +1,12 @@
 //! Prints answer documents, one per line as JSON, for `clients/telephony/documents.py`, which
-//! creates the same ones with the providers' own libraries. `cargo xtask telephony` runs both.
+//! creates the same documents with the providers' own libraries. `cargo xtask telephony` runs both.
 
 use ringwell_calls::Account;
 use ringwell_calls::provider::{Connect, Instruction, Leg, Refusal, document};
 use ringwell_config::{CallProvider, UnknownNumber};
 use serde_json::json;
 
-/// The requests to each provider: a name, and the answer.
+/// The answers to requests of a provider, each with a name.
 fn answers() -> Vec<(&'static str, Instruction)> {
     let number = Connect {
         call: "c_01ab".to_owned(),

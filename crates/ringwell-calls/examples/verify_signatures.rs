@@ -1,6 +1,6 @@
-//! Verifies requests signed by providers' own libraries, one per line on standard input, as
-//! `clients/telephony/sign.py` writes them; and checks that none verifies with one byte flipped.
-//! `cargo xtask telephony` runs both.
+//! Verifies requests that the providers' own libraries signed, one per line on standard input, as
+//! `clients/telephony/sign.py` writes them. Checks that none of them verifies with one byte
+//! changed. `cargo xtask telephony` runs both.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -88,8 +88,8 @@ fn read(text: &str) -> Option<(Line, Account, Incoming)> {
     Some((line, account, incoming))
 }
 
-/// The request with one letter of its body changed, and with one letter changed in each header that
-/// signs it.
+/// Returns copies of the request, each with one letter changed: in the body, or in a header that
+/// signs the request.
 fn flipped(incoming: &Incoming) -> Vec<Incoming> {
     let mut all = Vec::new();
     let letter = |byte: &u8| byte.is_ascii_lowercase();

@@ -19,9 +19,9 @@ pub struct Account {
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
-    /// The answer to a caller of a number without a destination.
+    /// The answer for callers of numbers without a destination.
     pub unknown_number: UnknownNumber,
-    /// The time of the last logged refusal of a request to it.
+    /// Limits the log lines about refused requests to this account.
     pub warnings: Warnings,
 }
 
@@ -39,8 +39,8 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    /// The count of warnings suppressed since the last logged one; `None` if this one is suppressed
-    /// too.
+    /// Returns the count of warnings suppressed since the last logged one, or `None` if this
+    /// warning is suppressed too.
     pub(crate) fn pass(&self) -> Option<u64> {
         let throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
         throttle.pass(self.since.elapsed())
@@ -63,7 +63,7 @@ impl Account {
         }
     }
 
-    /// The URL of one of its hooks, as the provider calls it.
+    /// The URL at which the provider calls `hook`.
     #[must_use]
     pub fn hook(&self, hook: &str) -> String {
         format!("{}/t/{}/{hook}", self.public_url, self.name)

@@ -1,4 +1,4 @@
-//! The visitor who was shown a number when it was called: stored with a call.
+//! The visitor who was shown a number when it was called. Stored with the call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub enum Attributed {
     Pending,
     /// A visitor was shown the number.
     Allocated,
-    /// It is an overflow number, which many visitors see at once.
+    /// The number is an overflow number, which many visitors see at once.
     Overflow,
     /// No visitor was shown the number.
     None,
@@ -37,13 +37,13 @@ pub struct Attribution {
     /// The most likely allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// The confidence in it.
+    /// The confidence in that allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
-    /// The allocations before it, newest first, each with its probability.
+    /// The earlier allocations, newest first, each with its probability.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Allocation>,
-    /// The reason why it is unknown.
+    /// The reason why the visitor is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -63,11 +63,11 @@ pub struct PoolRef {
 pub struct Allocation {
     /// The time, in milliseconds since 1970.
     pub allocated_ms: u64,
-    /// The time until which no other visitor could have it.
+    /// The end of its lockout, before which no other visitor could get the number.
     pub locked_until_ms: u64,
-    /// Whether that time was over when the call began.
+    /// Whether the lockout had ended when the call began.
     pub late: bool,
-    /// When the visitor last tapped the number before the call, in milliseconds since 1970.
+    /// The visitor's last tap on the number before the call, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, 0 to 1.
@@ -91,9 +91,9 @@ pub struct Serving {
 /// An allocation of a number, as reported by the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedAllocation {
-    /// The pool that handed it out, if the record has it.
+    /// The pool that handed out the number, if the record names it.
     pub pool: Option<PoolId>,
-    /// The time by the wall clock.
+    /// The time of the allocation, by the wall clock.
     pub allocated_at: Millis,
     /// The time when its lockout ends or ended.
     pub locked_until: Millis,
@@ -114,7 +114,7 @@ pub enum HolderError {
     Gone(String),
 }
 
-/// The holders of a number, looked up.
+/// A look-up of a number's holders.
 pub type Holders<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<ReportedAllocation>, HolderError>> + Send + 'a>>;
 
@@ -127,21 +127,21 @@ pub struct KeepAlives {
     pub is_part: bool,
 }
 
-/// Keep-alives, looked up; `None` if they are unknown.
+/// A look-up of keep-alives; `None` if they are unknown.
 pub type FoundKeepAlives<'a> = Pin<Box<dyn Future<Output = Option<KeepAlives>> + Send + 'a>>;
 
-/// The functions of the node that calls need.
+/// The functions of the node that the service of calls needs.
 pub trait Numbers: Send + Sync {
     /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
     fn pools(&self, number: PromoNumber) -> Vec<Serving>;
 
-    /// Whether there is such a pool; `None` while that is unknown. Never waits.
+    /// Whether `pool` exists; `None` while that is unknown. Never waits.
     fn has_pool(&self, pool: PoolId) -> Option<bool>;
 
-    /// The holders of `number` at `at` and before, newest first, at most `most`.
+    /// Looks up the holders of `number` at and before `at`, newest first, at most `most`.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
 
-    /// The keep-alives, until `at`, of the allocation of `number` that was made at `allocated_at`.
+    /// Looks up the keep-alives, until `at`, of the allocation of `number` made at `allocated_at`.
     fn keep_alives(
         &self,
         number: PromoNumber,
@@ -165,8 +165,8 @@ impl Attributed {
 }
 
 impl Attribution {
-    /// The answer for a call at `at` to a number served by `serving` and held by `held`, the newest
-    /// [`LOOKED_UP_MAX`] allocations.
+    /// The attribution of a call at `at` to a number that the pools `serving` serve. `held` are the
+    /// number's newest [`LOOKED_UP_MAX`] allocations.
     #[must_use]
     pub fn of(at: Millis, serving: &[Serving], held: &[ReportedAllocation]) -> Self {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
@@ -206,14 +206,14 @@ impl Attribution {
         }
     }
 
-    /// The answer if the holder is unknown.
+    /// The attribution if the holder is unknown.
     #[must_use]
     pub fn unknown(serving: &[Serving], problem: String) -> Self {
         let pool = serving.first().map(|it| PoolRef { id: it.pool.0, name: it.name.clone() });
         Self { outcome: Attributed::Unknown, pool, problem: Some(problem), ..Self::default() }
     }
 
-    /// Whether the look-up is pending.
+    /// Whether the look-up has been completed.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.outcome != Attributed::Pending
@@ -225,8 +225,8 @@ impl Attribution {
         self.outcome == other.outcome && allocated(self) == allocated(other)
     }
 
-    /// Removes the data that identify the visitors of allocations that were made at `at`; returns
-    /// whether there were any.
+    /// Removes the data that identify visitors from the allocations made at `at`; returns whether
+    /// there were any such data.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
         let all = self.allocation.iter_mut().chain(&mut self.earlier);
         let theirs = all.filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());

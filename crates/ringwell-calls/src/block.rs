@@ -1,7 +1,8 @@
 //! The list of callers who are not connected.
 //!
-//! Knows no database. A number, a prefix of numbers, a SIP address, or all withheld numbers; for
-//! one pool or for all. Source: docs/spec/calls.md, "Blocked callers".
+//! An entry names a number, a prefix of numbers, a SIP address, or all withheld numbers, and
+//! applies to one pool or to all. Independent of the database. Source: docs/spec/calls.md, "Blocked
+//! callers".
 
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ pub const NOTE_BYTES_MAX: usize = 200;
 const WITHHELD: &str = "withheld";
 /// Digits of a number.
 const DIGITS_MAX: usize = 15;
-/// Fewer digits than a whole number of any country, so such an entry must be a prefix.
+/// The fewest digits of a whole number in any country, so a shorter entry must be a prefix.
 const DIGITS_MIN: usize = 7;
 
 /// The callers that an entry matches, as written and stored.
@@ -38,7 +39,7 @@ pub struct Block {
     pub note: Option<String>,
 }
 
-/// All entries, in the form in which calls are compared with them.
+/// All entries, arranged so that calls can be compared with them.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks(HashMap<Pattern, Vec<Block>>);
 
@@ -97,7 +98,7 @@ fn plain(address: &str) -> String {
 }
 
 impl Block {
-    /// Derived from caller and pool: blocking a caller twice makes one entry.
+    /// The id, derived from caller and pool so that blocking a caller twice makes one entry.
     #[must_use]
     pub fn id(&self) -> String {
         let pool = self.pool.map_or_else(String::new, |pool| pool.to_string());
@@ -118,7 +119,7 @@ impl Blocks {
     }
 
     /// The entry that refuses a call by `caller` to a number served by `serving`: the most specific
-    /// one, and among equals the one for the pool.
+    /// entry, and among equally specific ones the entry for the pool.
     #[must_use]
     pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
         if self.0.is_empty() {

@@ -1,14 +1,14 @@
 //! One call: the provider's reports on it, joined into one state.
 //!
-//! Owns the facts of a call and the rules by which they are joined. Knows no provider, no clock
-//! and no database. Invariant: [`Facts::join`] is commutative, associative and idempotent, so
-//! that repeated and reordered events give one and the same call.
-//! Source: docs/spec/calls.md, "One call".
+//! Owns the facts of a call and the rules by which they are joined. Uses no provider, clock or
+//! database. Invariant: [`Facts::join`] is commutative, associative and idempotent, so that
+//! repeated and reordered events result in the same call. Source: docs/spec/calls.md, "One call".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The end of a call. Ordered by strength of evidence: if reports disagree, the greatest wins.
+/// The way in which a call ended. Ordered by strength of evidence: if reports disagree, the
+/// greatest value wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -32,7 +32,7 @@ pub enum Outcome {
 pub enum EventKind {
     /// The call has arrived.
     Started,
-    /// A destination rings.
+    /// A destination is ringing.
     Ringing,
     /// A destination has answered.
     Answered,
@@ -45,12 +45,12 @@ pub enum EventKind {
 /// One report of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
-    /// The identity of a report, by which a repeat is recognised: kind, leg, and the provider's
-    /// sequence.
+    /// Identifies the report, so that a repeat is recognised: kind, leg, and the provider's
+    /// sequence number.
     pub key: String,
     /// The event.
     pub kind: EventKind,
-    /// The time, by the provider's clock if it has one, else the arrival of the report.
+    /// The time by the provider's clock, or the arrival time of the report if it has none.
     pub at: Millis,
     /// The duration of the conversation, if the report has it.
     pub talk_seconds: Option<u32>,
@@ -68,12 +68,12 @@ pub enum CallState {
     Ended,
 }
 
-/// All facts reported about one call so far. Each time is the earliest reported.
+/// All facts reported about one call so far. Each time is the earliest that was reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The beginning, if it was reported.
     started_ms: Option<u64>,
-    /// The earliest report of any kind: the beginning of a call whose first report was lost.
+    /// The time of the earliest report of any kind. A call whose first report was lost began then.
     first_ms: Option<u64>,
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
@@ -115,7 +115,7 @@ impl Outcome {
 }
 
 impl CallState {
-    /// As the API names it.
+    /// The name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -169,8 +169,8 @@ impl Facts {
         *self != before
     }
 
-    /// Adds that the call existed at `at`, which a report without an event shows. Joined in any
-    /// order like [`Self::join`].
+    /// Records that the call existed at `at`, as a report without an event shows. As with
+    /// [`Self::join`], the order does not matter.
     pub fn seen(&mut self, at: Millis) -> bool {
         let before = self.first_ms;
         earliest(&mut self.first_ms, at);
@@ -183,8 +183,8 @@ impl Facts {
         Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
     }
 
-    /// The time when a destination answered. Without such a report, it is computed from an answered
-    /// call's talk time and end.
+    /// The time when a destination answered. If no report has that time, it is computed from the
+    /// talk time and the end of an answered call.
     #[must_use]
     pub fn answered_at(&self) -> Option<Millis> {
         let from_end = || {
@@ -220,12 +220,12 @@ impl Facts {
         if is_answered {
             return Some(Outcome::Answered);
         }
-        // The provider reports only that the call is over: if no destination gave up first, the
-        // caller did.
+        // The provider reports only that the call is over: if no destination ended its leg first,
+        // the caller hung up.
         self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
     }
 
-    /// Milliseconds from the beginning to the answer, or to the end without one.
+    /// Milliseconds from the beginning to the answer, or to the end if there was no answer.
     #[must_use]
     pub fn ring(&self) -> Option<Millis> {
         let until = match self.outcome() {
@@ -235,7 +235,7 @@ impl Facts {
         until.map(|until| Millis(until.0.saturating_sub(self.started_at().0)))
     }
 
-    /// Seconds of talk of a call that is over, as counted by the provider if it reports them.
+    /// The talk time of a finished call in seconds, as counted by the provider if it reports one.
     #[must_use]
     pub fn talk_seconds(&self) -> Option<u32> {
         let ended = self.ended_at()?;

@@ -1,7 +1,7 @@
 //! The caller's number as providers send it: E.164, a SIP address, a marker for "withheld", junk.
 //!
-//! Independent of the viewer's permissions. A caller without a valid number is still a caller: the
-//! call is connected all the same.
+//! Independent of the viewer's permissions. A caller without a valid number is still a caller, and
+//! the call is connected all the same.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -43,7 +43,7 @@ pub enum Caller {
     Hash(String),
 }
 
-/// `text` with the name of its scheme in small letters: `SIP:` means the same as `sip:`.
+/// `text` with its scheme in lower case: `SIP:` means the same as `sip:`.
 fn with_small_scheme(text: &str) -> Cow<'_, str> {
     let is_one =
         |scheme: &str| ["sip", "sips", "tel"].iter().any(|it| it.eq_ignore_ascii_case(scheme));
@@ -111,7 +111,7 @@ impl Caller {
         }
     }
 
-    /// The opposite of [`Self::to_column`].
+    /// The inverse of [`Self::to_column`].
     #[must_use]
     pub fn from_column(column: Option<&str>) -> Self {
         match column {
@@ -137,7 +137,7 @@ impl fmt::Display for Caller {
     }
 }
 
-/// `+` and digits; numbers without a `+` and a country code are North American.
+/// Converts a number to `+` and digits. Numbers without `+` and country code are North American.
 #[must_use]
 pub fn e164(text: &str) -> Option<String> {
     let (has_plus, rest) = match text.strip_prefix('+') {
@@ -160,8 +160,8 @@ pub fn e164(text: &str) -> Option<String> {
     (DIGITS.contains(&digits.len()) && !digits.starts_with('0')).then(|| format!("+{digits}"))
 }
 
-/// The first five and the last four characters of a number: `+1415***1234`. Fewer of a short one,
-/// so that three digits are always hidden.
+/// The first five and the last four characters of a number: `+1415***1234`. Shows fewer of a short
+/// number, so that at least three digits are always hidden.
 #[must_use]
 pub fn masked(number: &str) -> String {
     let count = number.chars().count();

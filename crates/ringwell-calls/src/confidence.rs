@@ -1,23 +1,24 @@
-//! The probability that the last visitor who was shown a number is its caller.
+//! The probability that the last visitor who was shown a number is the caller.
 //!
-//! Pure arithmetic over the allocations of the number before the call: the probability of each is
-//! proportional to that of a caller who waits this long before dialling, times the weight of other
-//! evidence. Source: docs/spec/calls.md, "Confidence".
+//! Pure arithmetic over the number's allocations before the call. The probability of each is
+//! proportional to the probability that a caller waits this long before dialling, times the weight
+//! of other evidence. Source: docs/spec/calls.md, "Confidence".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// A mixture of exponential delays between seeing a number and dialling it: shares and means.
+/// The shares and means of a mixture of exponential delays between seeing a number and dialling it.
 /// Most callers dial at once, some after a while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
 /// The maximum number of allocations that are examined, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
-/// The number of allocations to look up: one more shows whether there are earlier ones.
+/// The number of allocations to look up: one more than are examined, which shows whether there are
+/// earlier ones.
 pub const LOOKED_UP_MAX: usize = CANDIDATES_MAX + 1;
 
-/// Below this the call is shown with its candidates and counted for none of them.
+/// A call with a lower confidence is shown with its candidates, but counted for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
 /// A visitor who tapped the number within this time before the call is most likely the caller.
@@ -30,7 +31,7 @@ const TAP_WEIGHT: f64 = 50.0;
 pub struct Candidate {
     /// The time when the number was handed out.
     pub allocated_at: Millis,
-    /// The time at which the visitor tapped the number last, if ever.
+    /// The time of the visitor's last tap on the number, if any.
     pub tapped_at: Option<Millis>,
 }
 
@@ -49,9 +50,9 @@ pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
 }
 
-/// The probability of each of `candidates` for a call at `at`, in their order, of at most
-/// [`LOOKED_UP_MAX`] allocations that were looked up. Those beyond [`CANDIDATES_MAX`] get none: then
-/// the sum is less than 1, because earlier visitors may have called too.
+/// The probability of each allocation in `looked_up`, at most [`LOOKED_UP_MAX`], for a call at
+/// `at`, in the same order. Those beyond [`CANDIDATES_MAX`] get none. The sum is then less than 1,
+/// because an earlier visitor may have called.
 #[must_use]
 pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
     let candidates = &looked_up[..looked_up.len().min(CANDIDATES_MAX)];
@@ -66,9 +67,9 @@ pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
-/// The score of all visitors before `candidates`: assumes that the number was
-/// handed out as often before as after. Without this, the confidence would be too high for a number
-/// that is handed out often.
+/// The score of all visitors before `candidates`, assuming that the number was handed out as often
+/// before them as since. Without this score, the confidence would be too high for a number that is
+/// handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
     if candidates.len() < 2 {
@@ -85,8 +86,8 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     DELAYS.iter().map(of).sum()
 }
 
-/// The confidence in the first of the allocations that were looked up, the newest one. `late`: its
-/// lockout was over at the time of the call; `None` if there is none.
+/// The confidence in the newest allocation, which is the first in `looked_up`; `None` if there is
+/// none. `late` is whether its lockout was over at the time of the call.
 #[must_use]
 pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Confidence> {
     let first = looked_up.first()?;
@@ -113,14 +114,14 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
 }
 
 impl Candidate {
-    /// Whether a call at `at` follows a tap of the visitor.
+    /// Whether a call at `at` closely follows a tap by the visitor.
     fn has_just_tapped(&self, at: Millis) -> bool {
         self.tapped_at.is_some_and(|tap| at.0.saturating_sub(tap.0) <= TAP_COUNTS.0)
     }
 }
 
 fn delay_s(at: Millis, allocated_at: Millis) -> f64 {
-    // Milliseconds of centuries are exact in a double.
+    // A double represents the milliseconds of centuries exactly.
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     let ms = at.0.saturating_sub(allocated_at.0) as f64;
     ms / 1000.0
@@ -176,7 +177,7 @@ mod tests {
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(5), at));
         assert_eq!(four.len(), CANDIDATES_MAX);
-        // The result of evaluating all of them.
+        // The exact sum over all visitors.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         assert!(four.iter().sum::<f64>() < 0.99);

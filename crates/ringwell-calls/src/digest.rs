@@ -16,7 +16,7 @@ pub enum Mac {
 }
 
 impl Mac {
-    /// The code of `parts`, concatenated.
+    /// The authentication code of the concatenated `parts`.
     #[must_use]
     pub fn sign(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         let algorithm = match self {
@@ -80,7 +80,7 @@ pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((pair.sign(text).as_ref().to_vec(), pair.public_key().as_ref().to_vec()))
 }
 
-/// Whether both are equal; the time does not depend on the place of a difference.
+/// Whether both are equal. The time taken does not depend on where they differ.
 #[must_use]
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()

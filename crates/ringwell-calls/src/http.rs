@@ -1,6 +1,6 @@
-//! HTTP: webhooks of providers under `/t/`, and the paths of operators and programs under `/v1/`.
+//! HTTP: webhooks of providers under `/t/`, and paths for operators and programs under `/v1/`.
 //!
-//! Owns paths, limits and forms of answers. Opens no socket.
+//! Owns the paths, limits and formats of answers. Opens no socket.
 
 mod blocks;
 mod calls;

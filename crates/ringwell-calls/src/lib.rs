@@ -1,4 +1,4 @@
-//! Calls: telephony providers, the call log, attribution at the ring, webhooks out.
+//! Calls: telephony providers, the call log, attribution when a call rings, outgoing webhooks.
 //!
 //! Owns calls and their events, from the first ring to the last webhook. It queries the node
 //! through [`Numbers`]; the program owns the sockets. Runs on a separate thread, away from the

@@ -1,8 +1,8 @@
 //! The call log: calls, their timelines, events and webhooks in SQLite or PostgreSQL.
 //!
-//! Owns the tables. Knows no provider and no HTTP; time comes in as an argument. Invariants: a
-//! provider's call has one row; an event is written in the same transaction as its change; `place`
-//! of events rises in the order in which they become visible.
+//! Owns the tables. Independent of providers and HTTP; time comes in as an argument. Invariants: a
+//! provider's call has one row; an event is written in the same transaction as its change; the
+//! `place` of events rises in the order in which they become visible.
 
 mod backlog;
 mod blocks;
@@ -78,7 +78,7 @@ pub enum LogError {
     /// The log could not be opened.
     #[error("the call log cannot be used: {}", unusable(.0))]
     Open(StoreError),
-    /// The file was removed. Some time later a new one is made.
+    /// The file was removed. A new one is created after some time.
     #[error(
         "the call log's file {} is missing: if none is put in its place within seconds, a new one is \
             made",
@@ -111,7 +111,7 @@ impl From<StoreError> for LogError {
 }
 
 impl LogError {
-    /// Whether there is no connection to the database, or it is just starting.
+    /// Whether the database cannot be reached, or is still starting.
     fn is_unreachable(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut) => true,
@@ -131,13 +131,13 @@ impl LogError {
         matches!(self, Self::Database(error) if ringwell_store::is_full(error))
     }
 
-    /// Whether the file of the log is damaged, or is no database.
+    /// Whether the file of the log is damaged, or is not a database.
     const fn is_damage(&self) -> bool {
         matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))
     }
 
-    /// Whether a task in the background need not report it: damage is reported when it is found, and
-    /// the log is closed only when the process ends, or for a moment to open it anew.
+    /// Whether a background task need not report this error. Damage is reported when it is found,
+    /// and the log is closed only at the end of the process, or briefly to reopen it.
     #[must_use]
     pub fn is_said(&self) -> bool {
         match self {
@@ -165,13 +165,13 @@ impl LogError {
 /// Whether an error with this code concerns the statement or its values, and so would occur again.
 /// A full disk, a lock, a failed read and a stopping server are temporary.
 fn is_about_statement(code: &str) -> bool {
-    // PostgreSQL's SQLSTATE has five characters: unsupported features, data, constraints, syntax
-    // and names, limits.
+    // Five characters are PostgreSQL's SQLSTATE. These classes are unsupported features, data,
+    // constraints, syntax and names, and limits.
     if code.len() == 5 {
         return ["0A", "22", "23", "42", "54"].contains(&&code[..2]);
     }
-    // SQLite's result code, the primary one in its low byte: ERROR, TOOBIG, CONSTRAINT, MISMATCH,
-    // RANGE.
+    // SQLite's result codes have the primary code in the low byte: ERROR, TOOBIG, CONSTRAINT,
+    // MISMATCH, RANGE.
     code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 1 | 18 | 19 | 20 | 25))
 }
 
@@ -186,8 +186,8 @@ impl Log {
         Ok(Self { database: Arc::new(database) })
     }
 
-    /// The same for a server, which connects calls without the log: a database that does not answer
-    /// now, or a file that is damaged, is opened by the first use in which that has changed.
+    /// Opens the log for a server, which connects calls even without it. If the database does not
+    /// answer now, or its file is damaged, the first use after that has changed opens it.
     ///
     /// # Errors
     /// [`LogError`] if the database answers and cannot be used by this program.
@@ -209,7 +209,7 @@ impl Log {
         self.database.close().await;
     }
 
-    /// Whether a task in the background need not report `error`; damage is reported here.
+    /// Whether a background task need not report `error`. Reports damage itself.
     pub(crate) fn reports(&self, error: &LogError) -> bool {
         self.database.report_damage(error);
         error.is_said()
@@ -241,7 +241,7 @@ pub(crate) fn random_id(prefix: &str) -> Result<String, LogError> {
 }
 
 /// The id of an event at `at`. It begins with the time, so that the index of ids grows at its end:
-/// with random ids each event changed a page of its own.
+/// with random ids, each event would change a different page.
 fn event_id(at: Millis) -> Result<String, LogError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;

@@ -14,7 +14,7 @@ pub fn called(text: &str) -> Option<String> {
 }
 
 /// The number that a filter names, converted like [`called`]. Ten digits are a number of country
-/// code 1, as in an allocation's answer; an unencoded `+` of a URL arrives as a space.
+/// code 1, as in an allocation's answer. An unencoded `+` in a URL arrives as a space.
 #[must_use]
 pub fn asked(text: &str) -> Option<String> {
     let digits = text.trim();

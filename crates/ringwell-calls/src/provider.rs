@@ -1,8 +1,8 @@
-//! Providers: for each, the authentication of requests, its reports, and the document that connects
-//! a call in its language.
+//! The providers. For each: the authentication of its requests, its reports, and the document that
+//! connects a call in its language.
 //!
-//! Pure: requests and times are arguments; reports and documents are results. Knows no database and
-//! no attribution. Source: docs/spec/calls.md, "Providers".
+//! Pure: requests and times are arguments; reports and documents are results. Independent of the
+//! database and of attribution. Source: docs/spec/calls.md, "Providers".
 
 mod bandwidth;
 mod connect;
@@ -37,7 +37,7 @@ pub struct Incoming {
     pub method: Method,
     /// Path and query, byte for byte.
     pub target: String,
-    /// The header.
+    /// The header fields.
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
@@ -50,7 +50,7 @@ pub struct Incoming {
 pub enum Hook {
     /// A call has arrived; the answer connects it.
     Answer,
-    /// A destination is done; the answer names the next step.
+    /// A destination has finished; the answer names the next step.
     Dial,
     /// An event, for information.
     Status,
@@ -107,7 +107,7 @@ pub enum Unreadable {
         "{0} must be a text of 1 to {CALL_ID_BYTES_MAX} printable ASCII characters without spaces"
     )]
     CallId(&'static str),
-    /// The body is not in the provider's form.
+    /// The body is not in the provider's format.
     #[error("the body is not {0}")]
     Form(&'static str),
 }
@@ -140,7 +140,7 @@ impl Incoming {
     }
 
     /// Names and values of the body; empty unless it is a form. The body of a GET is ignored,
-    /// because signatures of GET do not cover it.
+    /// because the signature of a GET request does not cover it.
     #[must_use]
     pub fn form(&self) -> Form {
         if self.method == Method::POST && self.is_form() {
@@ -150,8 +150,8 @@ impl Incoming {
         }
     }
 
-    /// Whether the query or the form of the body has more fields than are read, so that no signature
-    /// of them can be checked.
+    /// Whether the query or the form of the body has more fields than are read, so that their
+    /// signature cannot be checked.
     #[must_use]
     pub fn has_too_many_fields(&self) -> bool {
         let is_form = self.method == Method::POST && self.is_form();
@@ -199,7 +199,7 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
     let report = match account.provider {
         CallProvider::Twilio | CallProvider::SignalWire => {
             let report = twilio::read(hook, request)?;
-            // The signed string does not delimit fields, so the text after a name could be read as
+            // The signed string does not delimit fields, so the field after the id could be read as
             // part of it.
             if !twilio::is_sid(&report.call) {
                 return Err(Unreadable::NoCall);

@@ -1,4 +1,4 @@
-//! The score for a robot as the caller: pure arithmetic over the caller's known calls.
+//! Scores how likely a caller is a robot: pure arithmetic over the caller's known calls.
 //!
 //! Source: docs/spec/calls.md, "Robocalls".
 
@@ -11,7 +11,7 @@ use crate::provider::Stir;
 pub const CALLS_MAX: i64 = 50;
 /// The age of the oldest call that counts.
 pub const SPAN: Millis = Millis(30 * DAY);
-/// Too short for a caller to say anything, in seconds.
+/// A talk time below this, in seconds, is too short for a caller to say anything.
 const SHORT_SECONDS: u32 = 6;
 const HOUR: u64 = 60 * 60 * 1000;
 const DAY: u64 = 24 * HOUR;
@@ -32,12 +32,12 @@ pub struct Earlier {
 pub struct Robocall {
     /// 0 to 100.
     pub score: u8,
-    /// The names of the parts that make it up, as in the table of the specification.
+    /// The names of the parts that make up the score, as in the table of the specification.
     pub reasons: Vec<String>,
 }
 
-/// The score of a call that began at `began` and talked for `talk_seconds`, if it was answered and
-/// is over. `earlier` are the caller's calls before it.
+/// The score of a call that began at `began`. `talk_seconds` is its talk time, if it was answered
+/// and is over; `earlier` are the caller's calls before it.
 #[must_use]
 pub fn score(
     stir: Option<&Stir>,

@@ -51,9 +51,9 @@ impl Routes {
         rules.iter().map(with_zone).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The destination of a call to `number` that arrived at `at`: by a rule for the number, else
-    /// for one of its pools, else the default. `None` if there is no rule, or the destination is
-    /// closed without an alternative.
+    /// The destination of a call to `number` that arrived at `at`: that of a rule for the number,
+    /// else of a rule for one of its pools, else of the default. `None` if there is no rule, or the
+    /// destination is closed without an alternative.
     #[must_use]
     pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
         let rules = || self.0.iter();
@@ -74,8 +74,8 @@ impl Routes {
         })
     }
 
-    /// Removes destinations from which the call would come back, again and again: numbers of this
-    /// server whose own destinations lead to themselves or to `number`. Returns the removed ones.
+    /// Removes destinations from which the call would return endlessly: numbers of this server
+    /// whose own destinations lead to themselves or to `number`. Returns the removed destinations.
     pub fn cut_loops(
         &self,
         plan: &mut RoutePlan,
@@ -103,8 +103,8 @@ impl Routes {
         removed
     }
 
-    /// The destinations of a call to `number`, if it comes to this server. Calls to an overflow
-    /// number usually do not: it is often the user's main number.
+    /// The destinations of a call to `number`, if such a call reaches this server. Calls to an
+    /// overflow number usually do not: it is often the user's main number.
     fn next_targets(&self, number: &str, at: Millis, serving: &[Serving]) -> Vec<String> {
         let is_here = serving.iter().any(|it| !it.is_overflow)
             || self.0.iter().any(|(rule, _)| rule.numbers.contains(number));

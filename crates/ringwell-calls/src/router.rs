@@ -35,7 +35,8 @@ struct RoutingAnswer {
     caller_id: Option<String>,
 }
 
-/// Queries the destination of `call`, whose default is `plan`. `None` selects the default.
+/// Asks the program for the destination of `call`, whose default is `plan`. `None` selects the
+/// default.
 ///
 /// # Errors
 /// The reason why there is no answer, for the operator.
@@ -108,8 +109,8 @@ fn read(
     }))
 }
 
-/// Answers for calls that may still need their next destinations. A restarted process has forgotten
-/// them; the configuration then decides the rest of those calls.
+/// Answers for calls that may still need their next destinations. A restart loses them; the
+/// configuration then decides the rest of those calls.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     plans: HashMap<String, RoutePlan>,

@@ -1,8 +1,9 @@
-//! The service of calls: an incoming call becomes a routing decision, every report a change in the
-//! log.
+//! The service of calls: turns an incoming call into a routing decision, and every report into a
+//! change in the log.
 //!
-//! It fails open: if attribution or log are late or unavailable, the caller is still connected, and
-//! the log is completed when possible. Source: docs/decisions/035-calls-fail-open.md.
+//! It fails open: if the attribution or the log is late or unavailable, the caller is still
+//! connected, and the log is completed when possible. Source:
+//! docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
 mod blocks;
@@ -49,11 +50,11 @@ const STORE_MAX: Duration = Duration::from_secs(10);
 /// At the end of the process, changes that wait for the log in memory are dropped after this time.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// SQLite copies its log of changes into its file meanwhile.
+/// The time limit for closing the log, while SQLite copies its log of changes into its file.
 const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
-/// The report of destinations that lead back.
+/// Limits the log lines about destinations that lead back.
 static LOOPS: Repeated = Repeated::new();
 
 /// Takes calls. Clones share one service, which runs on the runtime on which it was started.
@@ -66,7 +67,7 @@ struct Inner {
     runtime: tokio::runtime::Handle,
     log: Log,
     writer: Writer,
-    /// The count of stored calls.
+    /// The count of transactions that have stored calls.
     changes: Arc<AtomicU64>,
     /// Taps waiting for the log.
     taps: mpsc::Sender<Tap>,
@@ -143,7 +144,7 @@ pub struct Decision {
     pub plan: Option<RoutePlan>,
     /// The visitor who was shown the number, if known in time.
     pub attribution: Option<Attribution>,
-    /// The caller is blocked; the answer instead of a destination.
+    /// The answer instead of a destination, if the caller is blocked.
     pub refused: Option<Refusal>,
 }
 
@@ -200,7 +201,7 @@ impl Service {
 
     /// Stores all reports, and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        // What is missing after this time is counted below.
+        // Reports that are not stored by then are counted below.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
@@ -215,7 +216,7 @@ impl Service {
         }
     }
 
-    /// Keeps reports in the file at `path` while the log cannot store them, and takes up those that
+    /// Keeps reports in the file at `path` while the log cannot store them, and submits those that
     /// an earlier process left there.
     pub fn keep_in(&self, path: &Path) {
         let changes = match self.inner.writer.keep_in(path) {
@@ -273,7 +274,7 @@ impl Service {
         self.inner.writer.waiting()
     }
 
-    /// Whether reports that were answered wait for the log.
+    /// Whether reports that were already answered still wait for the log.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting().kept > 0
     }
@@ -405,8 +406,8 @@ impl Service {
         self.report_within(STORE_MAX, call).await
     }
 
-    /// Logs the events of a call whose caller waits for the next destination: returns before the
-    /// deadline of calls, and the events are stored later if necessary.
+    /// Logs the events of a call whose caller waits for the next destination. Returns before the
+    /// deadline of calls; the events are stored later if necessary.
     pub async fn report_while_ringing(&self, call: IncomingCall) {
         let _ = self.report_within(self.settings().deadline, call).await;
     }
@@ -474,8 +475,8 @@ impl Service {
         }
     }
 
-    /// Submits `change` to the writer; returns whether it was stored by `until`, in the log or in the
-    /// file of those that wait for it. It is stored later if necessary, and missing facts are then
+    /// Submits `change` to the writer; returns whether it was stored by `until`, in the log or in
+    /// the file of waiting changes. It is stored later if necessary, and missing facts are then
     /// looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let submitted = self.inner.writer.submit_report(change.clone(), until);
@@ -506,7 +507,7 @@ impl Service {
         tokio::time::timeout_at(until, is_safe).await.unwrap_or(false)
     }
 
-    /// Starts the search for the visitor of a call without one.
+    /// Starts the look-up of the visitor of a call that has none yet.
     fn complete(&self, change: &CallChange, applied: &Applied) {
         if let Some((number, at)) = applied.unattributed.clone() {
             self.look_for(change, number, at);
@@ -514,7 +515,7 @@ impl Service {
     }
 }
 
-/// A span for a call: its reports and webhooks are one trace, even if they are far apart.
+/// A span for a call: its reports and webhooks are one trace, even if they are far apart in time.
 pub(crate) fn trace(
     name: &'static str,
     kind: Kind,

@@ -1,5 +1,5 @@
-//! Webhooks out, by Standard Webhooks 1.0: the endpoints, the schedule of each delivery, and its
-//! result.
+//! Outgoing webhooks, by Standard Webhooks 1.0: the endpoints, the schedule of each delivery, and
+//! its result.
 //!
 //! Owns the schedule and its state in the log; time comes in as an argument. Sockets are in
 //! [`send`]. Invariant: nothing is deleted before its retention ends, so that everything can be

@@ -134,7 +134,7 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     while sent.0.lock().unwrap().len() < 150 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // A duplicate would be sent at the next reading of the log.
+    // A duplicate would be sent when the log is read next.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let all = sent.0.lock().unwrap().clone();
     let mut counts = std::collections::BTreeMap::new();

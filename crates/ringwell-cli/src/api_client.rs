@@ -1,8 +1,8 @@
 //! Calls to the management API of a running server, for commands that query or change it.
 //!
-//! Owns addresses as people write them, the management token, and the messages for failed calls.
-//! Independent of the requests. Speaks HTTP/1.1 over TCP and unix sockets, one request a
-//! connection, without TLS: connect to the server itself, or through a proxy that adds TLS.
+//! Owns the form of addresses, the management token, and the messages for failed calls. Independent
+//! of the requests. Speaks HTTP/1.1 over TCP and unix sockets, one request per connection, without
+//! TLS: connect to the server itself, or through a proxy that adds TLS.
 
 use std::fmt;
 use std::fs;
@@ -58,7 +58,7 @@ impl FromStr for Url {
 }
 
 impl Url {
-    /// The server's name in a request: management refuses unknown names.
+    /// The server's name for the `Host` header, because management refuses unknown names.
     fn host(&self) -> HeaderValue {
         let local = HeaderValue::from_static("localhost");
         match &self.0 {
@@ -93,7 +93,7 @@ pub(crate) struct Access {
 pub(crate) enum ApiError {
     /// No server accepts connections at the address. The request was not sent.
     NotThere { url: Url, reason: String },
-    /// The connection ended, or no answer came in time: the request may have been carried out.
+    /// The connection ended, or no answer came in time. The request may have been carried out.
     Lost { url: Url, reason: String },
     /// The server refused the request.
     Refused { url: Url, status: StatusCode, detail: String, has_token: bool },
@@ -151,13 +151,13 @@ impl fmt::Display for ApiError {
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     runtime: Runtime,
-    /// A call without an answer within this time is abandoned.
+    /// The time after which a call without an answer is abandoned.
     answer_max: Duration,
     authorization: Option<HeaderValue>,
 }
 
 impl ApiClient {
-    /// Uses the token that `access` names, or the one in `RINGWELL_TOKEN`; without a token, calls
+    /// Uses the token that `access` names, or the one in `RINGWELL_TOKEN`. Without a token, calls
     /// that need one are refused.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl ApiClient {
         Ok(Self { runtime, answer_max: ANSWER_MAX, authorization: authorization.transpose()? })
     }
 
-    /// Uses no token; for requests that a healthy server answers at once.
+    /// Uses no token. For requests that a healthy server answers at once.
     ///
     /// # Errors
     /// If no runtime can be created.
@@ -228,7 +228,8 @@ impl ApiClient {
         self.authorization.is_some()
     }
 
-    /// The server's answer, of any status, to a request with a body of that content type.
+    /// Sends a request whose body has the given content type. Returns the server's answer, whatever
+    /// its status.
     ///
     /// # Errors
     /// [`ApiError`], but never for a refusal by the server.
@@ -242,10 +243,10 @@ impl ApiClient {
         self.send_with(url, method, path, body, HeaderMap::new())
     }
 
-    /// The same with more headers.
+    /// Like [`Self::send`], with more headers.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// The same as for [`Self::send`].
     pub(crate) fn send_with(
         &self,
         url: &Url,

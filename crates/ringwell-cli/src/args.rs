@@ -239,12 +239,13 @@ impl Server {
     }
 }
 
-/// The count of a demo's objects; the upper limits depend on each other.
+/// Parses the count of a demo's objects. The upper limits depend on each other, so they are checked
+/// later.
 fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }
 
-/// The durabilities by name.
+/// Parses a durability by name.
 pub(crate) fn durability() -> impl TypedValueParser<Value = Durability> {
     PossibleValuesParser::new(["disk", "os", "memory"]).try_map(|text| text.parse::<Durability>())
 }

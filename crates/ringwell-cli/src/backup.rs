@@ -2,8 +2,8 @@
 //!
 //! Owns the order of copying and the list `backup.json`. `ringwell journal verify` checks the
 //! contents of the copied journal. Invariant: each shard's copy is a true prefix of its journal,
-//! with every frame that its snapshots need. The directory of the backup gets its name only after
-//! it was checked.
+//! with every frame that its snapshots need. The directory of the backup gets its final name only
+//! after the backup was checked.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -37,11 +37,11 @@ Examples:
   ringwell backup --data ./demo-data --to ./demo-backup
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
-/// The databases in a backup: of the directory, and of calls.
+/// The databases in a backup: that of the directory, and that of calls.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
-/// Small files of a data directory that are copied if they exist. Reports of calls that wait are
-/// copied before the call log, which stores them: they are in one of both.
+/// Small files of a data directory that are copied if they exist. Waiting reports of calls are
+/// copied before the call log that stores them, so that each report is in at least one of the two.
 const SMALL: [&str; 8] = [
     calls::WAITING,
     calls::UNREAD,
@@ -56,12 +56,13 @@ const SMALL: [&str; 8] = [
 /// The format version of the list.
 const FORMAT: u32 = 1;
 
-/// The maximum number of attempts for a shard whose segments are dropped or written too fast to be
-/// copied whole.
+/// The maximum number of attempts for a shard whose segments are dropped or written too fast for a
+/// complete copy.
 const TRIES: u32 = 5;
 
-/// The bytes that are read and written at once. Small, because within one piece a copy may contain
-/// a later write without an earlier one; verifying finds that, and the shard is copied again.
+/// The bytes that are read and written at once. The count is small, because within one piece a copy
+/// may contain a later write without an earlier one. If so, verifying fails, and the shard is
+/// copied again.
 const PIECE: usize = 64 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -84,9 +85,9 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize, Deserialize)]
 struct List {
     format: u32,
-    /// The version of the program that wrote it.
+    /// The version of the program that wrote the list.
     version: String,
-    /// The time when it began, RFC 3339.
+    /// The time when the backup began, as in RFC 3339.
     taken_at: String,
     files: Vec<Entry>,
 }
@@ -148,14 +149,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// The places of a server's data.
+/// The locations of a server's data.
 pub(crate) struct Sources {
     pub(crate) data: PathBuf,
-    /// As in [`DATABASES`].
+    /// The databases, in the order of [`DATABASES`].
     pub(crate) databases: [Option<Database>; 2],
 }
 
-/// The data of a server; or the exit code, after faults of the configuration were printed.
+/// Finds the data of a server. If the configuration has faults, prints them and returns the exit
+/// code.
 ///
 /// # Errors
 /// If there is neither a configuration nor a data directory.
@@ -181,7 +183,7 @@ pub(crate) fn sources(
     })
 }
 
-/// Whether `path`, which does not exist yet, would be inside `directory`: a backup there would be
+/// Whether `path`, which does not exist yet, would be inside `directory`. A backup there would be
 /// lost with the data.
 fn is_inside(path: &Path, directory: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -190,7 +192,8 @@ fn is_inside(path: &Path, directory: &Path) -> bool {
     existing.zip(directory).is_some_and(|(existing, directory)| existing.starts_with(directory))
 }
 
-/// The directory in which the backup is built: next to its final place, so that a rename is enough.
+/// Makes the directory in which the backup is built: beside its final place, so that a rename
+/// finishes it.
 fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     let name = to.file_name().context("--to must name a directory")?;
     let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
@@ -220,7 +223,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for (name, database) in DATABASES.into_iter().zip(databases) {
-        // The call log exists once a server has recorded calls.
+        // The call log exists only once a server has recorded calls.
         if let Some(Database::File(path)) = database
             && (file_exists(path)? || name != calls::FILE)
         {
@@ -240,7 +243,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     verify(to)
 }
 
-/// Copies a file that may be missing, or be removed at this moment.
+/// Copies a file that may be missing, or may be removed at this moment.
 fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
     let shown = from.display();
     match copy(from, to) {
@@ -249,7 +252,7 @@ fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The directories of shards.
+/// Lists the directories of shards.
 fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     let journal = data.join("journal");
     let listed = fs::read_dir(&journal).with_context(|| {
@@ -270,7 +273,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     Ok(shards)
 }
 
-/// Copies a shard's files until none of them was dropped in the meantime and the copy is sound.
+/// Copies a shard's files until none was dropped meanwhile and the copy is sound.
 fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut trouble = String::new();
     for _ in 0..TRIES {
@@ -299,7 +302,7 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Copies snapshots first, then segments from the newest to the oldest, each from its end to its
-/// beginning: a frame in the copy was written, and so was everything that is copied after it.
+/// beginning. If a frame is in the copy, everything that is copied after it was already written.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     let snapshots = files(from, "rps")?;
     for name in &snapshots {
@@ -310,14 +313,13 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     for name in &segments {
         copy(&from.join(name), &to.join(name))?;
     }
-    // A segment that was dropped in the meantime may be in use again; its copy then mixes two
-    // segments.
+    // A segment that was dropped meanwhile may already be reused. Its copy then mixes two segments.
     let now = files(from, "rpj")?;
     let is_gone = segments.iter().any(|name| !now.contains(name));
     if is_gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
-/// Names of files with this extension, sorted.
+/// Lists the names of files with this extension, sorted.
 fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -330,7 +332,7 @@ fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Copies from the end to the beginning; blocks of zeros stay holes.
+/// Copies a file from its end to its beginning. Blocks of zeros stay holes.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !file_exists(from)? {
         return Err(io::ErrorKind::NotFound.into());
@@ -356,7 +358,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     target.sync_all()
 }
 
-/// All files of a backup except its list, sorted, with their contents.
+/// Lists all files of a backup except its list, sorted, with their contents.
 fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -418,8 +420,8 @@ fn verify(root: &Path) -> anyhow::Result<List> {
     Ok(list)
 }
 
-/// Checks a copy of a data directory before it is used: against its list if it is a backup, else by
-/// its contents.
+/// Checks a copy of a data directory before it is used: against its list if it is a backup,
+/// otherwise by its contents.
 ///
 /// # Errors
 /// The first fault.
@@ -440,7 +442,7 @@ fn verify_contents(root: &Path) -> anyhow::Result<()> {
         }
         let checked = runtime.block_on(check_sqlite(&database));
         checked.map_err(|error| match error {
-            // In a copy nothing can be repaired.
+            // Nothing can be repaired in a copy.
             StoreError::File(fault) => anyhow!(fault.damage().unwrap_or_else(|| fault.to_string())),
             error => anyhow!(error).context(database.display().to_string()),
         })?;

@@ -1,4 +1,5 @@
-//! `ringwell calls`: exports, imports into, and erases from the call log of a running server.
+//! `ringwell calls`: exports calls from the call log of a running server, imports results, blocks
+//! callers, and erases personal data.
 
 mod blocks;
 pub(crate) mod erase;

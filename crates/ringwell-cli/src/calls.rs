@@ -1,7 +1,7 @@
-//! Calls beside a running node: a separate thread, a listener for providers, the call log.
+//! Calls beside a running node: a separate thread, a listener for providers, and the call log.
 //!
-//! Owns the link between the two: calls query the node for the holder of a number, and the node's
-//! management gets the paths of calls.
+//! Owns the link between the two: the service of calls queries the node for the holder of a number,
+//! and the node's management API gets the paths of calls.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,15 +24,15 @@ use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
 use crate::directory::behind_the_shards;
 use crate::listener::Listener;
 
-/// The maximum number of connections of providers open at once.
+/// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
-/// The call log, in the data directory.
+/// The file of the call log, in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";
 
-/// The reports that wait for the call log, in the data directory.
+/// The file of reports that wait for the call log, in the data directory.
 pub(crate) const WAITING: &str = "calls-waiting.jsonl";
 
-/// The lines of that file that could not be read.
+/// The file of lines of [`WAITING`] that could not be read.
 pub(crate) const UNREAD: &str = "calls-waiting.unread";
 
 /// The service of calls on its thread.
@@ -41,7 +41,7 @@ pub(crate) struct Running {
     tokens: Tokens,
     node: NodeNumbers,
     address: String,
-    /// Settings that cannot change before a restart.
+    /// The settings that cannot change before a restart.
     fixed: (Listen, Option<Database>),
     /// The file of reports that wait for the call log.
     waiting: PathBuf,
@@ -49,11 +49,11 @@ pub(crate) struct Running {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The numbers of a node that may not serve yet.
+/// The numbers of a node that may not be serving yet.
 #[derive(Clone)]
 struct NodeNumbers {
     node: Arc<OnceLock<Handle>>,
-    /// Becomes true when it serves.
+    /// Becomes true when the node serves.
     serves: Arc<watch::Sender<bool>>,
 }
 
@@ -96,7 +96,7 @@ impl Numbers for NodeNumbers {
 }
 
 impl Running {
-    /// Opens the log and listens for providers. They are answered once the node serves. Tokens of
+    /// Opens the log and listens for providers. Answers them once the node serves. The tokens of
     /// `lookup`, which the directory keeps current, may read calls.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Running {
             Some(Database::File(path)) => Location::File(path.clone()),
             Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
         };
-        // A server that cannot start must not have changed the log before.
+        // A server that cannot start must not have changed the log beforehand.
         let claim = match &location {
             Location::File(path) => {
                 let is_own = settings.database.is_none();
@@ -159,11 +159,11 @@ impl Running {
     }
 
     /// Reports that the node serves, so that it can be queried from now on. Returns the paths of
-    /// calls for its management.
+    /// calls for the node's management API.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
-        // Each shard's thread has a handle to the same node.
+        // Every shard's thread calls this with a handle to the same node.
         if self.node.node.set(node.clone()).is_ok() {
-            // By now the data directory is locked.
+            // The data directory is locked by now.
             self.service.keep_in(&self.waiting);
         }
         let service = self.service.clone();
@@ -175,7 +175,7 @@ impl Running {
     /// Switches to other settings, except for the address and the database.
     ///
     /// # Errors
-    /// [`Fault`]; then nothing changes.
+    /// [`Fault`]; nothing then changes.
     pub(crate) fn reload(&self, settings: &Calls) -> Result<(), Fault> {
         self.service.reload(settings).map_err(|error| Fault {
             field: "calls.destination.time_zone".to_owned(),
@@ -213,13 +213,13 @@ impl Running {
     }
 }
 
-/// Whether the configuration's files have the ring pool; `None` if a database has the pools.
+/// Whether the configuration's files have the ring pool; `None` if the pools are in a database.
 pub(crate) fn pool_in_file(config: &Config, of_file: &Directory, pool: PoolId) -> Option<bool> {
     config.database.is_none().then(|| of_file.pool(pool).is_some())
 }
 
-/// The warning about destinations for ring pools that do not exist. Pools of a database may be
-/// created later, so it is no fault. `exists` returns `None` if that is unknown.
+/// Returns a warning about destinations for ring pools that do not exist. This is no fault, because
+/// pools of a database may be created later. `exists` returns `None` if that is unknown.
 pub(crate) fn warn_of_unknown_pools(
     config: &Config,
     exists: impl Fn(PoolId) -> Option<bool>,
@@ -249,7 +249,8 @@ fn run(
     let router = http::providers(service.clone());
     runtime.block_on(async {
         let answer = async {
-            // The state is still unknown, so the provider's own fallback must act.
+            // No answer can be given until the node serves, so the provider's own fallback must
+            // act.
             let _ = serves.wait_for(|serves| *serves).await;
             listener.serve(router, CONNECTIONS_MAX).await;
         };

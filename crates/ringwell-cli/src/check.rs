@@ -1,4 +1,4 @@
-//! `ringwell check`: the verdict of `ringwell-check`, for people and for scripts.
+//! `ringwell check`: prints the verdict of `ringwell-check`, for people and for scripts.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ Examples:
   ringwell check run.jsonl
   ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
 
-/// Flags that make more rules judgeable.
+/// Advice about flags that allow more rules to be judged.
 const ADD_MORE: &str = "\
 `ringwell load finish HISTORY --journal DATA` adds a server's journal and state; with --look-up URL
 and --token-file FILE also look-ups
 ";
 
-/// The longest part of a line that is printed.
+/// The maximum length of a printed line.
 const SHOWN: usize = 600;
 const UNREADABLE: u8 = 2;
 

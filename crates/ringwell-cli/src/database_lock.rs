@@ -1,8 +1,8 @@
 //! The SQLite files of ring pools and of calls: their faults, and a lock that lets only one server
 //! use them.
 //!
-//! Two servers with separate data directories would be unaware of each other's lockouts, and would
-//! both send the webhooks of one call log.
+//! Two servers with separate data directories on one database would ignore each other's lockouts,
+//! and would both send the webhooks of one call log.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -15,16 +15,16 @@ use ringwell_store::{FileFault, examine, file_exists, lock_of, place};
 
 use crate::calls;
 
-/// The contents of the database of calls, in messages.
+/// The contents of the database of calls, as messages name it.
 pub(crate) const CALL_LOG: &str = "call log";
 
-/// The call log's file in the data directory.
+/// The usual file of the call log, in the data directory.
 pub(crate) fn usual_call_log(config: &Config) -> PathBuf {
     config.data.join(calls::FILE)
 }
 
-/// The files that a configuration names as databases, each with its setting: the ring pools', then
-/// the calls'.
+/// The files that a configuration names as databases, each with its setting: the ring pools' file,
+/// then the calls' file.
 pub(crate) fn files(config: &Config) -> [(&'static str, Option<PathBuf>); 2] {
     let file = |database: &Database| match database {
         Database::File(path) => Some(path.clone()),
@@ -37,7 +37,7 @@ pub(crate) fn files(config: &Config) -> [(&'static str, Option<PathBuf>); 2] {
     [("directory.database", config.database.as_ref().and_then(file)), ("calls.database", calls)]
 }
 
-/// The fault of a configuration that keeps ring pools and calls in one SQLite file.
+/// Returns a fault if a configuration keeps ring pools and calls in one SQLite file.
 pub(crate) fn one_file_for_both(config: &Config) -> Option<Fault> {
     let [(_, pools), (field, calls)] = files(config);
     let (pools, calls) = pools.zip(calls)?;
@@ -49,7 +49,7 @@ pub(crate) fn one_file_for_both(config: &Config) -> Option<Fault> {
     })
 }
 
-/// Refuses such a configuration.
+/// Refuses a configuration that keeps both in one file.
 ///
 /// # Errors
 /// The fault.
@@ -57,7 +57,7 @@ pub(crate) fn refuse_one_file(config: &Config) -> anyhow::Result<()> {
     one_file_for_both(config).map_or(Ok(()), |fault| bail!("{fault}"))
 }
 
-/// The faults of the files of a configuration's databases, which are not changed.
+/// Finds faults of a configuration's database files, without changing the files.
 pub(crate) fn faults(config: &Config) -> Vec<Fault> {
     let fault = |(field, path): (&str, Option<PathBuf>)| {
         let message = message(field, &examine(&path?).err()?);
@@ -69,14 +69,14 @@ pub(crate) fn faults(config: &Config) -> Vec<Fault> {
         .collect()
 }
 
-/// The message about the file that `field` of the configuration names.
+/// Formats a message about the file that `field` of the configuration names.
 pub(crate) fn message(field: &str, fault: &FileFault) -> String {
     if field == "calls.database" { fault.of_calls() } else { fault.to_string() }
 }
 
-/// Locks the database of a server, like [`claim`]. No file is made beside a directory, or beside a
-/// file that is no database; but a database whose beginning is damaged is locked, if it
-/// `is_own` or a server has used it before.
+/// Locks the database of a server, like [`claim`]. Makes no file beside a directory, or beside a
+/// file that is no database. A database whose beginning is damaged is locked if it `is_own` or a
+/// server has used it before.
 ///
 /// # Errors
 /// The same as for [`claim`], or [`FileFault`].
@@ -90,12 +90,12 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
     claim(path, what)
 }
 
-/// Locks the database at `path`, which contains `what`, until the returned file is dropped, or the
+/// Locks the database at `path`, which contains `what`, until the returned file is dropped or the
 /// process ends. The lock is on a file next to the database, because SQLite locks the database file
 /// itself.
 ///
 /// # Errors
-/// If another process has it, or the lock's file cannot be used.
+/// If another process has the lock, or the lock's file cannot be used.
 pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     if fs::metadata(path).is_ok_and(|file| file.nlink() > 1) {
         bail!(

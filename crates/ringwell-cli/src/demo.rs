@@ -2,8 +2,8 @@
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv`, `demo-token` and, for `ringwell call`,
 //! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that
-//! earlier commands still work. Invariant: `ringwell load` uses no number of the pools for manual
-//! trials.
+//! earlier commands still work. Invariant: `ringwell load` uses no number of the pools that are for
+//! manual trials.
 
 mod inbox;
 mod introduction;
@@ -34,29 +34,31 @@ use crate::environment::{cores, variable};
 use crate::serve::{show, with_calls};
 use crate::{logs, management, texts};
 
-/// The exit code for invalid arguments, as in clap.
+/// The exit code for invalid arguments, the same as in clap.
 const WRONG_USAGE: u8 = 2;
 
-/// Extra pools for `ringwell load`, separate from those for people.
+/// The count of extra pools for `ringwell load`, separate from those for people.
 const LOAD_POOLS: u32 = 200;
 
-/// Their numbers become free at once, because a measurement needs more numbers than a pool has.
+/// The lifetime of these pools. Their numbers become free at once, because a measurement needs more
+/// numbers than a pool has.
 const LOAD_LIFETIME: Millis = Millis(10);
 
-/// Short enough that a user sees an overflowing pool recover.
+/// A lifetime short enough that a user sees an overflowing pool recover.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
-/// Pools with a lifetime up to this can carry load themselves, and no extra ones are added.
+/// If the lifetime is at most this, the demo's pools can carry load themselves, and no extra pools
+/// are added.
 const BRIEF: Millis = Millis(1000);
 
-/// Segments a quarter of the default size: a demo should not take 256 MiB before its first request.
+/// A quarter of the default size, because a demo should not take 256 MiB before its first request.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Creates or reuses the pools, serves them until a signal ends it, and prints requests to try.
 ///
 /// # Errors
-/// If files cannot be written, or the server does not start or end well. Impossible counts of pools
-/// are wrong usage.
+/// If files cannot be written, or the server does not start or end properly. Impossible counts of
+/// pools are reported as wrong usage.
 pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let pools = match demo_pools(args.pools, args.numbers, args.lifetime) {
         Ok(pools) => pools,
@@ -68,7 +70,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let load_pools = load_pools(&args);
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
     config.journal.segment_bytes = SEGMENT_BYTES;
-    // No proxy has to notice the shutdown.
+    // No proxy needs time to notice the shutdown.
     config.drain_pause = Duration::ZERO;
     match Overrides::from_variables(variable) {
         Ok(variables) => variables.apply(&mut config, cores()),
@@ -103,7 +105,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         crate::serve::routes(&config, front.dashboard.clone(), DatabaseTokens::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
-        // Called on each shard's thread, which is the thread to slow down.
+        // Runs on each shard's thread, so that the shard to slow down can be found by its name.
         let name = std::thread::current().name().map(str::to_owned);
         if let Some((controls, _)) = slow.as_ref().filter(|(_, shard)| name.as_ref() == Some(shard))
         {
@@ -113,7 +115,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     });
     let takes_calls = calls.is_some();
     let introduce = move |addresses: &[String]| {
-        // The server is running; a closed output does not stop it.
+        // The server is running, and a closed output does not stop it.
         let introduction = story.introduction(addresses, &front.url, takes_calls);
         let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
@@ -137,7 +139,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
 /// Writes the list of the pools that `ringwell load` may use.
 fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     if pools.is_empty() {
-        // A file of an earlier demo would name pools that no longer exist.
+        // A list of an earlier demo would name pools that no longer exist.
         let _ = fs::remove_file(path);
     } else {
         keep_list(path, pools)?;
@@ -145,8 +147,8 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the data directory. Refuses settings that the server would refuse later, before another
-/// demo's list is overwritten.
+/// Makes the data directory. Before another demo's list is overwritten, refuses settings that the
+/// server would refuse later.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot make the directory {}; choose another with --data", data.display())
@@ -161,17 +163,17 @@ fn claim(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The visible parts of the demo: the dashboard, and a shop page whose numbers are swapped.
+/// The visible parts of the demo: the dashboard, and a shop page whose number is swapped.
 struct Front {
     dashboard: Dashboard,
-    /// The page and the pool of its load slider; absent if measurements need a quiet server.
+    /// The page, and the pool of its load slider. Absent if measurements need a quiet server.
     shop: Option<(Shop, RingPool)>,
     /// The address to open first.
     url: String,
 }
 
 impl Front {
-    /// Binds the addresses. `pools` are the pool of the shop's number and the pool of its slider.
+    /// Binds the addresses. `pools` are the pool of the shop's number and that of its slider.
     fn open(
         config: &mut Config,
         token: &Token,
@@ -221,8 +223,8 @@ impl Front {
     }
 }
 
-/// Serves the dashboard where management listens, or, if that address is taken, at any free port of
-/// this machine; returns its address.
+/// Serves the dashboard where the management API listens. If that address is taken, serves it at
+/// any free port of this machine. Returns the address.
 fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     if let Ok(address) = management::serve(config, dashboard) {
         return Ok(address);
@@ -237,8 +239,8 @@ fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
-/// The default pools of `ringwell load`; none if the others can carry load, or if no numbers are
-/// left for them.
+/// The default pools of `ringwell load`. There are none if the other pools can carry load, or if no
+/// numbers are left.
 fn load_pools(args: &Demo) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
         return Vec::new();
@@ -277,7 +279,7 @@ fn keep_token(path: &Path) -> anyhow::Result<Token> {
     }
 }
 
-/// Writes a file atomically: after a crash it has the old or the new contents.
+/// Writes a file atomically: after a crash, it has either the old or the new contents.
 fn write_whole(
     path: &Path,
     mode: u32,

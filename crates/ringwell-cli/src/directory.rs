@@ -2,8 +2,8 @@
 //!
 //! A separate thread checks for a newer version a few times a second and passes changes to the
 //! running node. The same thread watches the demand for each pool, and lets busy pools draw numbers
-//! from the inventory. Without the database the node continues with its present pools; `/healthz`
-//! reports their age. Source: docs/spec/directory.md.
+//! from the inventory. Without the database, the node continues with its current pools, and
+//! `/healthz` reports their age. Source: docs/spec/directory.md.
 
 mod follow;
 mod growth;
@@ -34,10 +34,10 @@ use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};
 
-/// The longest wait for the database at an orderly stop.
+/// The longest wait for the database during an orderly stop.
 const CLOSE_MAX: Duration = Duration::from_secs(3);
 
-/// The directory as read.
+/// The directory as it was read.
 pub(crate) struct Directory {
     runtime: Runtime,
     store: Store,
@@ -48,19 +48,19 @@ pub(crate) struct Directory {
     sites_of_file: watch::Sender<Vec<Site>>,
     sites: Vec<Site>,
     naming: Naming,
-    /// Locks other servers out of a SQLite database.
+    /// The lock that keeps other servers out of a SQLite database.
     claim: Option<File>,
 }
 
 /// The thread that follows the directory.
 pub(crate) struct Following {
-    /// The channel to it if clients' addresses also serve ring pools.
+    /// The channel to the thread, if clients' addresses also serve the management of ring pools.
     pub(crate) way: Option<Way>,
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// Opens the database and reads all pools. If a database has no pools, those of the configuration
+/// Opens the database and reads all pools. If the database has no pools, those of the configuration
 /// are imported.
 ///
 /// # Errors
@@ -120,7 +120,7 @@ pub(crate) fn open(
     Ok((directory, loaded.pools, together))
 }
 
-/// The error of a database that cannot be opened, with its file if that explains it.
+/// Explains why a database cannot be opened: by the fault of its file, if there is one.
 fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     let is_full = error.is_full();
     let error = anyhow::Error::from(error);
@@ -133,7 +133,8 @@ fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     }
 }
 
-/// The web sites of the configuration and those of the database, whose settings take precedence.
+/// Joins the web sites of the configuration and those of the database, whose settings take
+/// precedence.
 fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
     let only_in_file =
         of_file.iter().filter(|site| !of_database.iter().any(|other| other.key == site.key));
@@ -209,7 +210,7 @@ impl Directory {
             );
             let serve_ring_pools = async {
                 requests.serve(ring_pools).await;
-                // No further change will come, or none ever did.
+                // No further request will come this way, or none ever did.
                 std::future::pending::<()>().await;
             };
             runtime.block_on(async {
@@ -221,7 +222,8 @@ impl Directory {
                     () = serve_ring_pools => {}
                     _ = ended => {}
                 }
-                // SQLite then moves all changes into its main file. PostgreSQL may not answer.
+                // SQLite then moves all changes into its main file. The wait is limited because
+                // PostgreSQL may not answer.
                 let _ = tokio::time::timeout(CLOSE_MAX, store.close()).await;
             });
             runtime.shutdown_background();
@@ -241,8 +243,8 @@ impl Following {
     }
 }
 
-/// Runs `work` on a thread with a lower priority than the shards; threads that it starts inherit
-/// it, and SQLite's live as long as their connections.
+/// Runs `work` on a thread with a lower priority than the shards. Threads that it starts inherit
+/// the priority; those of SQLite live as long as their connections.
 pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     let done = thread::scope(|scope| {
         let work = scope.spawn(|| {

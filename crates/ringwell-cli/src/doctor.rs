@@ -1,6 +1,6 @@
-//! `ringwell doctor`: whether a machine and a configuration are fit to serve.
+//! `ringwell doctor`: checks whether a machine and a configuration are fit to serve.
 //!
-//! Changes nothing, except for a test file in the data directory. Each finding says what to do.
+//! Changes nothing, except for a test file in the data directory. Each finding includes a remedy.
 //! Works next to a running server, and without a configuration.
 
 mod findings;
@@ -53,16 +53,16 @@ Examples:
   ringwell doctor --config ringwell.toml --listen 0.0.0.0:8080
   ringwell doctor engine --config ringwell.toml    only the servers that keep the journals";
 
-/// The package's path for it.
+/// The usual path, which the package uses.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
-/// Below this, the disk cannot store a minute of load.
+/// With less free space, the disk cannot store a minute of load.
 const FREE_MIN: u64 = 1 << 30;
 
 /// A flush that takes longer delays every answer.
 const SLOW_FLUSH: Duration = Duration::from_millis(20);
 
-/// 2025-01-01: a clock that is earlier was never set.
+/// 2025-01-01. A clock that shows an earlier time was never set.
 const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 
 /// A part that can be checked alone.
@@ -217,7 +217,7 @@ fn machine(findings: &mut Findings) {
     }
 }
 
-/// The memory that programs can still use without swapping.
+/// Returns the memory that programs can still use without swapping.
 fn memory_mib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -234,7 +234,7 @@ fn has_time_service() -> bool {
     processes.flatten().filter_map(name).any(|name| names.contains(&name.trim()))
 }
 
-/// The configuration; `None`, with the findings, if it has faults.
+/// Loads the configuration. If it has faults, adds them to the findings and returns `None`.
 fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Config, Directory)> {
     let of_service = variables_of_service(path);
     let get = |name: &str| variable(name).or_else(|| of_service.get(name).cloned());
@@ -284,14 +284,15 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     databases(&config, findings);
 }
 
-/// The variables that the service gets from the file `environment` next to its configuration.
+/// Returns the variables that the service gets from the file `environment` next to its
+/// configuration.
 fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(config.with_file_name("environment")).unwrap_or_default();
     let set = text.lines().filter_map(|line| line.trim().split_once('='));
     set.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Whether others can read files with keys: the configuration at `path`, and those it names.
+/// Checks whether others can read files with keys: the configuration at `path`, and those it names.
 fn secrets(path: &Path, findings: &mut Findings) {
     let files = [path.to_owned()].into_iter().chain(secret_files(path));
     let is_open = |file: &PathBuf| {
@@ -310,7 +311,7 @@ fn secrets(path: &Path, findings: &mut Findings) {
     }
 }
 
-/// The same checks as at the beginning of `serve`.
+/// Runs the same checks as `serve` does at its beginning.
 fn unfit(config: &Config, findings: &mut Findings) {
     for fault in ringwell_node::unfit(config) {
         findings.bad("start", fault.to_string());
@@ -340,11 +341,11 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if config.durability == Durability::Memory {
         return findings.note("data", "durability \"memory\": a restart forgets every allocation");
     }
-    // A relative path has no ancestor that can be examined.
+    // A relative path has no ancestors that can be examined.
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
-    // Otherwise it is reported with the other faults of the machine.
+    // If there is none, another check reports it with the other faults of the machine.
     let Some(place) = there.filter(|place| place.is_dir()) else { return };
     let shown = data.display();
     if place != data {
@@ -439,13 +440,13 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 
 fn ports(config: &Config, findings: &mut Findings) {
     let client = ApiClient::for_health();
-    // The body of the answer, if there is one.
+    // Returns the body of the answer, if there is one.
     let asked = |address: &Listen| {
         let (url, client) = address.to_string().parse::<Url>().ok().zip(client.as_ref().ok())?;
         let nothing = ("application/json", Bytes::new());
         client.send(&url, Method::GET, "/healthz", nothing).ok().map(|(_, body)| body)
     };
-    // Only one server at a time uses a data directory.
+    // A served data directory is locked, because only one server at a time uses it.
     let is_served = matches!(disk::ReadLock::acquire(&config.data), Err(LockError::Held { .. }));
     let mut running = None;
     for address in &config.listen {
@@ -464,8 +465,8 @@ fn ports(config: &Config, findings: &mut Findings) {
         }
         running = running.or(version).filter(|_| is_served);
     }
-    // These addresses have no path for health, so a server that answers there is assumed to be the
-    // running one.
+    // These addresses have no path for health. A server that answers there is therefore assumed to
+    // be the running one.
     let manages = config.database.is_some() || config.management.dashboard;
     let manages = manages.then_some(&config.management.address);
     let calls = config.calls.as_ref().map(|calls| &calls.listen);

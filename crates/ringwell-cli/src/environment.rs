@@ -1,8 +1,8 @@
-//! The environment of the process: variables and processors.
+//! The environment of the process: its variables and processors.
 
 use std::thread;
 
-/// The value of a variable, if it has one that is text.
+/// The value of a variable, if it is set to valid text.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -11,7 +11,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 /// ignored.
 ///
 /// # Errors
-/// Reports the first one.
+/// The first such variable.
 pub(crate) fn check_variables() -> anyhow::Result<()> {
     for (name, _) in ringwell_config::VARIABLES {
         let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
@@ -23,7 +23,7 @@ pub(crate) fn check_variables() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warns of variables that are ignored, and whose names are nearly those of configuration variables.
+/// Warns of variables that are ignored, but whose names resemble those of configuration variables.
 pub(crate) fn warn_of_slips() -> impl Iterator<Item = String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| {

@@ -1,9 +1,9 @@
 //! `ringwell haproxy`: a configuration of `HAProxy` for the nodes of a cluster.
 //!
-//! Owns its text, including the reasons for each setting: operators read that file and not this
-//! one. Needs `HAProxy` 2.4 or later. Does not read the cluster's secret. Invariant: a request that
-//! a node may have carried out is sent again only if the nodes can recognise it by its
-//! `Idempotency-Key`.
+//! Owns its text, including the reasons for each setting, because operators read that file and not
+//! this one. Needs `HAProxy` 2.4 or later. Does not read the cluster's secret. Invariant: a request
+//! that a node may have carried out is sent again only if its `Idempotency-Key` lets the nodes
+//! recognise it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ Examples:
   haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time after its deadline at which a node counts as hung; includes sending the answer and
+/// The time after the deadline at which a node counts as hung. It includes sending the answer and
 /// waiting for a thread.
 const SLACK: Duration = Duration::from_millis(200);
 
@@ -91,7 +91,7 @@ fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
     .join("")
 }
 
-/// The purpose of the file, and the commands for taking a node out.
+/// The beginning of the file: its purpose, and the commands that take a node out.
 fn head(map: &ClusterMap, socket: &str) -> String {
     let first = map.nodes().first().map_or("", |node| &node.name);
     format!(
@@ -174,7 +174,8 @@ defaults
     )
 }
 
-/// Needed for nodes given by name, because their addresses may change while the proxy runs.
+/// Needed for nodes that are named by host, because their addresses may change while the proxy
+/// runs.
 const RESOLVERS: &str = "\
 # For nodes that the cluster file names by host: their addresses are looked up repeatedly. Write
 # full names there, because no search domain is added.
@@ -257,11 +258,11 @@ backend management
     )
 }
 
-/// A node as a server of a backend.
+/// Formats a node as a server of a backend.
 fn server(node: &ClusterNode, more: &str) -> String {
     let address = address(node);
     let resolve = if is_name(address) {
-        // Starts even if a name cannot be resolved yet.
+        // The proxy then starts even if it cannot resolve the name yet.
         " resolvers system init-addr last,libc,none"
     } else {
         ""
@@ -273,10 +274,12 @@ fn server(node: &ClusterNode, more: &str) -> String {
     format!("    server {} {address} weight {}{resolve}{more}\n", node.name, node.shards.len())
 }
 
-/// The address of a node for the proxy: a unix socket costs less than TCP.
+/// The address at which the proxy reaches a node. A unix socket is preferred, because it costs less
+/// than TCP.
 fn address(node: &ClusterNode) -> &Listen {
     let local = node.listen.iter().find(|address| matches!(address, Listen::Unix(_)));
-    // A node has at least one address; the address of its links would refuse the request.
+    // The fallback is never used: a node has at least one address, and its link's address would
+    // refuse the request.
     local.or(node.listen.first()).unwrap_or(&node.link)
 }
 

@@ -1,7 +1,7 @@
 //! `ringwell journal`: inspects journals without changing them, and erases parameters in them.
 //!
-//! Opens every file read-only, except for `erase`. Owns no rules: `replay` keeps a simple account
-//! of the numbers, for comparison with a server's answers.
+//! Opens every file read-only, except in `erase`. Owns no rules: `replay` keeps a simple account of
+//! the numbers, to compare with a server's answers.
 
 pub(crate) mod erase;
 mod inspect;
@@ -44,7 +44,7 @@ enum Command {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// If there is no journal, or it cannot be read; damage is reported in the output, not as an error.
+/// If there is no journal, or it cannot be read. Damage is reported in the output, not as an error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let result = match &args.command {
@@ -55,13 +55,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let flushed = out.flush().map_err(anyhow::Error::from);
     match result.and_then(|code| flushed.map(|()| code)) {
-        // The reader has closed the output.
+        // The reader has closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         other => other,
     }
 }
 
-/// Whether every journal and snapshot in a data directory is sound; findings go to `out`.
+/// Checks whether every journal and snapshot in a data directory is sound, and writes the findings
+/// to `out`.
 ///
 /// # Errors
 /// If there is no journal, or it cannot be read.
@@ -82,7 +83,7 @@ struct ShardFiles {
     segments: SegmentFiles,
 }
 
-/// The shards of a data directory, or the one shard whose directory `path` is.
+/// Lists the shards of a data directory, or the one shard whose directory is `path`.
 fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
     fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut directories = Vec::new();
@@ -121,8 +122,8 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// `None` if the directory holds no segments. The shard's number comes from the first segment,
-/// because the directory may have been copied from elsewhere.
+/// Finds a shard's files; `None` if the directory has no segments. The shard's number comes from
+/// the first segment, because the directory may have been copied from elsewhere.
 fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
@@ -138,14 +139,14 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let got = segments.read_at(first.segno, 0, &mut block)?;
     let name = || directory.file_name()?.to_str()?.parse().ok();
     let shard = SegmentHeader::decode(&block[..got]).map_or_else(
-        // Damaged; reading it later reports the damage.
+        // The header is damaged. Reading the segment later reports that.
         |_| name().unwrap_or(0),
         |header| header.shard,
     );
     Ok(Some(ShardFiles { directory: directory.to_owned(), shard, segments }))
 }
 
-/// A time for people: in UTC, or the bare number if no calendar reaches that far.
+/// Formats a time for people: in UTC, or as the bare number if no calendar reaches that far.
 fn readable(time: Millis) -> String {
     let millis = i64::try_from(time.0).ok();
     let stamp = millis.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());

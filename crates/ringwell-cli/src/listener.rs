@@ -1,8 +1,8 @@
-//! The listener of management, and the limits on strangers there.
+//! The listener of the management API, and the limits on strangers there.
 //!
-//! Owns connections and the time limit for their heads. If the limit is reached, the oldest
-//! connection that has not presented a token is closed. The management API sets the limits of a
-//! request and of the time for its answer. Source: docs/spec/management.md, "Limits".
+//! Owns connections and the time limit for request heads. At the limit of connections, the oldest
+//! connection that has not presented a token is closed. The management API limits the size of a
+//! request and the time for its answer. Source: docs/spec/management.md, "Limits".
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,21 +23,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The maximum number of open connections to management; beyond this, unauthenticated connections
-/// are closed for new ones.
+/// The maximum number of open connections to the management API. Beyond this, unauthenticated
+/// connections are closed for new ones.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
-/// The time limit for the whole head of a request, from the end of the previous answer.
+/// The time limit for the whole head of a request, measured from the end of the previous answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
-/// No list takes that long. A client that does not read its answer is disconnected.
+/// The time limit for a connection. No list takes that long, and a client that does not read its
+/// answer is disconnected.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a connection could not be accepted, mostly because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepted host names of the management address, in addition to the machine's own. `None` if pages
-/// of other sites cannot direct their visitors there: a unix socket, or an address other than
-/// loopback, which a proxy or a firewall protects.
+/// Returns the accepted host names of the management address, in addition to the machine's own.
+/// `None` if pages of other sites cannot direct their visitors there. This applies to a unix
+/// socket, and to an address other than loopback, which a proxy or a firewall protects.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
@@ -50,7 +51,7 @@ pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
 /// The open connections.
 #[derive(Default)]
 struct OpenConnections {
-    /// In order of arrival.
+    /// The connections in order of arrival.
     open: Mutex<VecDeque<OpenConnection>>,
 }
 
@@ -90,7 +91,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Listens for clients of the management API, or for webhooks.
+/// A listener for clients of the management API, or for webhooks.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, String),
@@ -173,7 +174,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // It does not matter how a client disconnected.
+    // The reason why the connection ended does not matter.
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
 }
 

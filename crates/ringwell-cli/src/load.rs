@@ -1,4 +1,4 @@
-//! `ringwell load`: flags of the load generator, and where its results go.
+//! `ringwell load`: the flags of the load generator, and the destinations of its results.
 //!
 //! Thin: `ringwell-load` sends and counts.
 
@@ -173,7 +173,7 @@ fn parse_spread(text: &str) -> Result<Spread, &'static str> {
     }
 }
 
-/// Runs, and prints the measurements.
+/// Runs the load, and prints the measurements.
 ///
 /// # Errors
 /// If the run was not possible, or a result cannot be written.
@@ -206,7 +206,7 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// The default list if none is named: preferably pools that a demo made for load.
+/// Finds the default list: preferably pools that a demo made for load.
 fn usual_list() -> PathBuf {
     let folders = ["data", "demo-data"];
     let names = ["load-pools.csv", "demo-pools.csv"];
@@ -250,8 +250,8 @@ impl Finish {
     }
 }
 
-/// Reads the output of `ringwell journal WHAT DATA --json`, run as a separate process like any
-/// other program.
+/// Reads the output of `ringwell journal WHAT DATA --json`, run as a separate process as another
+/// program would.
 fn journal(
     data: &Path,
     what: &str,

@@ -14,10 +14,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// # Errors
 /// If the text is neither.
 pub(crate) fn filter(log: &Log) -> anyhow::Result<Targets> {
-    // A pool of connections repeats each failure several times a second; ours report it.
+    // Silenced because a pool of connections repeats each failure several times a second, and our
+    // own code reports it.
     let all = Targets::new()
         .with_target("sqlx_core::pool", LevelFilter::OFF)
-        // It logs values of parameters of a database's URL, which may be passwords.
+        // Silenced because it logs values from a database's URL, which may be passwords.
         .with_target("sqlx_postgres::options::parse", LevelFilter::OFF);
     let filter = log.level.split(',').try_fold(all, |filter, directive| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// An error and its causes, omitting causes that the text before already contains.
+/// Formats an error and its causes, without causes that the text so far already contains.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

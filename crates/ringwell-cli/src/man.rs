@@ -1,7 +1,8 @@
-//! `ringwell man`: one page with every command and its options.
+//! `ringwell man`: one manual page with every command and its options.
 //!
-//! Takes the texts from the command line's own definition, so that page and `--help` agree. One
-//! page, because separate pages that refer to each other help only if all of them are installed.
+//! Takes the texts from the command line's own definition, so that the page and `--help` agree.
+//! There is only one page, because separate pages that refer to each other help only if all of them
+//! are installed.
 
 use std::io;
 
@@ -11,13 +12,13 @@ use clap_mangen::roff::{Roff, roman};
 
 use crate::args::Ringwell;
 
-/// The heading below which the crate puts the options of a command.
+/// The heading under which `clap_mangen` puts the options of a command.
 const OPTIONS: &str = ".SH OPTIONS\n";
 
-/// The page, in roff.
+/// Renders the page in roff.
 ///
 /// # Errors
-/// The sections for write errors, which memory does not have.
+/// The write errors of sections, which do not occur in memory.
 pub(crate) fn page() -> io::Result<Vec<u8>> {
     let mut command = Ringwell::command().disable_help_subcommand(true);
     command.build();
@@ -42,7 +43,7 @@ pub(crate) fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The commands that can be run, in the order of the help.
+/// Lists the commands that can be run, in the order of the help.
 fn leaves(command: &Command) -> Vec<&Command> {
     let subcommands: Vec<_> = command.get_subcommands().collect();
     if subcommands.is_empty() {
@@ -56,8 +57,7 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").to_owned()
 }
 
-/// Adds to the page a command's description, its options, the end of its help, and its subcommands
-/// below.
+/// Adds a command's description, options, and end of help to the page, followed by its subcommands.
 fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let mut text = Roff::new();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
@@ -67,7 +67,7 @@ fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     }
     page.extend(text.to_roff().bytes());
 
-    // Every command has this option, and the page is the help.
+    // The option `--help` is left out: every command has it, and this page is the help.
     let without_help = command.clone().mut_arg("help", |help| help.hide(true));
     let mut options = Vec::new();
     Man::new(without_help).render_options_section(&mut options)?;
@@ -77,7 +77,7 @@ fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     command.get_subcommands().try_for_each(|below| describe(below, page))
 }
 
-/// The end of a command's help, line for line.
+/// Renders the end of a command's help, line by line.
 fn verbatim(command: &Command) -> Vec<u8> {
     let mut text = Roff::new();
     if let Some(after) = command.get_after_help() {

@@ -1,7 +1,7 @@
 //! The management address: its listener and its thread.
 //!
-//! With a database, the thread that follows it also serves the address (`directory.rs`); without
-//! one, the dashboard has a separate thread.
+//! With a database, the thread that follows it also serves the address (`directory.rs`). Without
+//! one, a separate thread serves the dashboard.
 
 use std::thread;
 
@@ -41,7 +41,7 @@ pub(crate) async fn open(
     Ok((listener, router))
 }
 
-/// The ring pools of the published API, for the addresses of clients.
+/// Makes the routes of the published API's ring pools, for the addresses of clients.
 pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     let settings = &config.management;
     let entrance = Entrance {

@@ -1,7 +1,7 @@
 //! `management.on_data_port`: the published API's ring pools, answered at the addresses of clients.
 //!
-//! Requests come from the shards' threads and run on the thread that keeps the directory, like
-//! those of the management address: a shard never waits for a database.
+//! Requests arrive on the shards' threads and run on the thread that keeps the directory, like
+//! requests to the management address. A shard therefore never waits for a database.
 
 use axum::Router;
 use axum::extract::Request;
@@ -25,14 +25,14 @@ pub(crate) struct Way(mpsc::Sender<Asked>);
 #[derive(Debug)]
 pub(crate) struct End(mpsc::Receiver<Asked>);
 
-/// A channel and its receiving end.
+/// Makes a channel and its receiving end.
 pub(crate) fn way() -> (Way, End) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     (Way(sender), End(receiver))
 }
 
 impl Way {
-    /// `routes` with those of ring pools added.
+    /// Adds the routes of ring pools to `routes`.
     pub(crate) fn beside(self, routes: Routes) -> Routes {
         std::sync::Arc::new(move |node| {
             let way = self.clone();
@@ -54,7 +54,7 @@ impl Way {
         *request.uri_mut() = head.uri;
         *request.headers_mut() = head.headers;
         let (reply, answer) = oneshot::channel();
-        // If there is no room, the reply is dropped, and the client gets no answer.
+        // If there is no room, the reply is dropped, and the client is asked to retry.
         let _ = self.0.try_send((request, reply));
         match answer.await {
             Ok(answer) => answer,

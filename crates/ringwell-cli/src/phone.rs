@@ -1,7 +1,8 @@
 //! A telephone: calls a number as its provider would, including signatures and callbacks.
 //!
-//! Owns the course of a call; each provider's requests and documents are in a separate file. The
-//! server cannot distinguish it from the provider. Source: docs/spec/calls.md, "Providers".
+//! Owns the course of a call. Each provider's requests and documents are in a separate file. The
+//! server cannot distinguish this telephone from the provider. Source: docs/spec/calls.md,
+//! "Providers".
 
 mod bandwidth;
 mod generic;
@@ -22,19 +23,19 @@ use serde_json::Value;
 
 use crate::api_client::{ApiClient, Url};
 
-/// The ringing time of a destination if the document sets none.
+/// The ringing time of a destination if the server's document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The address for the webhooks of a provider's account, and their secret.
+/// A telephone at a provider's account, with the address and the secret for the account's webhooks.
 #[derive(Clone)]
 pub(crate) struct Phone {
-    /// The server's address for them.
+    /// The server's address for the webhooks.
     pub(crate) url: Url,
     /// The provider to simulate.
     pub(crate) provider: CallProvider,
     /// The account's name.
     pub(crate) account: String,
-    /// The URL by which the provider reaches the server: signatures cover it.
+    /// The URL at which the provider reaches the server. Signatures cover it.
     pub(crate) public_url: String,
     /// The secret that signs requests; for Telnyx the private key.
     pub(crate) secret: Vec<u8>,
@@ -42,7 +43,7 @@ pub(crate) struct Phone {
 
 /// A call to be made.
 pub(crate) struct Ring<'a> {
-    /// The provider's id for it.
+    /// The provider's id for the call.
     pub(crate) id: &'a str,
     /// The caller.
     pub(crate) from: &'a str,
@@ -73,11 +74,11 @@ enum Body {
 /// The contents of a document that connects the caller.
 struct Dial {
     destination: String,
-    /// The ringing time, in seconds.
+    /// The maximum ringing time, in seconds.
     timeout: Option<u64>,
     /// The URL for reports about the destination.
     status: Option<String>,
-    /// The URL to which the end of the destination is reported.
+    /// The URL to which the end of the destination's leg is reported.
     action: Option<String>,
 }
 
@@ -86,26 +87,26 @@ struct Dial {
 enum Step {
     /// The destination rings.
     Ringing,
-    /// It has answered.
+    /// The destination has answered.
     Answered,
     /// The parties have talked for this long and hung up.
     Completed(Duration),
-    /// It did not answer in time.
+    /// The destination did not answer in time.
     NoAnswer,
 }
 
-/// A report: the URL, or the hook of the account, and the body.
+/// A report: the URL, or the account's hook, and the body.
 type Report = (String, Body);
 
 /// The provider's side of a call.
 trait Side {
-    /// The first request about the call.
+    /// Makes the first request about the call.
     fn begins(&self, ring: &Ring<'_>) -> Body;
 
     /// Reads the document; `None` if it has no destination.
     fn read(&self, document: &str) -> Option<Dial>;
 
-    /// The requests that the provider sends at this event, in their order.
+    /// Makes the requests that the provider sends at this event, in order.
     fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
 }
 
@@ -120,7 +121,7 @@ const fn side(provider: CallProvider) -> &'static dyn Side {
 }
 
 impl Phone {
-    /// Makes the call and returns when it has ended; `say` receives a text for each step.
+    /// Makes the call, and returns when it has ended. `say` receives a text for each step.
     ///
     /// # Errors
     /// If the server does not answer correctly.
@@ -150,7 +151,7 @@ impl Phone {
         Ok(Rung::Answered)
     }
 
-    /// Posts a body to a hook, signed; returns the document of the answer.
+    /// Posts a signed body to a hook, and returns the document from the answer.
     fn post(&self, client: &ApiClient, target: &str, body: &Body) -> anyhow::Result<String> {
         let (kind, text) = match body {
             Body::Form(fields) => ("application/x-www-form-urlencoded", form(fields)),
@@ -170,12 +171,13 @@ impl Phone {
         Ok(text)
     }
 
-    /// The path of one of the account's hooks.
+    /// Returns the path of one of the account's hooks.
     fn hook(&self, name: &str) -> String {
         format!("/t/{}/{name}", self.account)
     }
 
-    /// The target of a callback's URL, which is below the account's public address, or of a hook.
+    /// Returns the request target for a callback's URL, which is below the account's public
+    /// address, or for a hook.
     fn target(&self, url: &str) -> anyhow::Result<String> {
         if !url.contains("://") {
             return Ok(self.hook(url));

@@ -1,6 +1,7 @@
 //! `ringwell plan`: the size of a pool, and of a cluster.
 //!
-//! Owns flags, and the output: tables, a plot, a drawing. The mathematics is in `ringwell-plan`.
+//! Owns the flags and the output: tables, a plot, and a drawing. The mathematics is in
+//! `ringwell-plan`.
 
 mod cluster;
 mod curve;
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// An error for invalid flags, like for unreadable ones.
+/// The exit code for flags that contradict each other, the same as for unreadable flags.
 const WRONG_USAGE: u8 = 2;
 
 fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {

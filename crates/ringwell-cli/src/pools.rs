@@ -2,7 +2,7 @@
 //! database.
 //!
 //! Owns the commands and the text of their output. The server makes every change, in one
-//! transaction per command unless the text says otherwise; nothing is stored here. Source:
+//! transaction per command unless the text says otherwise. Nothing is stored here. Source:
 //! docs/spec/management.md.
 
 mod create;
@@ -150,7 +150,7 @@ enum Command {
     Tokens(tokens::Tokens),
 }
 
-/// Carries out the command.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server cannot be reached, or refuses.
@@ -178,7 +178,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints an answer: as received, or as text.
+/// Prints an answer, either as received or as text.
 pub(crate) fn say(
     json: bool,
     answer: &Value,
@@ -199,11 +199,11 @@ fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<Exi
     Ok(filled(&pool))
 }
 
-/// Fails, with advice, if the inventory did not have all numbers that a pool may have.
+/// Fails, with advice, if the inventory lacked some of the numbers that a pool may have.
 fn filled(pool: &Value) -> ExitCode {
     let size = pool["max_pool_size"].as_u64().unwrap_or_default();
     let missing = size.saturating_sub(show::count(pool));
-    // Other pools draw their numbers as they need them.
+    // Other pools draw their numbers when they need them.
     if missing == 0 || pool["fill_immediately"] != true {
         return ExitCode::SUCCESS;
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Writes to stdout.
 pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     match io::stdout().lock().write_all(text) {
-        // The reader has closed the output.
+        // An error is ignored if the reader has closed the output.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -1,10 +1,10 @@
-//! One line on a terminal for work that takes longer than two seconds: its progress, and the
-//! remaining time if it can be estimated. Prints nothing if stderr is not a terminal.
+//! A status line on a terminal for work that takes longer than two seconds. Shows the progress, and
+//! the remaining time if it can be estimated. Prints nothing if stderr is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Work shorter than this needs no line.
+/// Shorter work needs no line.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// The interval between two updates.
@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
-    /// `None` if it is unknown before the end.
+    /// `None` if the total is unknown before the end.
     total: Option<u64>,
     done: u64,
     start: Instant,
@@ -23,12 +23,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Work of `total` units of any kind.
+    /// Begins work of `total` units of any kind.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self::start(what.into(), Some(total))
     }
 
-    /// Work of an unknown amount.
+    /// Begins work of an unknown amount.
     pub(crate) fn counting(what: impl Into<String>) -> Self {
         Self::start(what.into(), None)
     }
@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-/// The remaining time at the speed so far.
+/// Estimates the remaining time from the speed so far.
 fn left(done: u64, total: u64, elapsed: Duration) -> Duration {
     let rest = u128::from(total.saturating_sub(done));
     let millis = (elapsed.as_millis() * rest).checked_div(u128::from(done)).unwrap_or_default();

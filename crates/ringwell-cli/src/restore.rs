@@ -1,7 +1,7 @@
 //! `ringwell restore`: turns a copy of a data directory into the data directory again.
 //!
-//! The journals lack answers sent after the copy was made, and the files cannot show that. The mark
-//! is therefore made first, and is removed only at a start, after the hold was stored. Source:
+//! The journals lack answers sent after the copy was made, and the files do not show that. The mark
+//! "restored" is therefore made first. Only a start removes it, after the hold was stored. Source:
 //! docs/operations.md, "Backups".
 
 use std::fs::{self, File};
@@ -34,22 +34,22 @@ Examples:
   ringwell restore /backup/ringwell-2026-11-22 ./restored-data
   ringwell journal verify ./restored-data";
 
-/// The ending of the names of replaced files.
+/// The suffix of the names of replaced files.
 const REPLACED: &str = ".before-restore";
 
-/// The directory in the data directory that has the files until all are copied, and the ending of
-/// databases until then.
+/// The directory inside the data directory that holds the files until all are copied; also the
+/// suffix of databases until then.
 const UNFINISHED: &str = ".restoring";
 
-/// The part that every data directory has from which a server has served. Renamed last.
+/// The part that every data directory has once a server has served from it. Renamed last.
 const JOURNAL: &str = "journal";
 
-/// Endings of the files that SQLite keeps next to a database. The first has changes that are not
-/// yet in the database.
+/// Suffixes of the files that SQLite keeps next to a database. The first file has changes that are
+/// not yet in the database.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// Files that are only for the copy: its lock, and the list of a backup's files, which would no
-/// longer match the data after the first write.
+/// Files that belong only to the copy: its lock, and the list of a backup's files, which would not
+/// match the data after the first write.
 const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
 #[derive(Debug, clap::Args)]
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
     let targets = targets(copy, data, &databases)?;
-    // A database may belong into the data directory, under another name.
+    // A database may belong in the data directory, under another name.
     if targets.iter().any(|(_, target)| target.starts_with(data)) {
         create_directory(data)?;
     }
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the directory has no files, except those of a restore that has failed.
+/// Checks that the directory has no files, except those of a failed restore.
 fn check_empty(data: &Path) -> anyhow::Result<()> {
     if data.join(UNFINISHED).is_dir() && !data.join(JOURNAL).exists() {
         return Ok(());
@@ -133,7 +133,7 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
         entries => entries.with_context(cannot_read)?,
     };
     for entry in entries {
-        // The lock of a database that belongs here.
+        // Ignores the lock of a database that belongs here.
         let is_lock = Path::new(&entry.with_context(cannot_read)?.file_name())
             .extension()
             .is_some_and(|ending| ending == "lock");
@@ -142,7 +142,7 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the directory for the copied files, without those of a restore that has failed.
+/// Makes the directory for the copied files, and removes those of a failed restore.
 fn begin(unfinished: &Path) -> anyhow::Result<()> {
     if unfinished.exists() {
         let removed = fs::remove_dir_all(unfinished);
@@ -170,7 +170,8 @@ fn finish(unfinished: &Path, data: &Path) -> anyhow::Result<()> {
     File::open(data).and_then(|data| data.sync_all()).with_context(|| failed(unfinished))
 }
 
-/// The databases that the configuration keeps elsewhere: their names in the copy, and their places.
+/// Finds the databases that the configuration keeps elsewhere: their names in the copy, and their
+/// locations.
 fn targets(
     copy: &Path,
     data: &Path,
@@ -201,7 +202,7 @@ fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
         if to.exists() {
             fs::remove_file(&to).with_context(|| format!("cannot replace {}", to.display()))?;
         }
-        // SQLite makes the file of shared memory again.
+        // SQLite recreates the file of shared memory.
         if from.is_file() && ending != BESIDE[1] {
             fs::copy(&from, &to)
                 .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o600)))
@@ -215,8 +216,9 @@ fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the copied database in the place of `target`. A database there gets another name, with the
-/// files next to it: SQLite would write the changes in them into the restored one.
+/// Replaces `target` by the copied database. An existing database is renamed, with the files next
+/// to it, because SQLite would otherwise write the changes in those files into the restored
+/// database.
 fn replace(target: &Path) -> anyhow::Result<()> {
     let failed = |path: &Path| format!("cannot replace {}", path.display());
     for ending in BESIDE.into_iter().chain([""]) {
@@ -238,14 +240,14 @@ fn replace(target: &Path) -> anyhow::Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| failed(target))
 }
 
-/// `path` with `ending` added to its name.
+/// Returns `path` with `ending` added to its name.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// The target of a path, with symlinks followed as far as it exists.
+/// Returns the target of a path. Symlinks are followed as far as the path exists.
 fn place(path: &Path) -> anyhow::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let mut found = PathBuf::new();
@@ -259,7 +261,7 @@ fn place(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// Copies the contents of a folder. Returns the count of files.
+/// Copies the contents of a directory. Returns the count of files.
 fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
     create_directory(to)?;
     let mut files = 0;

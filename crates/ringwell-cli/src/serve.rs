@@ -21,15 +21,15 @@ use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::{database_lock, directory, journal, logs, management};
 
-/// More faults than a person reads at once.
+/// A person does not read more faults at once.
 const FAULTS_SHOWN_MAX: usize = 100;
 
-/// The warning if both set different tokens.
+/// The warning if the variable and the configuration set different tokens.
 pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 overrides \
     management.token_sha256 of the configuration: remove the variable (the package sets it in \
     /etc/ringwell/environment) and restart";
 
-/// Serves until a signal ends it, or only checks.
+/// Serves until a signal ends it, or only checks the configuration.
 ///
 /// # Errors
 /// If the server cannot start, or fails. Faults of the configuration are printed.
@@ -105,7 +105,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         .map(|()| ExitCode::SUCCESS)
 }
 
-/// Prints why this machine cannot serve this configuration, if it cannot.
+/// If this machine cannot serve this configuration, prints the reasons and returns the exit code.
 fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     let unfit = ringwell_node::unfit(config);
     for fault in &unfit {
@@ -114,8 +114,8 @@ fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     (!unfit.is_empty()).then_some(ExitCode::FAILURE)
 }
 
-/// Lets the process survive a SIGHUP, and records it: a reload of all nodes may reach one that is
-/// starting.
+/// Lets the process survive a SIGHUP, and records it, because a reload of all nodes may reach a
+/// node that is still starting.
 fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
     let hung_up = Arc::<AtomicBool>::default();
     signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot take signals")?;
@@ -165,7 +165,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warns of settings that have no effect, or a dangerous one.
+/// Warns of settings that have no effect, or a dangerous effect.
 fn warnings(
     config: &Config,
     directory: &Directory,
@@ -231,7 +231,7 @@ fn serve(
     let calls =
         calls.map(|calls| Running::start(calls, &config, tokens.lookup.clone())).transpose()?;
     if let Some(calls) = &calls {
-        // No other code sets it.
+        // No other code sets this.
         let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }
@@ -253,7 +253,7 @@ fn serve(
     Ok(served?)
 }
 
-/// The store of the journals, if it is not this machine's files.
+/// Connects to the store of the journals, if they are not in this machine's files.
 fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     check_engine(config)?;
     #[cfg(feature = "nats")]
@@ -263,7 +263,7 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     Ok(None)
 }
 
-/// Whether this program includes the store of the journals.
+/// Checks that this program includes the configured store of the journals.
 fn check_engine(config: &Config) -> anyhow::Result<()> {
     match &config.journal.replicated {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
@@ -275,7 +275,7 @@ fn check_engine(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// Sends traces to the collector of the configuration, on a separate thread.
+/// Sends traces to the configured collector, on a separate thread.
 fn export_traces(config: &Config) -> anyhow::Result<()> {
     let Some(collector) = config.log.traces.clone() else { return Ok(()) };
     let one_in = config.log.traces_one_in.into();
@@ -289,7 +289,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The operators' paths at the addresses of clients.
+/// Makes the operators' paths at the addresses of clients.
 pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseTokens) -> Routes {
     let hashes = config.management.token_sha256.clone();
     let lookup = config.management.lookup_sha256.clone();
@@ -300,7 +300,7 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseToke
     })
 }
 
-/// The same, with the paths of calls.
+/// Adds the paths of calls to `routes`.
 pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
     let Some(calls) = calls else { return routes };
     Arc::new(move |node| {
@@ -309,8 +309,8 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
     })
 }
 
-/// The configuration at `path`, which this machine can serve; or the exit code, after the faults were
-/// printed.
+/// Reads the configuration at `path` and checks that this machine can serve it. Prints any faults,
+/// and then returns the exit code.
 fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
     let loaded =
         load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;
@@ -321,10 +321,10 @@ fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> 
     refuse_unfit(&loaded.0).map_or(Ok(loaded), Err)
 }
 
-/// The prefix of keys in the sample configuration, which are public.
+/// The prefix of the keys in the sample configuration, which are public.
 const PLACEHOLDER: &str = "change-me";
 
-/// Reports the pools that still have a key of the sample, if there are any.
+/// Reports the pools that still have a sample key, if there are any.
 fn placeholder(directory: &Directory) -> Option<String> {
     let is_sample = |key: &RingPoolKey| key.reveal().starts_with(PLACEHOLDER);
     let pools = directory.pools();
@@ -342,7 +342,7 @@ fn placeholder(directory: &Directory) -> Option<String> {
     })
 }
 
-/// The node `name` of the cluster that the file at `path` describes.
+/// Joins the cluster described by the file at `path`, as the node `name`.
 fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
     let cluster = Cluster::load(path)?;
     let names: Vec<&str> = cluster.nodes().iter().map(|node| node.name.as_str()).collect();

@@ -1,8 +1,8 @@
 //! `ringwell shards`: shows the owners of buckets, and moves buckets between running nodes.
 //!
-//! Reads the owners from one node, and asks the node that owns buckets to give them away. Stores no
-//! state: the remaining work follows from the nodes' answers, so that each command can be run
-//! again. Source: docs/spec/cluster.md, "Moving buckets".
+//! Reads the owners from one node, and requests buckets from the node that owns them. Stores no
+//! state: the remaining work follows from the nodes' answers, so each command can be run again.
+//! Source: docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -33,11 +33,11 @@ Examples:
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
 
-/// The count of buckets that move at once when a node is drained; their pools overflow while they
+/// The count of buckets that move at once when a node is drained. Their pools overflow while they
 /// move.
 const PIECE: usize = 32;
 
-/// The width of a node's longest state.
+/// The width of the longest name of a node's state.
 const STATE_WIDTH: usize = 9;
 
 const MOVES: &str = "/v1/shards/moves";
@@ -88,7 +88,7 @@ enum Command {
     },
 }
 
-/// Numbers of buckets, each once.
+/// Bucket numbers, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Buckets(BTreeSet<u16>);
 
@@ -108,7 +108,7 @@ fn parse_buckets(text: &str) -> Result<Buckets, String> {
     Ok(Buckets(buckets))
 }
 
-/// Written with ranges for runs.
+/// Formats buckets, with ranges for runs.
 fn ranges(buckets: &BTreeSet<u16>) -> String {
     let text = |(first, last): &(u16, u16)| {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
@@ -116,7 +116,7 @@ fn ranges(buckets: &BTreeSet<u16>) -> String {
     runs(buckets).iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// The first and last of each run.
+/// Returns the first and last bucket of each run.
 fn runs(buckets: &BTreeSet<u16>) -> Vec<(u16, u16)> {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for bucket in buckets {
@@ -142,7 +142,7 @@ struct ListedOwner {
     buckets: String,
 }
 
-/// A shard.
+/// A shard, with its node and its buckets.
 struct Owner {
     shard: u16,
     node: String,
@@ -173,8 +173,8 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    /// Each node's health, by its name, because the reported owners come from the map, which still
-    /// contains dead nodes.
+    /// Returns each node's health, by name. The reported owners do not show it, because they come
+    /// from the map, which still contains dead nodes.
     fn states(&self, client: &ApiClient) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -229,10 +229,10 @@ impl Overview {
     }
 }
 
-/// Carries out the command.
+/// Runs the command.
 ///
 /// # Errors
-/// If a server cannot be reached, or refuses; the text lists the buckets that have moved.
+/// If a server cannot be reached, or refuses. The text lists the buckets that have moved.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
@@ -290,7 +290,7 @@ fn move_to(
     print(text.as_bytes())
 }
 
-/// Makes the node at that address give buckets to a shard.
+/// Makes the node at these addresses give buckets to a shard.
 fn give(
     client: &ApiClient,
     listen: &[String],
@@ -301,7 +301,7 @@ fn give(
     at_one_of(listen, |url| client.post(url, MOVES, &body))
 }
 
-/// Asks a node for its name and shards, at the first of its addresses.
+/// Sends a request to a node, at the first of its addresses that accepts connections.
 fn at_one_of(
     listen: &[String],
     ask: impl Fn(&Url) -> Result<Value, ApiError>,
@@ -328,7 +328,7 @@ fn abort(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
 }
 
-/// A node's answer to a load balancer's health check.
+/// Returns a node's state, from its answer to a load balancer's health check.
 fn state(client: &ApiClient, listen: &[String]) -> &'static str {
     for place in listen {
         let Ok(url) = place.parse::<Url>() else { continue };
@@ -358,7 +358,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
             if shows {
                 eprintln!();
             }
-            // Only the node can say whether it has given them up.
+            // Only the node can report whether it has given them up.
             if let Ok(now) = Overview::ask(client, url) {
                 left = now.of_node(node);
             }
@@ -393,8 +393,8 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(text.as_bytes())
 }
 
-/// The new owners of the buckets of `node`: ranges for the shards of the others, so that each shard
-/// owns equally many.
+/// Plans the new owners of the buckets of `node`: ranges for the other nodes' shards, so that each
+/// shard owns equally many buckets.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

@@ -1,7 +1,8 @@
-//! `ringwell simulate`: a day of a web site's visitors and callers against ring pools, in virtual
-//! time.
+//! `ringwell simulate`: simulates a day of a web site's visitors and callers with ring pools, in
+//! virtual time.
 //!
-//! Owns the flags, the choice of pools, and the output for people. The day is `simulate/day.rs`.
+//! Owns the flags, the choice of pools, and the output for people. `simulate/day.rs` simulates the
+//! day.
 
 mod access_log;
 mod day;
@@ -42,13 +43,13 @@ Examples:
     --lifetime 20m
   zcat access.log.*.gz | ringwell simulate --site-log - --numbers 100 --json";
 
-/// The maximum number of numbers of a pool, as in the server.
+/// The maximum number of numbers of a pool, the same as in the server.
 const POOL_NUMBERS_MAX: u32 = 100_000;
-/// Numbers for pools that do not exist.
+/// The first number of pools that exist only here.
 const FIRST_NUMBER: u64 = 12_000_000_000;
 const HOUR: Millis = Millis(3_600_000);
 
-/// The exit code for invalid arguments, as in clap.
+/// The exit code for invalid arguments, the same as in clap.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
@@ -87,7 +88,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, the day's results with it, and the results of the formulas.
+/// A pool, the day's results with it, and the results from the formulas.
 struct Line {
     name: String,
     pool: PoolSpec,
@@ -99,7 +100,7 @@ struct Line {
 struct Traffic {
     lines: Lines,
     hours: f64,
-    /// The number of visitors in the busiest hour.
+    /// The count of visitors in the busiest hour.
     busiest: u64,
 }
 
@@ -153,8 +154,8 @@ fn read(path: &Path) -> anyhow::Result<(Vec<View>, Lines)> {
     access_log::read(BufReader::new(file)).with_context(of_path)
 }
 
-/// The pools to simulate, each with its name; or the exit code, after the configuration's faults
-/// were printed.
+/// Returns the pools to simulate, each with its name. If the configuration has faults, prints them
+/// and returns the exit code.
 fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode>> {
     if !args.numbers.is_empty() {
         let made = |size: &u32| Ok(("made up".to_owned(), made_up(*size, args.lifetime)?));
@@ -167,7 +168,7 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
         );
         return Ok(Err(ExitCode::from(WRONG_USAGE)));
     };
-    // It stores nothing, so the configuration needs no data directory.
+    // The simulation stores nothing, so the configuration needs no data directory.
     let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
     let directory = match load(config, variable, flags, cores()) {
         Ok((_, directory)) => directory,
@@ -198,7 +199,7 @@ fn made_up(size: u32, lifetime: Millis) -> anyhow::Result<PoolSpec> {
     Ok(PoolSpec { id: PoolId(1), lifetime, numbers: vec![range] })
 }
 
-/// Visitors of the log's busiest hour, each counted once.
+/// Counts the visitors of the log's busiest hour, each once.
 fn busiest_hour(views: &[View]) -> u64 {
     let (mut busiest, mut from, mut inside) = (0, 0, std::collections::HashMap::new());
     for view in views {
@@ -217,7 +218,7 @@ fn busiest_hour(views: &[View]) -> u64 {
     busiest as u64
 }
 
-/// The result of the formulas of docs/sizing.md for as many visits, spread evenly.
+/// Applies the formulas of docs/sizing.md to as many visits, spread evenly.
 fn forecast(pool: &PoolSpec, found: &Found, hours: f64, callers: &Callers) -> Option<Forecast> {
     #[expect(clippy::cast_precision_loss, reason = "visits of a log")]
     let per_hour = found.visits as f64 / hours;

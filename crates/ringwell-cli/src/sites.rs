@@ -1,5 +1,5 @@
-//! `ringwell sites`: web sites whose pages show each visitor a number, on a server that keeps its
-//! directory in a database.
+//! `ringwell sites`: manages web sites whose pages show each visitor a number, on a server that
+//! keeps its directory in a database.
 //!
 //! Owns the commands and the text of their output. Source: docs/spec/site.md.
 
@@ -101,7 +101,7 @@ fn parse_swap(text: &str) -> Result<Value, String> {
     Ok(json!({ "number": number, "ring_pool": pool }))
 }
 
-/// Carries out the command.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server cannot be reached, or refuses.
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A key in a path must need no escapes, so other keys are refused here.
+/// Returns the path of a site. Refuses keys that would need escapes in it.
 fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
@@ -161,7 +161,7 @@ fn put(server: &Server, key: &str, site: &Value, json: bool) -> anyhow::Result<E
 }
 
 impl Settings {
-    /// `site` with the given settings.
+    /// Returns `site` with the given settings applied.
     fn over(&self, mut site: Value) -> anyhow::Result<Value> {
         let lists = [("origins", json!(self.origins)), ("swaps", json!(self.swaps))];
         let lists = lists.into_iter().chain([("params", json!(self.params))]);

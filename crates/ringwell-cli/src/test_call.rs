@@ -1,4 +1,4 @@
-//! `ringwell call`: rings a number of a running server without a provider.
+//! `ringwell call`: calls a number of a running server without a provider.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ Examples:
   ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s \\
     --talk 20s";
 
-/// A number reserved for fiction.
+/// The default caller: a number reserved for fiction.
 const FROM: &str = "+12005550100";
 
 #[derive(Debug, clap::Args)]
@@ -68,12 +68,12 @@ pub(crate) struct Args {
     url: Option<Url>,
 }
 
-/// Rings the number.
+/// Calls the number.
 ///
 /// # Errors
 /// If the configuration lacks the account, or the server does not answer correctly.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // The server's data directory may be given on its command line; a call does not read it.
+    // The data directory may be set only on the server's command line. A call does not read it.
     let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
     let loaded = load(&args.config, variable, flags, cores());
     let config = match loaded {
@@ -123,7 +123,7 @@ fn account<'a>(config: &'a Config, args: &Args) -> anyhow::Result<&'a CallAccoun
     })
 }
 
-/// The secret that signs the requests.
+/// Returns the secret that signs the requests.
 fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
     let own = account.secrets.first().map(|secret| secret.reveal().to_vec());
     if account.provider != CallProvider::Telnyx {

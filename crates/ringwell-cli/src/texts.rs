@@ -1,4 +1,4 @@
-//! Commands that only print: a token, completion scripts, the manual page.
+//! Commands that only print: a token, completion scripts, and the manual page.
 
 use std::process::ExitCode;
 
@@ -11,8 +11,8 @@ use crate::args::Ringwell;
 use crate::man;
 use crate::print::print;
 
-/// Prints a new management token: only the secret on stdout, so that it can be piped to where
-/// secrets are kept; on stderr an explanation and the setting, as lines of a configuration.
+/// Prints a new management token. Only the secret goes to stdout, so that it can be piped to where
+/// secrets are kept. An explanation and the setting, as lines of a configuration, go to stderr.
 pub(crate) fn token() -> anyhow::Result<ExitCode> {
     let token = new_token()?;
     eprintln!("# The secret, for clients (`Authorization: Bearer SECRET`). It is not shown again:");
@@ -24,7 +24,7 @@ pub(crate) fn token() -> anyhow::Result<ExitCode> {
     printed
 }
 
-/// A new random token.
+/// Makes a random token.
 pub(crate) fn new_token() -> anyhow::Result<Token> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).context("the system has no random bytes")?;

@@ -1,6 +1,6 @@
-//! `ringwell top`: which ring pools have most overflow rows, and why.
+//! `ringwell top`: shows which ring pools have the most overflow rows, and why.
 //!
-//! Asks one node; on a terminal repeatedly, showing the change since the last answer.
+//! Queries one node. On a terminal, it repeats this and shows the change since the last answer.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -56,7 +56,7 @@ struct Pool {
     not_served: u64,
 }
 
-/// Prints the pools with most overflow rows.
+/// Prints the pools with the most overflow rows.
 ///
 /// # Errors
 /// If the server cannot be reached, or refuses.
@@ -91,7 +91,7 @@ const fn rows(pool: &Pool) -> u64 {
     pool.exhausted + pool.not_served
 }
 
-/// The table; given the previous counts, also the change since then.
+/// Formats the table. Given the previous counts, it also shows the change since then.
 fn drawn(pools: &[Pool], before: Option<&BTreeMap<u64, u64>>) -> String {
     if pools.is_empty() {
         return "no overflow rows since the start\n".to_owned();

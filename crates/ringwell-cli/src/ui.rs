@@ -1,5 +1,5 @@
-//! `ringwell ui`: a link that opens the dashboard of a running server, without a token in the
-//! browser.
+//! `ringwell ui`: prints a link that opens the dashboard of a running server, so that the browser
+//! needs no token.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

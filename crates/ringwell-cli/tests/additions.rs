@@ -1,5 +1,5 @@
-//! The server's additions to the published API, and its settings, with the real program: repeated
-//! batches, returning visitors, releases, deadlines, attribution, keys, listeners.
+//! Tests the server's additions to the published API, and its settings, with the real program:
+//! repeated batches, returning visitors, releases, deadlines, attribution, keys, listeners.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -32,7 +32,7 @@ fn start(pools: &[(u64, Duration)], settings: &str) -> (Site, Server) {
     (site, server)
 }
 
-/// The body of a batch with one row for each suffix.
+/// Makes the body of a batch with one row for each suffix.
 fn batch(suffixes: &[String]) -> String {
     let rows: Vec<Value> = suffixes.iter().map(|suffix| json!({"api_suffix": suffix})).collect();
     json!({ "requests": rows }).to_string()
@@ -44,7 +44,7 @@ fn ask(client: &mut Client, headers: &[(&str, &str)], body: &str) -> HttpAnswer 
     answer
 }
 
-/// The only row of the answer for this suffix.
+/// Returns the only row of the answer for this suffix.
 fn row(client: &mut Client, suffix: &str) -> Value {
     ask(client, &[], &batch(&[suffix.to_owned()])).json()["responses"][0].clone()
 }
@@ -53,7 +53,7 @@ fn number(row: &Value) -> String {
     row["promo_number"].as_str().unwrap_or_else(|| panic!("no number in {row}")).to_owned()
 }
 
-/// The holder of `number`; `at` is empty or `&at=…`.
+/// Looks up the holder of `number`; `at` is empty or `&at=…`.
 fn attribution(client: &mut Client, number: &str, at: &str) -> Value {
     let path = format!("/v1/attributions?number={number}{at}");
     let token = format!("Bearer {TOKEN}");
@@ -115,7 +115,7 @@ fn a_repeated_single_allocation_gets_its_own_number_and_no_other() {
     let [one, other] = [&site.pools[0], &site.pools[1]];
     let first = single(one, "a=1", "order-1");
     assert_eq!(single(one, "a=1", "order-1"), first);
-    // Another pool, query or key, or none, makes another allocation.
+    // A change of the pool, the query or the key, or a missing key, makes another allocation.
     let more = [
         single(other, "a=1", "order-1"),
         single(one, "a=2", "order-1"),
@@ -153,7 +153,7 @@ fn a_batch_of_the_largest_configurable_size_gets_all_its_numbers() {
     let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
     let server = Server::start(site.serve(&["--deadline", "30s"]));
     let mut client = server.client();
-    // Several times the size of a group of the journal.
+    // The rows are several times as large as a group of the journal.
     let page = "p".repeat(900);
     let rows: Vec<String> =
         (0..ROWS).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
@@ -179,7 +179,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 
 #[test]
 fn a_late_row_is_answered_anew_in_a_repeated_batch_and_holds_nothing_in_between() {
-    // With one shard every row is started, even if it is late.
+    // With one shard, every row is started, even a late one.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
@@ -257,12 +257,12 @@ fn a_client_may_shorten_its_deadline_but_not_extend_it() {
         let answer = ask(&mut client, &[("ringwell-deadline-ms", value)], &body);
         answer.json()["responses"][0]["overflow"] == true
     };
-    // Occasionally the disk is faster than a timer.
+    // Not all rows are late, because the disk is occasionally faster than a timer.
     let late = (0..50).filter(|_| is_overflow("0")).count() as u64;
     assert!(late > 0, "no data is on disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
     assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 0));
-    // The numbers of the late rows are free again: the other visitors get all of them.
+    // The numbers of the late rows are free again, so other visitors get all of them.
     let free = 60 - (50 - late);
     for (_, value) in (0..free).zip(["600000", "soon", "-1", "9999"].iter().cycle()) {
         assert!(!is_overflow(value), "{value}");
@@ -388,7 +388,7 @@ fn a_call_is_attributed_to_who_held_the_number_then() {
     assert_eq!(attribution(&mut client, &mine, &format!("&at={before}"))["outcome"], "none");
 }
 
-/// Its address, from the log.
+/// Reads the server's addresses from its log.
 fn addresses(server: &Server) -> Vec<String> {
     loop {
         // The log line may appear shortly after the server listens at its first address.

@@ -1,4 +1,5 @@
-//! The main application in the request path, and its pushes: a small HTTP server of this test.
+//! Tests the main application in the request path, and its pushes. A small HTTP server in this test
+//! acts as the application.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -63,7 +64,7 @@ impl Backend {
         self.heads.lock().unwrap().len()
     }
 
-    /// A server with one pool in its configuration.
+    /// Makes a server with one pool in its configuration.
     fn site(&self, more: &str) -> Site {
         self.site_with(more, "")
     }
@@ -124,7 +125,7 @@ fn answer(
     reader.get_mut().write_all(text.as_bytes())
 }
 
-/// One row for each pool.
+/// Sends a batch with one row for each pool.
 fn ask(client: &mut Client, pools: &[Pool], id: &str) -> HttpAnswer {
     let asks: Vec<Ask> =
         pools.iter().map(|pool| Ask { pool: pool.id, id: format!("{id}-{}", pool.id) }).collect();
@@ -178,7 +179,7 @@ fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() 
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_returns_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
-    // On two shards: some pools share one.
+    // The pools are on two shards, and some share a shard.
     let pools: Vec<Pool> = (17..22).map(|id| Pool::new(id, 5, LONG)).collect();
     for pool in &pools {
         backend.knows(pool);
@@ -243,15 +244,15 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     let took = begun.elapsed();
     assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
-    // Seven eighths of the deadline.
+    // The server waits for seven eighths of the deadline.
     assert!(took >= Duration::from_millis(345) && took < Duration::from_millis(580), "{took:?}");
-    // The answer was too late for that batch and is available to the next.
+    // The answer came too late for that batch, but is available to the next.
     thread::sleep(Duration::from_millis(500));
     let rows = batch::rows(&ask(&mut client, &[known.clone(), slow.clone()], "second"));
     assert_eq!(rows[1].number, slow.first);
     let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
     for pool in [misled, clash].into_iter().chain(others) {
-        // The log has at most one such line a second.
+        // Waits because the log has at most one such line a second.
         thread::sleep(Duration::from_millis(1_600));
         let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
         assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
@@ -285,7 +286,7 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     assert!(asked > 100, "{asked}");
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains("gave no ring pool")).count();
-    // At most one a second.
+    // The log has at most one such line a second.
     let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");
     server.stop();
@@ -325,7 +326,7 @@ fn a_pool_from_the_application_is_requested_again_and_removed_if_unused() {
     ask_until(&mut client, &pool, |answer| answer.body.contains("InvalidKey"));
     ask_until(&mut client, &changed, |answer| batch::rows(answer)[0].number > 0);
     ask_until(&mut client, &ended, |answer| answer.body.contains("InvalidKey"));
-    // This pool has not been requested since.
+    // The idle pool has not been requested since its first rows.
     let asked = |id: u64| {
         let heads = backend.heads.lock().unwrap();
         heads.iter().filter(|head| head.contains(&format!("/pools/{id}."))).count()
@@ -340,7 +341,7 @@ fn a_pool_from_the_application_is_requested_again_and_removed_if_unused() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(asked(idle.id), 2, "it was in use in its first second");
-    // It returns with its lockout; the pool of the configuration has stayed.
+    // The idle pool returns with its lockout; the pool of the configuration has stayed.
     let rows = batch::rows(&ask(&mut client, &[idle.clone(), site.pools[0].clone()], "again"));
     assert_eq!(rows[0].number, idle.first + 1);
     assert_eq!((rows[1].number, asked(idle.id)), (site.pools[0].first, 3));
@@ -355,7 +356,7 @@ fn push(client: &mut Client, body: &str, secret: &str) -> HttpAnswer {
     push_of(client, body, secret, seconds())
 }
 
-/// A request that was signed at `seconds`.
+/// Sends a push that was signed at `seconds`.
 fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> HttpAnswer {
     let signature = sign(&format!("{seconds}.{body}"), secret);
     let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));
@@ -363,14 +364,14 @@ fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> HttpA
     client.post("/v1/webhooks/ring_pools", &headers, body).unwrap()
 }
 
-/// Signs with the system's tools, as any main application would, and not with this project's code.
+/// Signs with the system's tools, as a main application would, and not with this project's code.
 fn sign(text: &str, secret: &str) -> String {
     let code = "import hmac,sys;print(hmac.new(sys.argv[1].encode(),sys.argv[2].encode(),'sha256').hexdigest())";
     let output = Command::new("python3").args(["-c", code, secret, text]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// An attacker has copied the request.
+/// An attacker may have copied the request.
 #[test]
 fn a_repeated_push_does_not_restore_an_older_state_even_after_a_restart() {
     let backend = Backend::new(Duration::ZERO);
@@ -415,7 +416,7 @@ fn a_push_is_not_undone_by_the_answer_to_an_earlier_request() {
     let body = json!({"ring_pool": as_json(&new)}).to_string();
     assert_eq!(push(&mut client, &body, SECRET).status, 204);
     assert_eq!(push(&mut client, "{\"removed\":6}", SECRET).status, 204);
-    // The application answers with the pools as they were before.
+    // The application still answers with the pools as they were before the push.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!(batch::one(&mut client, &new, "second").number, new.first);
     assert!(ask(&mut client, &[gone], "second").body.contains("InvalidKey"));

@@ -1,5 +1,5 @@
-//! Calls with a real server: a provider's signed webhook, the document that connects the caller,
-//! status callbacks, the call log.
+//! Tests calls with a real server: a provider's signed webhook, the document that connects the
+//! caller, status callbacks, and the call log.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -46,7 +46,8 @@ use support::site::{Pool, Site, TOKEN};
 
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// A server with one pool and an account, and the addresses of both of its sides.
+/// A server with one pool and an account at a provider, with the addresses for visitors and for the
+/// provider.
 struct Switchboard {
     site: Site,
     server: Server,
@@ -58,22 +59,22 @@ impl Switchboard {
         Self::with_files(more, &[])
     }
 
-    /// The same with files next to the configuration, which only the server can read.
+    /// Like `new`, with files next to the configuration that only the server can read.
     fn with_files(more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_settings("", more, files)
     }
 
-    /// The same with settings before those of calls.
+    /// Like `with_files`, with settings before those of calls.
     fn with_settings(front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_pool(Pool::new(16, 10, LIFETIME), front, more, files)
     }
 
-    /// The same with another pool 16.
+    /// Like `with_settings`, with another pool 16.
     fn with_pool(pool: Pool, front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_phone(pool, &format!("{front}{}", Phone::settings()), more, files)
     }
 
-    /// The same with another pool 16, and the call log in a database.
+    /// Starts a server with another pool 16, and with the call log in a database.
     fn with_log(pool: Pool, database: &str) -> Self {
         let calls = format!("[calls]\ndatabase = \"{database}\"\n");
         let settings = Phone::settings().replace("[calls]\n", &calls);
@@ -93,7 +94,7 @@ impl Switchboard {
         Self { site, server, phone }
     }
 
-    /// A number of the pool, shown to a visitor with these parameters.
+    /// Shows a number of the pool to a visitor with these parameters.
     fn visitor(&self, id: &str) -> u64 {
         let mut client = self.server.client();
         let ask = Ask { pool: 16, id: id.to_owned() };
@@ -108,12 +109,12 @@ impl Switchboard {
         self.server.client().get(path, &[("authorization", &bearer)]).unwrap()
     }
 
-    /// The call with that id of the provider's, once `is_done` holds.
+    /// Returns the call with that id of the provider once `is_done` holds.
     fn call(&self, provider_call: &str, is_done: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             let calls = self.get("/v1/calls").json();
-            // The call log may be away for a moment.
+            // The call log may be missing for a moment.
             let mut all = calls["calls"].as_array().into_iter().flatten();
             let found = all.find(|call| call["provider_call_id"] == provider_call);
             if let Some(found) = found.filter(|call| is_done(call)) {
@@ -145,7 +146,7 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
         assert_eq!(twilio.post(&status, &format!("{callee}{fields}")).status, 200);
     }
     let done = "CallSid=CA1&DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
-    // Sends it twice, as providers do.
+    // Sends the request twice, as providers do.
     for _ in 0..2 {
         let answer = twilio.post(&action, done);
         assert!(answer.body.ends_with("<Response/>"), "{}", answer.body);
@@ -201,7 +202,7 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
     }
-    // A filter would confirm a guess, and events contain callers.
+    // Refused, because a filter would confirm a guess, and events contain callers.
     for path in ["/v1/calls?caller=%2B14155551234", "/v1/events", "/v1/outcomes", "/v1/webhooks"] {
         let answer = ask(path);
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);
@@ -226,7 +227,7 @@ fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_h
     assert_eq!(client.post("/t/main/answer", &[form], ring).unwrap().status, 403);
     assert_eq!(client.post("/t/other/answer", &[form], ring).unwrap().status, 404);
     assert_eq!(client.post("/t/main/nothing", &[form], ring).unwrap().status, 404);
-    // Management has another address and requires its token.
+    // The management API has another address and requires its token.
     assert_eq!(client.get("/v1/calls", &[]).unwrap().status, 404);
     let asked_for = |answer: HttpAnswer| -> Vec<String> {
         assert_eq!(answer.status, 401);
@@ -235,7 +236,7 @@ fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_h
     };
     let mut client = board.server.client();
     assert_eq!(asked_for(client.get("/v1/calls", &[]).unwrap()), ["Bearer"]);
-    // Switches built on libcurl send what their URL names only then.
+    // Switches built on libcurl send the credentials in their URL only after a Basic challenge.
     let asked = asked_for(client.post("/v1/sip/route", &[], "{}").unwrap());
     assert_eq!(asked, ["Bearer", "Basic realm=\"ringwell\""]);
     assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
@@ -272,11 +273,11 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
         let call = board.call(&format!("CB{place}"), |_| true);
         assert!(call["from"].get("e164").is_none(), "{call}");
     }
-    // No destination: the provider's fallback must act.
+    // There is no destination, so the provider's fallback must act.
     let nowhere = "CallSid=CC1&From=%2B14155551234&To=%2B19995550100";
     assert_eq!(twilio.post("/t/main/answer", nowhere).status, 503);
     assert_eq!(board.call("CC1", |_| true)["attribution"]["outcome"], "none");
-    // The report of the end of a call whose beginning was never reported.
+    // Reports the end of a call whose beginning was never reported.
     let end = "CallSid=CD1&CallStatus=completed&From=%2B14155551234&To=%2B12001600001";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
     assert_eq!(board.call("CD1", |_| true)["outcome"], "caller_gave_up");
@@ -286,8 +287,8 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     assert_eq!(twilio.post("/t/main/answer", &large).status, 413);
     let fields = "&more=".repeat(1_000);
     assert_eq!(twilio.post("/t/main/answer", &format!("CallSid=CE1{fields}")).status, 413);
-    // The server does not read the rest: it answers, or the connection breaks while the sender
-    // writes.
+    // The server does not read the rest. Either it answers, or the connection breaks while the
+    // sender writes.
     let huge = format!("CallSid=CE1&Large={}", "x".repeat(10 << 20));
     assert!(twilio.try_post("/t/main/answer", &huge).is_none_or(|answer| answer.status == 413));
     for path in
@@ -359,7 +360,7 @@ fn ringwell_call_calls_a_number_like_its_provider() {
     assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
 
-    // With a wrong secret it is a stranger, like an unknown provider.
+    // A provider with a wrong secret is treated like an unknown provider.
     std::fs::write(config.with_file_name("main.secret"), "another-secret-0123456789abcdef")
         .unwrap();
     let output = ring();

@@ -61,21 +61,20 @@ const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 /// Two nodes with one shard and one site each, and the same pools.
 struct Cluster {
     folder: TempDir,
-    /// The report of node a's links.
+    /// The port of node a's link.
     port: u16,
     deadline: &'static str,
     sites: Vec<Site>,
 }
 
 impl Cluster {
-    /// Links with long time limits, because test machines may be slow and lateness is not the
-    /// subject.
+    /// Sets long time limits for links: test machines may be slow, and lateness is not the subject.
     fn new(numbers: u64, lifetime: Duration) -> Self {
         let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n";
         Self::with("10s", links, numbers, lifetime)
     }
 
-    /// Links with default settings.
+    /// Uses the default settings for links.
     fn quick(deadline: &'static str, numbers: u64, lifetime: Duration) -> Self {
         Self::with(deadline, "", numbers, lifetime)
     }
@@ -84,17 +83,17 @@ impl Cluster {
         let folder = TempDir::new().unwrap();
         let pools = || (1..=POOLS).map(|id| Pool::new(id, numbers, lifetime)).collect::<Vec<_>>();
         let sites = NAMES.map(|_| Site::new(pools(), links)).into();
-        // A port that is free at this moment; the node binds it shortly.
+        // This port is free at the moment. The node will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let cluster = Self { folder, port, deadline, sites };
         cluster.write_map("cluster.toml", 1, SECRET, [&[0], &[1]]);
         cluster
     }
 
-    /// `shards[i]` are the shards of node i.
+    /// Writes a map in which node i has the shards `shards[i]`.
     fn write_map(&self, file: &str, version: u64, secret: &str, shards: [&[u16]; 2]) {
         let node = |(name, shards): (&&str, &[u16])| {
-            // One link of each kind.
+            // Uses one link of each kind.
             let link = match *name {
                 "a" => format!("127.0.0.1:{}", self.port),
                 _ => format!("unix:{}", self.path("b.link").display()),
@@ -137,8 +136,8 @@ impl Cluster {
         usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
     }
 
-    /// One batch with a row for each pool. The rows must be in order, and each number must belong
-    /// to its pool.
+    /// Sends one batch with a row for each pool. The rows must be in order, and each number must
+    /// belong to its pool.
     fn ask(&self, client: &mut Client, id: &str) -> Vec<Row> {
         let asks: Vec<Ask> =
             (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
@@ -200,7 +199,7 @@ fn a_batch_gathers_from_both_nodes_whichever_receives_it() {
     let rows = cluster.ask(&mut clients[0], "exhausted");
     assert!(rows.iter().all(|row| row.overflow), "all are locked out: {rows:?}");
 
-    // Look-ups and releases go to the owner, whichever node receives them.
+    // Look-ups and releases go to the owner, whichever node receives the request.
     for client in &mut clients {
         for number in [numbers[0], numbers[31]] {
             let held = attribution(client, number, now_ms()).unwrap();
@@ -246,7 +245,7 @@ fn pools_of_a_new_map_are_held_for_a_lifetime() {
     assert!(rows.iter().all(|row| !row.overflow));
     first.stop();
     second.stop();
-    // Node a gives all its buckets but one to node b.
+    // Node a gives all buckets except one to node b.
     let map = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
     let buckets = "[[buckets]]\nfirst = 0\nlast = 0\nshard = 0\n\
                    [[buckets]]\nfirst = 1\nlast = 1023\nshard = 1\n";
@@ -258,7 +257,7 @@ fn pools_of_a_new_map_are_held_for_a_lifetime() {
     let rows = cluster.ask(&mut client, "held");
     let is_held = begun.elapsed() < lifetime;
     for (pool, row) in (1..).zip(&rows) {
-        // Pools that node b owned before continue with their numbers.
+        // Pools that node b already owned continue with their numbers.
         assert!(!is_held || row.overflow == (Cluster::owner(pool) == 0), "{row:?}");
     }
     cluster.ask_until(&mut client, 0, true);
@@ -331,10 +330,10 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // Counts connections from before the first batch: node a tried to connect before the other node
-    // had started.
+    // Counts the connections from before the first batch, because node a tried to connect before
+    // the other node had started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
-    // A busy machine may lose one.
+    // On a busy machine, one connection may be lost.
     assert!(connects <= before + 1, "{before} {connects}");
     let began = Instant::now();
     second.stop();
@@ -364,7 +363,8 @@ fn ten_thousand_batches_share_a_few_connections() {
     });
     let mut client = servers[0].client();
     let (connects, requests) = (link(&mut client, "connects"), link(&mut client, "requests"));
-    // As many as the window allows at once; a slow answer may occasionally cost one more.
+    // The window allows this many connections at once. A slow answer may occasionally cost one
+    // more.
     assert!(connects <= 32, "{connects} connections for {requests} requests");
     assert!(requests > 9_000, "{requests}");
 }
@@ -376,7 +376,7 @@ fn nodes_with_several_shards_each_gather_from_all() {
     let servers = [0, 1].map(|node| Server::start(cluster.command(node, "four.toml")));
     let mut numbers = Vec::new();
     for round in 0..12 {
-        // Uses a new connection each time, which any of a node's shards may accept.
+        // Uses a new connection each time, which any of the node's shards may accept.
         let rows = cluster.ask(&mut servers[round % 2].client(), &format!("r{round}"));
         assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
         numbers.extend(rows.iter().map(|row| row.number));

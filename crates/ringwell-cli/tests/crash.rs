@@ -1,7 +1,7 @@
-//! The real program under load, killed with -9 repeatedly: no answer is forgotten, and no number is
-//! handed out twice within its lockout.
+//! Kills the real program under load repeatedly, with `kill -9`: no answer is forgotten, and no
+//! number is handed out twice within its lockout.
 //!
-//! Each round starts on the same data (sometimes killed half-way and repeated), loads it from
+//! Each round starts on the same data (sometimes killed halfway and repeated), loads it from
 //! several clients at once, checks the results of the previous round during the load, and kills at
 //! a random moment. `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
 
@@ -26,12 +26,12 @@ use support::site::{Pool, Site};
 
 const CLIENTS: usize = 4;
 const ROWS_A_BATCH: u64 = 10;
-/// The count of answered numbers of a round that are looked up after the crash, in addition to
-/// those of the last batches.
+/// The count of a round's answered numbers that are looked up after the crash, in addition to those
+/// of the last batches.
 const SAMPLE: usize = 300;
-/// The same for all rounds together, at the end.
+/// The count of numbers that are looked up at the end, for all rounds together.
 const SAMPLE_AT_END: usize = 2_000;
-/// The count of answered batches of a round that are repeated, in addition to the last ones.
+/// The count of a round's answered batches that are repeated, in addition to the last ones.
 const SENT_AGAIN: usize = 10;
 
 /// The approximate duration of a startup; some startups are killed halfway.
@@ -44,7 +44,7 @@ durability = \"disk\"
 journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 
-/// Small pseudo-random numbers from a seed.
+/// Makes small pseudo-random numbers from a seed.
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -97,11 +97,11 @@ struct Sent {
 /// One client's view in one round.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Its numbers, in order.
+    /// The numbers that the client got, in order.
     events: Vec<Event>,
     /// The count of numbers in the last answer.
     last: usize,
-    /// Batches with a key, and their answers.
+    /// The batches with a key, and their answers.
     answered: Vec<(Sent, String)>,
     /// The batch whose answer was lost in the crash, if it had a key.
     lost: Option<Sent>,
@@ -138,7 +138,7 @@ impl World {
         Sent { asks, body, key, invoked: self.clock.now() }
     }
 
-    /// The numbers that the rows of a batch handed out.
+    /// Returns the numbers that the rows of a batch handed out.
     fn events(&self, sent: &Sent, rows: &[Row]) -> Vec<Event> {
         let returned = self.clock.now();
         let event = |(ask, row): (&Ask, &Row)| Event {
@@ -206,7 +206,7 @@ impl Run {
         Dice(self.dice.below(u64::MAX) | 1)
     }
 
-    /// Load on a fresh server, the checks of the previous round, and the crash.
+    /// Loads a fresh server, checks the results of the previous round, and crashes the server.
     fn round(&mut self, server: Server, round: u64, before: &[Seen]) -> Vec<Seen> {
         let stop = Arc::new(AtomicBool::new(false));
         let began = Instant::now();
@@ -222,7 +222,7 @@ impl Run {
         let moment = Duration::from_millis(100 + self.dice.below(200));
         thread::sleep(moment.saturating_sub(began.elapsed()));
         server.kill();
-        // A client between two batches notices it at its next connection error; this flag is for
+        // A client that has sent batches stops at its next connection error. This flag is for
         // clients that never connected.
         stop.store(true, Ordering::Relaxed);
         let seen: Vec<Seen> = clients.into_iter().map(|client| client.join().unwrap()).collect();
@@ -255,15 +255,16 @@ impl Run {
         }
     }
 
-    /// A batch whose answer was lost is answered now; a third attempt gets the same answer as the
-    /// second.
+    /// Sends a batch whose answer was lost in the crash. It is answered now, and a further attempt
+    /// gets the same answer.
     fn send_lost(&mut self, client: &mut Client, lost: &Sent) {
         let answer = post(client, lost).unwrap();
         let rows = batch::rows(&answer);
         self.wrong.extend(history::rows(&lost.asks, &rows, &self.world.pools));
         let events = self.world.events(lost, &rows);
         for event in &events {
-            // It was allocated before the crash or just now; a look-up must find one of the two.
+            // The number was allocated before the crash or just now. One of two look-ups must find
+            // it.
             let now = batch::attribution(client, event.number, event.returned_ms + 2).unwrap();
             let then = batch::attribution(client, event.number, event.invoked_ms + 50).unwrap();
             let fault = history::attributed(event, &now, &self.world.pools)
@@ -288,7 +289,7 @@ impl Run {
     }
 
     /// Whether a batch was answered as before. If a number's lockout is over, another visitor may
-    /// have it; its row then overflows.
+    /// have the number, and the row then overflows.
     fn is_same(&self, sent: &Sent, before: &str, again: &str) -> bool {
         let rows = |body: &str| serde_json::from_str::<Value>(body).unwrap()["responses"].clone();
         let (before, again) = (rows(before), rows(again));
@@ -348,7 +349,7 @@ fn answered_allocations_survive_kill_9_and_no_number_goes_out_twice() {
     let mut before = Vec::new();
     for round in 0..rounds {
         if run.dice.below(4) == 0 {
-            // Crashes while it reads its journal or writes the first snapshot.
+            // Crashes the server while it reads its journal or writes the first snapshot.
             let moment = Duration::from_millis(run.dice.below(STARTING_MS));
             Server::start_and_kill(site.serve(&[]), moment);
         }

@@ -1,4 +1,4 @@
-//! Changes from the dashboard: permissions, effects, and the authors in the audit log. The
+//! Tests changes from the dashboard: permissions, effects, and the authors in the audit log. The
 //! appearance of the pages is tested in a browser (`web/dashboard`).
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -26,7 +26,7 @@ use support::site::{Pool, Site, TOKEN};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A receiver of webhooks that answers with a status which tests choose.
+/// A receiver of webhooks that answers with the status that a test chooses.
 struct Receiver {
     port: u16,
     status: Arc<AtomicU16>,
@@ -67,7 +67,7 @@ impl Receiver {
 struct DashboardServer {
     site: Site,
     server: Server,
-    /// The address of management.
+    /// The management address.
     ui: String,
 }
 
@@ -115,7 +115,7 @@ impl DashboardServer {
         client.get(path, &[("authorization", &bearer)]).unwrap().json()
     }
 
-    /// A token with the role `role`.
+    /// Makes a token with the role `role`.
     fn token(&self, role: &str) -> String {
         let made =
             self.manage("/v1/tokens", &json!({ "name": format!("the {role}"), "role": role }));
@@ -139,7 +139,7 @@ impl DashboardServer {
 struct Person<'a> {
     place: &'a DashboardServer,
     cookie: String,
-    /// The secret in the forms of their pages.
+    /// The secret in the forms of the user's pages.
     form: String,
 }
 
@@ -180,7 +180,8 @@ fn numbers_of(place: &DashboardServer) -> u64 {
     available.map(|run| run["count"].as_u64().unwrap()).sum()
 }
 
-/// `shop` is the complete form of a site, `rest` the same without a key.
+/// Checks that wrong sites are refused. `shop` is the complete form of a site, `rest` the same
+/// without a key.
 fn refuses_wrong_sites(writer: &Person<'_>, rest: &str, shop: &str) {
     for wrong in [
         rest.to_owned(),
@@ -221,7 +222,7 @@ fn authorized_users_create_change_and_remove_a_site_and_two_pages_do_not_overwri
     assert_eq!((made.status, made.header("location")), (303, Some("pk_shop")), "{}", made.body);
     let site = place.of_v1("/v1/sites/pk_shop");
     assert_eq!(site["origins"], json!(["https://shop.example"]));
-    // Its numbers last for half a minute, and pages ask once a minute.
+    // The pool's numbers last for half a minute, but pages send a keep-alive once a minute.
     assert_eq!(site["short_lived_ring_pools"], json!([7]));
     until("the site is served", || {
         place.server.client().get("/metrics", &[]).unwrap().body.contains("pk_shop").then_some(())
@@ -370,7 +371,7 @@ fn a_revoked_token_changes_nothing_from_the_next_request_on() {
         client.send(request.as_bytes()).unwrap();
         assert_eq!(client.receive().unwrap().status, 204);
         let changed = person.change("/ui/pools/7/size", "numbers=20");
-        // To the log-in if the session has already ended.
+        // If the session has already ended, the answer leads to the log-in.
         let location = changed.header("location").unwrap_or_default();
         assert!(changed.status != 303 || location.ends_with("login"), "{location}");
         assert_eq!(numbers_of(&place), 40);
@@ -419,7 +420,7 @@ fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
         assert_eq!(stranger.status, 303, "{path}: to the login");
     }
     assert_eq!(place.of_v1("/v1/audit"), before, "nothing has changed");
-    // Pools of the configuration can only be changed there.
+    // Pools of the configuration can be changed only there.
     let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
     let admin = place.log_in(TOKEN);
     assert!(!admin.see("/ui/pools/7").contains("Resize"));
@@ -447,7 +448,7 @@ fn a_disabled_endpoint_is_enabled_and_gets_its_missed_events() {
     assert_eq!(admin.change(&format!("/ui/webhooks/{id}/enable"), "").status, 303);
     let replayed = admin.change(&format!("/ui/webhooks/{id}/replay"), "");
     assert_eq!((replayed.status, replayed.header("location")), (303, Some("../../webhooks")));
-    // At least call.started and call.completed.
+    // The missed events include at least call.started and call.completed.
     until("what it missed", || (receiver.taken.load(Ordering::Relaxed) >= 2).then_some(()));
     let page = until("a success", || {
         let page = admin.see("/ui/webhooks");
@@ -492,7 +493,7 @@ fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     assert!(place.manage_calls("/v1/webhooks", &new)["id"].is_string());
     let mut client = place.server.client();
     let event = until("the event", || {
-        // Ten visitors for two numbers.
+        // Ten visitors request numbers from a pool of two.
         let asks: Vec<_> = (0..10).map(|id| Ask { pool: 7, id: id.to_string() }).collect();
         client.post(BULK, &[], &batch::body(&asks, &place.site.pools)).unwrap();
         let events = place.of_calls("/v1/events?after=0");
@@ -503,14 +504,14 @@ fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     assert_eq!((&data["pool"], &data["numbers"]), (&json!(7), &json!(2)), "{event:#}");
     assert!(data["overflow"].as_f64().unwrap() > 0.5, "{event:#}");
     until("the webhook", || (receiver.taken.load(Ordering::Relaxed) >= 1).then_some(()));
-    // Once an hour, regardless of requests in between.
+    // The event is sent once an hour, regardless of requests in between.
     thread::sleep(Duration::from_secs(6));
     let events = place.of_calls("/v1/events?after=0");
     assert_eq!(events["events"].as_array().unwrap().len(), 1, "{events:#}");
 }
 
 impl DashboardServer {
-    /// Calls are managed at the address of clients.
+    /// Sends a change of calls to the address of clients, where calls are managed.
     fn manage_calls(&self, path: &str, body: &Value) -> Value {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();
@@ -524,7 +525,7 @@ impl DashboardServer {
         self.server.client().get(path, &[("authorization", &bearer)]).unwrap().json()
     }
 
-    /// A whole call to a number that was shown to a visitor.
+    /// Makes a whole call to a number that was shown to a visitor.
     fn call(&self, name: &str) {
         let body = batch::body(&[Ask { pool: 7, id: "17".to_owned() }], &self.site.pools);
         let rows = batch::rows(&self.server.client().post(BULK, &[], &body).unwrap());

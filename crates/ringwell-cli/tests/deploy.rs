@@ -1,4 +1,4 @@
-//! The configurations in `deploy/` for other programs, read by those programs.
+//! The configurations in `deploy/` for other programs, tested with those programs.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -22,7 +22,7 @@ fn deploy(name: &str) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// The text of a file in a `ConfigMap`: the lines below its name that are indented by four.
+/// Returns the text of a file in a `ConfigMap`: the lines below its name that are indented by four.
 fn embedded(manifest: &str, name: &str) -> String {
     let head = format!("  {name}: |");
     let lines = manifest.lines().skip_while(|line| *line != head).skip(1);
@@ -76,13 +76,13 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
 
 #[test]
 fn one_address_serves_allocation_and_ring_pools_through_caddy() {
-    // Its own address for administration may be in use.
+    // Caddy's own administration address may be in use.
     let options = "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n";
     let arguments = ["run", "--adapter", "caddyfile", "--config"];
     one_address("caddy", options, "one-address.Caddyfile", &arguments);
 }
 
-/// Sends requests of all kinds to the address of a proxy with `options` and the named configuration.
+/// Sends requests of all kinds to a proxy's address, with `options` and the named configuration.
 fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let Some(proxy) = program(proxy) else { return };
     let pool = Pool::new(1, 5, Duration::from_mins(1));
@@ -96,7 +96,7 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let server = Server::start(site.serve(&[]));
     let address = format!("127.0.0.1:{proxy_port}");
     let config = deploy(config)
-        // With a host, Caddy would answer requests for this host only.
+        // With a host, Caddy would answer only requests for that host.
         .replace("http://:8000", &format!("http://:{proxy_port}"))
         .replace(":8000", &address)
         .replace("127.0.0.1:8080", server.address())
@@ -124,13 +124,14 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     assert_eq!(list.status, 200, "{}", list.body);
     assert_eq!(client.get("/v1/pools", &[("authorization", TOKEN)]).unwrap().status, 404);
     assert_eq!(client.get("/rw.js", &[]).unwrap().status, 200);
-    // The server answers, not the proxy.
+    // The answer comes from the server, not from the proxy.
     let answer = client.post("/site/v1/numbers", &[], "{}").unwrap();
     assert!(answer.body.contains("the site key is unknown"), "{}", answer.body);
     server.stop();
 }
 
-/// Metrics named in files for monitoring, without the suffixes of counters and histograms.
+/// Returns the metrics named in files for monitoring, without the suffixes of counters and
+/// histograms.
 fn metrics_of(text: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
     let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("ringwell_"));
@@ -158,9 +159,9 @@ fn alerts_fire_when_they_should() {
     }
 }
 
-/// Prometheus's answer to a query of its API.
+/// Returns Prometheus's answer to a query of its API.
 fn asked(address: &str, path: &str) -> Option<serde_json::Value> {
-    // Long answers are chunked, which the tests' own client does not support.
+    // Long answers are chunked, which this project's test client does not support.
     let mut curl = Command::new("curl");
     let output = curl.args(["-sf", &format!("http://{address}{path}")]).output().ok()?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -261,7 +262,7 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
 
-/// Many servers have pools in a file and no dashboard.
+/// Many servers have their pools in a file, and no dashboard.
 #[test]
 fn alerts_that_page_someone_need_no_dashboard() {
     let site = Site::new(vec![Pool::new(1, 1, Duration::from_mins(1))], "");

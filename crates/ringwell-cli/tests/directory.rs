@@ -1,5 +1,5 @@
-//! A server whose ring pools are in a database, in SQLite and in a real PostgreSQL: changes there
-//! take effect within a second and affect no lockout.
+//! A server whose ring pools are in a database, tested with SQLite and with a real PostgreSQL.
+//! Changes there take effect within a second and affect no lockout.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 #![allow(clippy::expect_used, reason = "as above")]
@@ -33,7 +33,7 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The promised time for changes of managed pools, plus the additional time that a busy machine may
+/// The time promised for changes of managed pools, plus the additional time that a busy machine may
 /// need.
 const SOON: Duration = Duration::from_secs(4);
 
@@ -59,7 +59,7 @@ impl Managed {
         Self::with(rig, pools, "management.address = \"127.0.0.1:0\"")
     }
 
-    /// With further settings, such as the address of management.
+    /// Like `new`, with other settings, such as the management address.
     fn with(rig: Rig, pools: Vec<Pool>, settings: &str) -> Self {
         let database = match &rig.location {
             Location::File(path) => format!("sqlite:{}", path.display()),
@@ -88,7 +88,7 @@ impl Managed {
         })
     }
 
-    /// The name of its database in PostgreSQL, and the folder of the server's socket.
+    /// Returns the name of the database in PostgreSQL, and the folder of the server's socket.
     fn database(&self) -> (String, String) {
         let Location::Url(url) = &self.rig.location else { panic!("it is PostgreSQL") };
         let (name, query) = url.rsplit_once('/').unwrap().1.split_once('?').unwrap();
@@ -112,12 +112,12 @@ impl Managed {
     }
 }
 
-/// A client of the management address.
+/// Connects a client to the management address.
 fn management(server: &Server) -> Client {
     Client::connect(&management_address(server)).unwrap()
 }
 
-/// Waits until the log shows it.
+/// Waits until the log shows the management address.
 fn management_address(server: &Server) -> String {
     let log = server.log();
     let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
@@ -174,7 +174,7 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     let held = batch::attribution(&mut client, pools[2].first, now().0).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "{held}");
     assert!(age_ms(&mut client) < 2_000);
-    // The database counts after a restart, and the file is not read again.
+    // After a restart, the database still applies, and the file is not read again.
     server.kill();
     let server = managed.start();
     let mut client = server.client();
@@ -184,7 +184,7 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     server.stop();
 }
 
-/// A tenant's system creates a pool by the published API, as before, and requests numbers.
+/// A tenant's system creates a pool through the published API, as before, and requests numbers.
 #[test]
 fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -206,7 +206,8 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let pool = Pool { key: made["api_key"].as_str().unwrap().into(), ..Pool::new(id, 3, LONG) };
     let mut client = server.client();
     soon("the new pool", || !is_refused(&mut client, &pool));
-    // It has one number for that; the other two, and the overflow number, go elsewhere.
+    // The check above got one of the pool's three numbers. These rows get the other two and the
+    // overflow number.
     let mut given: Vec<(u64, bool)> = (0..3)
         .map(|_| batch::one(&mut client, &pool, "x"))
         .map(|row| (row.number, row.overflow))
@@ -217,7 +218,7 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let state = operator.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
     let state = state.unwrap().json();
     assert_eq!((&state["free"], &state["locked"]), (&0.into(), &3.into()), "{state}");
-    // Management requires a token, and the address of the clients does not serve it.
+    // Management requires a token, and is not served at the address of clients.
     assert_eq!(operator.get("/v1/pools", &[]).unwrap().status, 401);
     assert_eq!(client.get("/v1/pools", &[("authorization", &token)]).unwrap().status, 404);
     server.stop();
@@ -233,7 +234,8 @@ fn pools_are_imported_into_postgresql_and_changes_take_effect() {
     pools_move_in_and_changes_take_effect(Rig::postgres());
 }
 
-/// Two servers start together, and the other one's import takes longer than a change may wait.
+/// Two servers start together, and the other one's import takes longer than the time limit of a
+/// change.
 #[test]
 fn a_server_waits_while_another_one_imports_the_pools_of_the_file() {
     let pools = vec![Pool::new(1, 5, LONG)];
@@ -286,7 +288,7 @@ fn the_server_continues_without_its_database_and_reports_the_age_of_its_pools() 
     server.stop();
 }
 
-/// Numbers that have left a pool wait for it.
+/// Numbers that have left a pool wait for the confirmation.
 #[test]
 fn a_confirmation_that_the_database_missed_is_repeated() {
     let pool = Pool::new(1, 50, LONG);
@@ -316,7 +318,7 @@ fn a_confirmation_that_the_database_missed_is_repeated() {
     server.stop();
 }
 
-/// Numbers, pools and keys change while clients ask and the server is killed.
+/// Numbers, pools and keys change while clients request numbers and the server is killed.
 fn any_changes_cost_no_lockout(rig: Rig) {
     let pools: Vec<Pool> = (1..=6).map(|id| Pool::new(id, 300, LONG)).collect();
     let managed = Managed::new(rig, pools.clone());
@@ -360,7 +362,7 @@ fn any_changes_cost_no_lockout(rig: Rig) {
                     }
                     _ => change.end_key_overlap(id).await.map(drop),
                 });
-                // Some are refused: allocated numbers cannot be taken out.
+                // Some changes are refused, because allocated numbers cannot be taken out.
                 drop(done);
                 thread::sleep(Duration::from_millis(130));
             }
@@ -386,7 +388,7 @@ fn any_changes_in_postgresql_cost_no_lockout_though_the_server_is_killed() {
     any_changes_cost_no_lockout(Rig::postgres());
 }
 
-/// As in the published API, numbers near a place arrive minutes after the creation of the pool.
+/// With the published API, numbers near a place arrive minutes after the creation of the pool.
 #[test]
 fn a_pool_without_numbers_answers_with_its_overflow_number() {
     let pool = Pool::new(1, 1, LONG);
@@ -404,8 +406,8 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
     server.stop();
 }
 
-/// A pool that got no numbers at its creation reports this, and gets them once the inventory has
-/// them.
+/// A pool that got no numbers when it was created reports this, and gets numbers once the inventory
+/// has them.
 #[test]
 fn a_pool_that_never_had_numbers_reports_that_and_gets_them_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 1, LONG)]);

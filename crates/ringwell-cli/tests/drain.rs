@@ -1,4 +1,4 @@
-//! The shutdown of the real program: requests in progress are answered, new ones are not accepted.
+//! Tests the shutdown of the real program: it answers requests in progress and accepts no new ones.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -19,7 +19,7 @@ fn site() -> Site {
     Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 2")
 }
 
-/// A batch of one row, as the bytes of a request.
+/// Makes the bytes of a request with a batch of one row.
 fn bytes(site: &Site, id: &str) -> Vec<u8> {
     let asks = [Ask { pool: 1, id: id.to_owned() }];
     request("POST", BULK, &[], &batch::body(&asks, &site.pools)).into_bytes()
@@ -48,7 +48,7 @@ fn a_partly_sent_request_is_answered_and_kept() {
     let bytes = bytes(&site, "slow");
     let (head, rest) = bytes.split_at(bytes.len() - 20);
     slow.send(head).unwrap();
-    // The server has read it if it answers a later client.
+    // If the server answers a later client, it has read this request.
     thread::sleep(Duration::from_millis(50));
 
     server.terminate();
@@ -76,8 +76,7 @@ fn a_request_with_an_incomplete_head_is_cut_off_and_uses_up_nothing() {
     slow.send(&bytes(&site, "slow")[..20]).unwrap();
     thread::sleep(Duration::from_millis(50));
     server.terminate();
-    // Its client sees the connection closed without an answer, and may repeat the request
-    // elsewhere.
+    // The client sees the connection close without an answer, and may repeat the request elsewhere.
     assert!(slow.receive().is_err());
     assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
     let server = Server::start(site.serve(&[]));

@@ -1,4 +1,4 @@
-//! Servers that put numbers into pages: the examples of `deploy/edge`, run by nginx, Caddy and the
+//! Servers that put numbers into pages: the examples in `deploy/edge`, run by nginx, Caddy and the
 //! runtime of Cloudflare's workers.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -24,7 +24,7 @@ const EDGE_KEY: &str = "only-the-edge-knows";
 const SOON: Duration = Duration::from_secs(30);
 const OWN: [&str; 3] = ["(800) 555-0100", "800-555-0100", "+18005550100"];
 
-/// A web server of the examples. Killed when dropped.
+/// A web server that runs an example. Killed when dropped.
 struct Edge {
     folder: TempDir,
     child: Child,
@@ -44,14 +44,13 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Finds the program at one of these places.
+/// Finds the program in one of these places.
 fn program<'a>(places: &[&'a str]) -> Option<&'a str> {
     places.iter().copied().find(|place| Path::new(place).exists())
 }
 
 impl Edge {
-    /// Starts `program` with the arguments that `configure` derives from a folder and its listen
-    /// address.
+    /// Starts `command` and waits until the web server answers at `address`.
     fn start(mut command: Command, folder: TempDir, address: String) -> Self {
         let log = fs::File::create(folder.path().join("edge.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -66,7 +65,7 @@ impl Edge {
         edge
     }
 
-    /// nginx with the example, in front of a server with one page.
+    /// Starts nginx with the example, in front of a server with one page.
     fn nginx(ringwell: &str) -> Option<Self> {
         let nginx = program(&["/usr/sbin/nginx", "/usr/local/sbin/nginx"])?;
         let folder = TempDir::new().unwrap();
@@ -80,7 +79,7 @@ impl Edge {
             .replace("127.0.0.1:8001", &pages)
             .replace("127.0.0.1:8080", ringwell);
         let at = folder.path().display();
-        // Runs as one user, in the foreground, with all its files in the folder.
+        // Runs as one user, in the foreground, with all of its files in the folder.
         let config = format!(
             "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
              events {{}}\nhttp {{\n\
@@ -95,7 +94,7 @@ impl Edge {
         Some(Self::start(command, folder, address))
     }
 
-    /// Caddy with the example.
+    /// Starts Caddy with the example.
     fn caddy(ringwell: &str) -> Option<Self> {
         let caddy = program(&["/usr/bin/caddy", "/usr/local/bin/caddy"])?;
         let folder = TempDir::new().unwrap();
@@ -119,7 +118,7 @@ impl Edge {
         Some(Self::start(command, folder, address))
     }
 
-    /// The worker in Cloudflare's own runtime, in front of a server with one page.
+    /// Starts the worker in Cloudflare's own runtime, in front of a server with one page.
     fn worker(ringwell: &str) -> Option<Self> {
         let workerd = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../web/worker/node_modules/.bin/workerd");
@@ -128,8 +127,8 @@ impl Edge {
         }
         let folder = TempDir::new().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        // The number occurs in a separate element, next to an entity, and in places that no visitor
-        // reads.
+        // The number occurs in a separate element, next to an entity, and in places that visitors
+        // do not see.
         let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
                     <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
         let pages = pages(page);
@@ -160,7 +159,7 @@ impl Edge {
         Some(edge)
     }
 
-    /// The page's head, in lower case, and its body.
+    /// Returns the page's head, in lower case, and its body.
     fn page(&self, headers: &[&str]) -> (String, String) {
         let mut curl = Command::new("curl");
         curl.args(["-si", "--max-time", "10", "-H", &format!("Host: {}", self.host)]);
@@ -176,7 +175,7 @@ impl Edge {
     }
 }
 
-/// A server that answers each request with this page; its address.
+/// Starts a server that answers each request with this page. Returns its address.
 fn pages(page: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -195,7 +194,7 @@ fn pages(page: &'static str) -> String {
     address
 }
 
-/// An example of `deploy/edge`, with the secret of the tests.
+/// Returns an example of `deploy/edge`, with the secret of the tests.
 fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/edge").join(name);
     fs::read_to_string(path).unwrap().replace("16 to 256 characters", EDGE_KEY)
@@ -216,11 +215,11 @@ fn keeps_its_own_number((_, body): &(String, String)) {
     assert!(!body.contains("200010"), "{body}");
 }
 
-/// The page has the visitor's number in place of its own, and keeps its own number if Ringwell has
-/// none for it or is down.
+/// Checks that the page shows the visitor's number instead of its own, and keeps its own number if
+/// Ringwell has none for it or is down.
 fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell();
-    // CI installs both; elsewhere they may be missing.
+    // CI installs both programs; elsewhere they may be missing.
     let Some(edge) = start(server.address()) else { return };
     let (head, body) = edge.page(&[FIREFOX]);
     for own in OWN {

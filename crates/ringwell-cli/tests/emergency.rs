@@ -1,5 +1,5 @@
-//! Emergencies, with the real program: tests the promises of the runbooks and of the guide to
-//! backups.
+//! Emergencies: tests the promises of the runbooks and of the guide to backups with the real
+//! program.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_mins(30);
 
-/// Stdout and stderr, and the exit code.
+/// Runs a command; returns its exit code, and its stdout and stderr.
 fn run(args: &[&str]) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } =
         ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
@@ -26,7 +26,7 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (status.code(), text)
 }
 
-/// The output of a successful command.
+/// Returns the output of a command, which must succeed.
 fn done(args: &[&str]) -> String {
     let (code, text) = run(args);
     assert_eq!(code, Some(0), "{args:?}: {text}");
@@ -108,7 +108,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     let url = Kept::url(&server);
     assert!(Kept::pools(&server).contains("Ring pool 1"));
     done(&["pools", "remove", "1", "--yes", "--url", &url]);
-    // The change is still in the file next to the database.
+    // The change is still in the write-ahead log next to the database.
     server.kill();
     assert!(kept.beside("-wal").exists());
     fs::remove_dir_all(kept.site.data()).unwrap();
@@ -119,7 +119,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     assert!(!kept.site.data().join("directory.sqlite").exists());
     let server = kept.start();
     assert!(Kept::pools(&server).contains("Ring pool 1"));
-    // The replaced files are kept until someone removes them.
+    // The replaced files stay until someone removes them.
     assert!(kept.beside(".before-restore").exists());
     let (code, said) = run(&restore);
     assert_eq!(code, Some(1), "{said}");
@@ -198,7 +198,7 @@ fn a_backup_of_the_data_directory_alone_says_what_it_lacks() {
     assert!(said.contains("without a database of ring pools"), "{said}");
 }
 
-/// The paths below `path` to which others than the owner have access.
+/// Returns the paths below `path` that users other than the owner can access.
 fn open_to_others(path: &Path) -> Vec<PathBuf> {
     let mode = fs::metadata(path).unwrap().permissions().mode();
     let mut open = Vec::new();
@@ -242,7 +242,8 @@ fn a_backup_inside_the_data_directory_is_refused() {
     done(&["backup", "--data", text(data), "--to", text(&beside)]);
 }
 
-/// A stopped server's data and a backup of it; a visitor with `gclid=Cj0secret` has a number.
+/// Returns a stopped server's data and a backup of it. A visitor with `gclid=Cj0secret` has a
+/// number.
 fn visited() -> (Site, TempDir, PathBuf) {
     let site =
         Site::new(vec![Pool::new(1, 4, LONG)], "shards = 1\n[calls]\nlisten = \"127.0.0.1:0\"");
@@ -285,7 +286,7 @@ fn an_erasure_that_finds_no_call_names_the_command_that_erases_the_visitor() {
     assert!(said.starts_with("1 allocation erased"), "{said}");
 }
 
-/// Debian's package sets the variable.
+/// Debian's package sets this variable.
 #[test]
 fn a_token_of_the_file_that_a_variable_overrides_is_reported() {
     let site = Site::new(vec![Pool::new(1, 4, LONG)], "");

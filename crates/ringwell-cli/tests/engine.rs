@@ -1,8 +1,8 @@
-//! Journals in streams of real nats-servers, which are killed, paused and shared, while `ringwell
-//! load` uses the program; `ringwell check` judges the history afterwards: no number is handed out
+//! Journals in streams of real nats-servers, which are killed, paused and shared while `ringwell
+//! load` uses the program. `ringwell check` judges the history afterwards: no number is handed out
 //! twice within its lockout, and no answered allocation is forgotten.
 //!
-//! Without a nats-server, the tests report that and end: `cargo xtask engine` installs one.
+//! Without a nats-server, the tests print a message and end. `cargo xtask engine` installs one.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -43,19 +43,20 @@ use support::server::{Server, ringwell};
 use tempfile::TempDir;
 use trial::{Trial, wait_until};
 
-/// A trial with its journals on these servers.
+/// Makes a trial with its journals on these servers.
 fn trial(nats: &Nats) -> Trial {
     Trial::new(&nats.settings())
 }
 
-/// The same shards in another process, with separate data.
+/// Starts another process with the same shards and separate data.
 fn other(trial: &Trial, name: &str) -> Server {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
     Server::start(command)
 }
 
-/// The same command on a socket in the file system, which all hosts can reach.
+/// Like [`other`], but returns the command, with a socket in the file system that all hosts can
+/// reach.
 fn other_on(trial: &Trial, name: &str) -> Command {
     let socket = trial.site.data().with_file_name(format!("{name}.socket"));
     let mut command = trial.site.serve(&["--listen", &format!("unix:{}", socket.display())]);
@@ -68,7 +69,7 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
-/// The largest value of a metric over all shards.
+/// Returns the largest value of a metric over all shards.
 fn metric(server: &Server, name: &str) -> u64 {
     let page = server.client().get("/metrics", &[]).unwrap().body;
     let values = page.lines().filter_map(|line| line.strip_prefix(name)?.split_once("} "));
@@ -80,7 +81,7 @@ fn rows_without_a_log(server: &Server) -> u64 {
     metrics::labelled(server, "ringwell_overflow_rows_total", "journal_waits")
 }
 
-/// Kills the server and starts it again: with its data, or without, like another machine.
+/// Kills the server and starts it again: with its data, or without it, like another machine.
 fn kill_and_start(nats: &Nats) {
     let mut trial = trial(nats);
     let mut server = trial.start();
@@ -104,7 +105,7 @@ fn kill_and_start(nats: &Nats) {
     if without_a_log == 0 {
         verdict.assert_clean();
     } else {
-        // The machine does much else. The checker does not know this reason.
+        // The machine has much other work, and the checker does not accept this reason.
         println!("{without_a_log} rows did not wait for the servers");
         verdict.assert_clean_but_for_overflow();
     }
@@ -165,7 +166,7 @@ fn a_paused_owner_finds_itself_fenced() {
     second.stop();
 }
 
-/// Like [`other`], but it waits while another process serves; returns its log line at that point.
+/// Like [`other`], but waits while another process serves. Returns the server, and when it started.
 fn standby(trial: &Trial, name: &str) -> thread::JoinHandle<(Server, Instant)> {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
@@ -187,7 +188,7 @@ fn a_standby_takes_over_from_a_killed_owner_within_five_seconds() {
     let (second, _) = waiting.join().unwrap();
     trial.wait_for_numbers(&second);
     println!("numbers {:?} after the owner's end", killed.elapsed());
-    // 3 to 4 s of silence; a busy machine gets some more.
+    // A standby waits for 3 to 4 s of silence. A busy machine gets some more time.
     assert!(killed.elapsed() < Duration::from_secs(8), "{:?}", killed.elapsed());
     trial.load(&second);
     trial.wait_for_answers_of_new(50);
@@ -274,7 +275,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     let mut trial = Trial::new(&small);
     let first = trial.start();
     trial.load(&first);
-    // A busy machine may take 250 ms for a group, because so much is written at once.
+    // A busy machine may need 250 ms for a group, because so much is written at once.
     trial.fault("streams are filled and trimmed");
     wait_until("a stream is not trimmed", || {
         let stream = nats.first_and_bytes("RINGWELL_0");
@@ -291,7 +292,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     second.says("took the shard over");
     second.says(r#""snapshot":true"#);
     trial.wait_for_answers(30);
-    // Look-ups of older rows read the log.
+    // Look-ups of older rows must read the log.
     trial.judge(&second).assert_clean();
     second.stop();
 }
@@ -300,7 +301,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
 const KEY: &str = "UBA4BEDKVYKOHQ5QWOAIENXSLELMAYCNR5E7244YXAFZNYWKHODB7WZQ";
 const SEED: &str = "SUAHSF33Y2OG753LVUBXBOOZQDZE5KQ5VCSZB44ATQFI5AVLZ3MLSKZJNM";
 
-/// A certificate for this machine that is its own authority, and its key.
+/// Makes a certificate for this machine that is its own authority. Returns it and its key.
 fn certificate(folder: &Path) -> [PathBuf; 2] {
     let [certificate, key] = ["server.pem", "server.key"].map(|name| folder.join(name));
     let made = Command::new("openssl")
@@ -337,14 +338,14 @@ fn servers_with_tls_and_a_key_accept_its_holder_and_refuse_all_others() {
     let server = trial.start();
     trial.wait_for_numbers(&server);
     server.stop();
-    // Another key, and none.
+    // Tries another key, then none.
     fs::write(&seed, "SUAMAM7HWGBBATCEGRWXND7MJVXC4LDGT3OBBMLXG37QXW4EBVADRTXCTA\n").unwrap();
     assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
     let open = Trial::new(&nats.settings());
     assert!(doctor(&open).contains("cannot be reached"), "{}", doctor(&open));
 }
 
-/// The output of `ringwell doctor` about the servers.
+/// Returns the output of `ringwell doctor` about the servers.
 fn doctor(trial: &Trial) -> String {
     let mut command = ringwell(&["doctor", "engine", "--config"]);
     let output = command.arg(trial.site.config()).output().unwrap();

@@ -1,9 +1,9 @@
-//! Real faults on the real program while `ringwell load` uses it; `ringwell check` judges the
+//! Real faults on the real program while `ringwell load` uses it. `ringwell check` judges the
 //! history afterwards: no number is handed out twice within its lockout, and no answered allocation
 //! is forgotten.
 //!
-//! If a fault needs a permission or a program that is missing here, its test reports that and ends.
-//! docs/reliability.md, "Real faults", has the list.
+//! If a fault needs a permission or a program that is missing here, its test prints a message and
+//! ends. The list is in docs/reliability.md, "Real faults".
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -25,7 +25,7 @@ durability = \"disk\"
 journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 
-/// Room for a few segments of two shards, and a snapshot.
+/// The size of the disk: room for a few segments of two shards, and a snapshot.
 const DISK: &str = "24m";
 const ROWS: usize = 20;
 const LOOKED_UP: usize = 500;
@@ -45,7 +45,7 @@ impl<'a> Visitors<'a> {
         Self { site, client: server.client(), count: 0, given: Vec::new() }
     }
 
-    /// One batch; returns the count of its overflow numbers. None is an error.
+    /// Sends one batch, and returns the count of its overflow numbers. No row may be an error.
     fn ask(&mut self) -> usize {
         let ask = |row: usize| Ask {
             pool: self.site.pools[row % self.site.pools.len()].id,
@@ -86,8 +86,8 @@ impl<'a> Visitors<'a> {
         (answer.status, answer.body)
     }
 
-    /// No number was allocated twice; the last ones, and some of all, are attributed to their
-    /// visitors.
+    /// Checks that no number was allocated twice, and that the last numbers, and some of all, are
+    /// attributed to their visitors.
     fn check(&mut self) {
         let mut numbers: Vec<u64> = self.given.iter().map(|row| row.number).collect();
         numbers.sort_unstable();
@@ -101,7 +101,7 @@ impl<'a> Visitors<'a> {
     }
 }
 
-/// The count of rows that overflowed because the journal was full, in all shards.
+/// Returns the count of rows of all shards that overflowed because the journal was full.
 fn overflow_of_full(client: &mut Client) -> u64 {
     let metrics = client.get("/metrics", &[]).unwrap().body;
     let lines = metrics.lines().filter(|line| {
@@ -110,14 +110,14 @@ fn overflow_of_full(client: &mut Client) -> u64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// A site on a small separate disk; `None`, with a message, if that is not permitted.
+/// Makes a site on a small separate disk; `None`, with a message, if that is not permitted.
 fn site_on_small_disk() -> Option<(Site, Disk)> {
     let folder = TempDir::new().unwrap();
     let Some(disk) = Disk::mount(folder.path(), DISK) else {
         println!("SKIPPED: no right to mount a small file system here");
         return None;
     };
-    // Lockouts outlast the test: each number is handed out once.
+    // Lockouts outlast the test, so each number is handed out once.
     let pools = (1..=20).map(|id| Pool::new(id, 5_000, Duration::from_mins(30))).collect();
     let site = Site::with_data(folder, disk.at.join("data"), pools, SETTINGS);
     Some((site, disk))
@@ -140,20 +140,21 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     assert_eq!(visitors.client.get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the disk is full");
     visitors.check();
-    // Work that fails while it is full is tried each second, and reported once a minute.
+    // Work that fails while the disk is full is tried each second, and reported once a minute.
     thread::sleep(Duration::from_secs(5));
     let log = server.log();
     let retries = log.lines().filter(|line| line.contains("will be tried again")).count();
     assert!(retries <= 4, "{retries} lines for two shards: {log}");
 
-    // There is room again: it resumes by itself.
+    // As soon as there is room, the server resumes by itself.
     disk.make_room();
     visitors.ask_until(0);
     let (status, body) = visitors.readiness();
     assert_eq!(status, 200, "{body}");
     server.says("the journal has room again");
 
-    // Full again, and killed: all answered allocations are kept, and no number is handed out twice.
+    // The disk is full again, and the server is killed: all answered allocations are kept, and no
+    // number is handed out twice.
     disk.fill();
     visitors.ask_until(ROWS);
     server.kill();
@@ -177,7 +178,7 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     disk.fill();
     visitors.ask_until(ROWS);
     server.terminate();
-    // Groups that waited for room are not on the disk, and were not answered; the shutdown reports
+    // Groups that waited for room are not on the disk, and were not answered. The shutdown reports
     // this.
     assert_eq!(server.wait(PATIENCE).code(), Some(1), "{}", server.log());
 
@@ -197,8 +198,8 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     server.stop();
 }
 
-/// The next start must know how long lockouts from before a change may run. The record of the longer
-/// lifetime is as good as that of the change.
+/// The next start must find out how long lockouts from before a change may last. A record of the
+/// longer lifetime suffices for that.
 #[test]
 fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
     let Some((mut site, disk)) = site_on_small_disk() else { return };
@@ -220,13 +221,13 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let server = Server::start(site.serve(&[]));
     server.says("lifetimes are not recorded");
 
-    // The start made room, and its first rounds of maintenance may make more. An hour was never
-    // recorded.
+    // The start made room, and its first rounds of maintenance may make more. A lifetime of an hour
+    // was never recorded.
     disk.kept_full(|| thread::sleep(Duration::from_secs(3)));
     site.write(with(hour));
     assert!(server.reload().contains("read again"));
     site.write(with(second));
-    // On a busy machine the server makes more room only now.
+    // On a busy machine, the server may make more room only now.
     let line = disk.kept_full(|| server.reload());
     for part in ["the pools are unchanged", "lifetimes.json", "make room"] {
         assert!(line.contains(part), "{part}: {line}");
@@ -238,7 +239,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let recorded = fs::read_to_string(&kept).unwrap();
     assert!(recorded.contains("\"earlier\":3600000"), "{recorded}");
 
-    // Nor can a start with a longer lifetime record it.
+    // A start with a longer lifetime cannot record it either.
     disk.fill();
     server.kill();
     site.write(with(hour * 2));

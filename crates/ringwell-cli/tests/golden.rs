@@ -1,6 +1,6 @@
 //! Runs every case of `fixtures/api/` against the real program over a socket.
 //!
-//! Each case has a separate server, so that the first numbers of each pool come first.
+//! Each case has its own server, so that each pool begins with its first numbers.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use cases::{Case, Request};
 use tempfile::TempDir;
 
-/// The time limit for a server's start and for an answer, also on a busy machine.
+/// The time limit for a server's start and for an answer. It suffices on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Two shards, so that batches also gather rows from another one; on disk, as by default. The
+/// Two shards, so that batches also gather rows from another shard; on disk, as by default. The
 /// deadline is long because no answer here depends on it, and test machines may be slow.
 const CONFIGURATION: &str = "shards = 2\ndeadline = \"10s\"\n[journal]\nsegment_bytes = \"1MiB\"\n";
 
@@ -42,7 +42,7 @@ fn run(case: &Case) -> Vec<String> {
     case.exchanges.iter().enumerate().flat_map(exchange).collect()
 }
 
-/// A running program and its files; both are removed when it is dropped.
+/// A running program and its files, both of which are removed when dropped.
 struct Server {
     program: Child,
     port: u16,
@@ -58,7 +58,7 @@ struct HttpAnswer {
 impl Server {
     fn start(case: &Case) -> Self {
         let files = TempDir::new().unwrap();
-        // A port that is free now; another program is unlikely to take it first.
+        // This port is free now. Another program is unlikely to take it first.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = files.path().join("ringwell.toml");
         let listen = format!("data = \"data\"\nlisten = [\"127.0.0.1:{port}\"]\n");
@@ -111,7 +111,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to finish, and its files are removed as well.
+        // The program has nothing to finish, and its files are removed as well.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
@@ -135,7 +135,7 @@ impl HttpAnswer {
         };
         let headers: Vec<_> = lines.map(header).collect();
         let mut answer = Self { status, headers, body: Vec::new() };
-        // Answers to HEAD have the length of a body that is not sent.
+        // Answers to HEAD contain the length of a body that is not sent.
         if has_body {
             let length = answer.header("content-length").expect("answers have a length");
             answer.body.resize(length.parse().unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Pools of a real server that grow while they are busy, return unused numbers, and report the size
+//! A real server's pools that grow while they are busy, return unused numbers, and report the size
 //! that they need.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -15,14 +15,14 @@ use support::client::Client;
 use support::server::{Server, ringwell};
 use support::site::{Pool, Site, TOKEN};
 
-/// No test here depends on speed.
+/// Generous, because no test here depends on speed.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The pool's maximum size, including the overflow number; it begins with a tenth.
+/// The pool's maximum size, including the overflow number. The pool begins with a tenth of it.
 const SIZE: u64 = 30;
-/// The maximum number of numbers by which it grows at once.
+/// The maximum number of numbers by which the pool grows at once.
 const STEP: u64 = 4;
 
-/// A server with numbers in its inventory and one pool that was filled with a tenth.
+/// A server with numbers in its inventory, and one pool that begins with a tenth of its size.
 struct Managed {
     /// Keeps the folder alive.
     _site: Site,
@@ -61,7 +61,7 @@ impl Managed {
         managed
     }
 
-    /// Numbers of the pool in the directory, including the overflow number.
+    /// Returns the count of the pool's numbers in the directory, including the overflow number.
     fn size(&mut self) -> u64 {
         let has_overflow = self.get("")["overflow_number"].is_string();
         let runs = self.get("/numbers");
@@ -87,7 +87,7 @@ impl Managed {
     }
 }
 
-/// The fields of the newest line of the log with this message.
+/// Returns the fields of the newest log line with this message.
 fn logged(server: &Server, message: &str) -> BTreeMap<String, String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -134,8 +134,8 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // There are no more requests, so the pool shrinks as at the end of a month, except for numbers
-    // held since then.
+    // There are no more requests, so the pool shrinks as at the end of a month. Numbers that were
+    // held since the given time stay.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");
@@ -150,7 +150,7 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     assert_eq!(managed.size(), SIZE, "it was only tried");
     let given = post(&mut managed.operator, &path, &Value::Null);
     assert_eq!(given["before"], SIZE);
-    // On a busy machine the pool may grow once more, by the load of a second ago.
+    // On a busy machine, the pool may grow once more because of earlier load.
     let until = Instant::now() + PATIENCE;
     while managed.size() != SIZE / 10 {
         assert!(Instant::now() < until, "{} of {SIZE}, {given}", managed.size());
@@ -192,7 +192,7 @@ fn a_pool_reports_its_state_and_the_size_for_its_own_load() {
     assert!(state["overflow"]["exhausted"].as_u64().unwrap() > 10, "{state}");
     let sizing = managed.get("/sizing?target=0.05&numbers=12");
     assert_eq!(sizing["numbers"], numbers, "{sizing}");
-    // Dozens of rows in seconds mean many in an hour, each of which needs a number.
+    // Dozens of rows in seconds mean many in an hour, and each of them needs a number.
     let load = sizing["load"]["load"].as_f64().unwrap();
     let needed = sizing["numbers_needed"].as_u64();
     assert!(load > 100.0 && needed.is_none_or(|needed| needed > 90), "{sizing}");

@@ -1,4 +1,4 @@
-//! The commands of the README and of the guides, run as a reader would: page by page, from top to
+//! Runs the commands of the README and of the guides as a reader would: page by page, from top to
 //! bottom, in an empty directory.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -9,11 +9,11 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// In separate namespaces a page may use any port, and its processes end with the namespaces.
+/// In its own namespaces, a page may use any port, and its processes end with the namespaces.
 const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
 
-/// Pages whose `sh packages` blocks install software and run elsewhere: deploy/package/trial, and
-/// the gem's `test/new_app_test.rb`.
+/// Pages whose `sh packages` blocks install software. These run elsewhere: in deploy/package/trial,
+/// and in the gem's `test/new_app_test.rb`.
 const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
@@ -21,22 +21,22 @@ const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 /// Waits, like a reader, until the started program serves.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
-/// The address of releases, without the file's name.
+/// The address of releases, without the file name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
 
-/// Makes a release of the program under test, in a folder of its own.
+/// Makes a release of the program under test, in its own folder.
 const RELEASE: &str = "mkdir -p release/ringwell-0/bin
 ln -s \"$(command -v ringwell)\" release/ringwell-0/bin/ringwell
 tar -C release -czf release/ringwell-x86_64-linux-musl.tar.gz ringwell-0\n";
 
-/// Ends the server that a page has started, and removes its data.
+/// Ends the server that a page has started, and removes the server's data.
 const END: &str = "kill $!\nwait $!\nrm -r demo-data\n";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Begins a command in separate namespaces.
+/// Begins a command that runs in separate namespaces.
 fn apart() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -46,7 +46,7 @@ fn apart() -> Command {
     command
 }
 
-/// The info strings of the fences, and the text inside the fences.
+/// Returns the info strings of the fences, each with the text inside the fences.
 fn blocks(page: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(page).unwrap();
     let mut found: Vec<(String, String)> = Vec::new();

@@ -1,6 +1,6 @@
-//! A cluster of two real nodes behind a real `HAProxy` configured by `ringwell haproxy`: tests the
-//! distribution of requests, the connections, and that no client sees an error when nodes stop and
-//! start.
+//! A cluster of two real nodes behind a real `HAProxy` that `ringwell haproxy` configured. Tests
+//! the distribution of requests, the connections, and that no client gets an error when nodes stop
+//! and start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -45,12 +45,12 @@ struct Stage {
 }
 
 impl Stage {
-    /// Starts nodes that answer within this time; `None` if `HAProxy` is missing.
+    /// Starts nodes with this deadline; `None` if `HAProxy` is missing.
     fn new(deadline: &'static str) -> Option<Self> {
         Self::with(deadline, |own| own)
     }
 
-    /// Node a reaches node b at the address that `way` derives from b's.
+    /// Like [`Self::new`], but node a reaches node b at the address that `way` derives from b's.
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
@@ -98,7 +98,7 @@ impl Stage {
         Some(stage)
     }
 
-    /// A client of the proxy.
+    /// Connects a client to the proxy.
     fn client(&self) -> Client {
         Client::connect(&self.proxy_address).unwrap()
     }
@@ -117,7 +117,7 @@ impl Stage {
         self.wait_until(&format!("{node} is {state}"), || self.stat(node, "status") == state);
     }
 
-    /// The proxy's answer to a command.
+    /// Returns the proxy's answer to a command.
     fn command(&self, command: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut socket) = UnixStream::connect(self.folder.path().join("admin.sock")) {
@@ -127,7 +127,7 @@ impl Stage {
         answer
     }
 
-    /// A figure of the proxy's statistics about a node.
+    /// Returns a figure about a node from the proxy's statistics.
     fn stat(&self, node: &str, name: &str) -> String {
         let table = self.command("show stat");
         let mut lines = table.lines();
@@ -142,7 +142,7 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    /// The state of node a's link, if the proxy happens to choose node a.
+    /// Returns the state of node a's link, if the proxy happens to choose node a.
     fn link_of_a(&self) -> Option<String> {
         let token = format!("Bearer {}", support::site::TOKEN);
         let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;
@@ -164,9 +164,9 @@ impl Stage {
         self.wait_until_state(NODES[node], "UP");
     }
 
-    /// Sends batches over kept connections while `act` runs; returns the count of answered batches.
-    /// Any incomplete answer, any connection that ends, and any number that is handed out twice
-    /// fails the test.
+    /// Sends batches over kept connections while `act` runs. Returns the count of answered batches.
+    /// The test fails if an answer is incomplete, a connection ends, or a number is handed out
+    /// twice.
     fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let numbers = Mutex::new(Vec::new());
@@ -210,14 +210,14 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Errors mean that it has ended.
+        // An error means that the proxy has ended.
         let _ = self.proxy.kill();
         let _ = self.proxy.wait();
     }
 }
 
-/// One batch with a row for each pool, which must come back whole and in order. Returns the numbers
-/// that are not overflow numbers.
+/// Sends one batch with a row for each pool; the rows must come back complete and in order. Returns
+/// the numbers that are not overflow numbers.
 fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) -> Vec<u64> {
     let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
     let answer = client.post(BULK, headers, &batch::body(&asks, pools));
@@ -227,7 +227,7 @@ fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) 
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// The path of `HAProxy`; prints a message if it is missing.
+/// Finds the path of `HAProxy`; prints a message if it is missing.
 fn haproxy() -> Option<&'static str> {
     let runs = |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
     let found = ["haproxy", "/usr/sbin/haproxy"].into_iter().find(runs);
@@ -237,7 +237,7 @@ fn haproxy() -> Option<&'static str> {
     found
 }
 
-/// A port that is free at this moment; another process may still bind it first.
+/// Returns a port that is free at the moment. Another process may still bind it first.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -319,7 +319,7 @@ fn batches_go_to_both_nodes_over_kept_connections() {
     assert!(counts[0].abs_diff(counts[1]) <= 1 + answered / 20, "{counts:?}: not in turn");
     for node in NODES {
         let [new, reused] = ["connect", "reuse"].map(|name| stage.count(node, name));
-        // At most one for each client on each of the proxy's threads.
+        // There is at most one new connection for each client on each of the proxy's threads.
         assert!(new * 5 < reused, "{node}: {new} connections, {reused} times used again");
     }
     let mut client = stage.client();
@@ -365,7 +365,8 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
     let Some(mut stage) = Stage::new("2s") else { return };
     let answered = stage.under_load(true, |stage| {
         let pools = stage.sites[0].pools.clone();
-        // Shorter than the time limit of a check, but longer than that of an answer.
+        // The first pause is shorter than the time limit of a check, the second longer than that of
+        // an answer.
         for length in [Duration::from_millis(300), Duration::from_secs(4)] {
             thread::sleep(Duration::from_millis(200));
             signal(stage.proxy.id(), "STOP");
@@ -379,7 +380,7 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
                 }
                 thread::sleep(Duration::from_millis(50));
             }
-            // Rows may be late on a busy machine.
+            // On a busy machine, rows may be late.
             let rows = 2 * asked * POOLS;
             assert!(own > 0, "the nodes do not serve it: none of {rows} rows");
             signal(stage.proxy.id(), "CONT");
@@ -390,7 +391,7 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
             assert!(!ask(&mut client, &[], &format!("after {length:?}"), &pools).is_empty());
         }
     });
-    // Each client sends at least one before, one between and one after.
+    // Each client sends at least one batch before, one between and one after the pauses.
     assert!(answered > 2 * CLIENTS, "{answered}");
 }
 
@@ -435,7 +436,7 @@ fn a_throttled_link_affects_the_rows_of_its_node_and_causes_no_client_an_error()
     let throttle = throttle.unwrap();
     let answered = stage.under_load(true, |stage| {
         stage.wait_until("the link is open", || stage.link_of_a().as_deref() == Some("open"));
-        // An answer takes tenths of a second.
+        // Slows the link so much that an answer takes tenths of a second.
         throttle.set(2_000);
         stage.wait_until("the link is shut", || stage.link_of_a().as_deref() == Some("shut"));
         thread::sleep(Duration::from_millis(300));

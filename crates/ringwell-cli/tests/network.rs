@@ -1,7 +1,7 @@
-//! Two real nodes on two hosts, with a slow, lossy or cut network between them: tests the cost, and
-//! that nothing is late, forgotten or given twice.
+//! Two real nodes on two hosts, with a slow, lossy or cut network between them. Tests the cost, and
+//! that nothing is late, forgotten or handed out twice.
 //!
-//! Every test goes through node a. Node b is behind the network.
+//! Every test uses node a. Node b is behind the network.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -31,15 +31,17 @@ use tempfile::TempDir;
 
 const POOLS: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(1);
-/// A limit that also suits a machine with other work.
+/// An additional time limit that suits a machine with other work.
 const MARGIN: Duration = Duration::from_secs(1);
-/// The number of batches that may find out, one after the other, that the other host is gone: the
-/// window closes after three slow answers, and each ping that gets through by luck allows one more.
+/// The maximum number of successive batches that may wait for the other host after it is gone. The
+/// window closes after three slow answers, and each ping that gets through by luck allows one more
+/// batch.
 const LATE_MAX: usize = 10;
-/// The time from the end of a fault to node b's next real number: there is a ping every 500 ms.
+/// The time limit from the end of a fault to node b's next own number. There is a ping every 500
+/// ms.
 const HEALED: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
-/// More numbers of a pool than any test uses within a lifetime.
+/// More numbers per pool than any test uses within a lifetime.
 const MANY: u64 = 5_000;
 const SHORT: Duration = Duration::from_secs(2);
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
@@ -55,19 +57,19 @@ struct Network {
 }
 
 impl Network {
-    /// The count of numbers of node b's pools; node a's have plenty. `None` if the system lacks
-    /// such networks.
+    /// Node b's pools have `numbers` numbers each; node a's have plenty. Returns `None` if the
+    /// system lacks such networks.
     fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
         Self::with("", numbers, lifetime)
     }
 
-    /// Like [`Network::new`], with settings of the links.
+    /// Like [`Network::new`], with settings for the links.
     fn with(links: &str, numbers: u64, lifetime: Duration) -> Option<Self> {
         let hosts = Hosts::new()?;
         let folder = TempDir::new().unwrap();
         let pool = |id| Pool::new(id, if owner(id) == 0 { MANY } else { numbers }, lifetime);
         let pools: Vec<Pool> = (1..=POOLS).map(pool).collect();
-        // The disk is not tested here.
+        // Nothing here tests the disk.
         let sites =
             [(); 2].map(|()| Site::new(pools.clone(), &format!("durability = \"os\"\n{links}")));
         // Unix sockets can be reached from every namespace.
@@ -110,12 +112,12 @@ impl Network {
         }
     }
 
-    /// Batches of node a that waited for node b.
+    /// Returns the count of node a's batches that waited for node b.
     fn asked(&self) -> usize {
         usize::try_from(self.link()["requests"].as_u64().unwrap()).unwrap()
     }
 
-    /// Node a's report on its link to node b.
+    /// Returns node a's report on its link to node b.
     fn link(&self) -> Value {
         let token = format!("Bearer {TOKEN}");
         let answer = self.nodes[0].client().get("/v1/shards", &[("authorization", &token)]);
@@ -129,7 +131,7 @@ struct Caller<'a> {
     client: Client,
     begun: Instant,
     batches: usize,
-    /// Rows with their own number.
+    /// The rows with a number of their own.
     events: Vec<Event>,
 }
 
@@ -139,8 +141,8 @@ impl<'a> Caller<'a> {
         Self { network, client, begun: Instant::now(), batches: 0, events: Vec::new() }
     }
 
-    /// One batch with a row for each pool. It must be in time and in order, each number must belong
-    /// to its pool, and node a's rows must be real.
+    /// Sends one batch with a row for each pool. It must be in time and in order, each number must
+    /// belong to its pool, and node a's rows must be real.
     fn ask(&mut self) -> Vec<Row> {
         let pools = &self.network.pools;
         let ask = |pool: &u64| Ask { pool: *pool, id: format!("{}-{pool}", self.batches) };
@@ -193,7 +195,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// No number was handed out twice within its lockout, and each is attributed to its row.
+    /// Checks that no number was handed out twice within its lockout, and that each is attributed
+    /// to its row.
     fn check(&mut self) {
         let pools = &self.network.pools;
         assert_eq!(doubles(&self.events, pools), Vec::<String>::new());
@@ -224,7 +227,7 @@ fn now_ms() -> u64 {
 
 #[test]
 fn a_sound_network_of_2_ms_costs_2_ms_each_way_and_no_number() {
-    // A slow machine is not tested here.
+    // The time limits are long, because this does not test a slow machine.
     let links = "[links]\ndeadline = \"1s\"\nslow = \"1s\"\nwait = \"1s\"\n";
     let Some(network) = Network::with(links, MANY, SHORT) else { return };
     network.delay(Duration::from_millis(2));
@@ -267,7 +270,8 @@ fn a_network_that_loses_1_of_100_frames_costs_few_numbers() {
     caller.check();
 }
 
-/// Node b cannot be reached, or cannot answer, for two seconds.
+/// Checks that node b's rows overflow while it cannot be reached, or cannot answer, for two
+/// seconds.
 fn cut(from: &[usize]) {
     let Some(network) = Network::new(MANY, SHORT) else { return };
     let mut caller = Caller::new(&network);
@@ -284,7 +288,8 @@ fn cut(from: &[usize]) {
     network.lose(from, 0);
     caller.ask_until_healed();
     caller.ask_for(Duration::from_secs(1));
-    // Beside other programs, node b may be late again, and is asked less often for a while.
+    // On a machine with other work, node b may be late again, and then gets fewer batches for a
+    // while.
     let until = Instant::now() + HEALED;
     while network.link()["state"] != "open" {
         assert!(Instant::now() < until, "the link stays shut: {}", network.link());
@@ -324,8 +329,7 @@ fn numbers_that_a_slow_network_delivers_too_late_are_returned() {
     network.delay(Duration::ZERO);
     caller.ask_until_healed();
     assert!(network.link()["released_late"] != 0, "{}", network.link());
-    // Node b has each of its numbers again except those that clients hold, and hands all of them
-    // out.
+    // Node b has all of its numbers again except those that clients hold, and hands them all out.
     let until = Instant::now() + HEALED;
     let wanted = pools_of(1) * usize::try_from(NUMBERS).unwrap();
     while caller.events.iter().filter(|event| owner(event.pool) == 1).count() < wanted {

@@ -35,7 +35,7 @@ fn run(args: &[&str]) -> Output {
     ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
 }
 
-/// The disk blocks of all files below `path`.
+/// Returns the bytes of the disk blocks of all files below `path`.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(path).unwrap().map(Result::unwrap);
@@ -91,7 +91,7 @@ fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     let folder = TempDir::new().unwrap();
     let to = text(&folder.path().join("copy"));
     let config = text(&site.config());
-    // Batches continue while it copies.
+    // Sends batches while the backup copies.
     let output = std::thread::scope(|scope| {
         let copying = scope.spawn(|| run(&["backup", "--config", &config, "--to", &to]));
         while !copying.is_finished() {
@@ -115,7 +115,7 @@ fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     }
     copy.stop();
 
-    // One byte of a journal is enough.
+    // A change of one byte in a journal is enough.
     let shard = folder.path().join("copy/journal/0");
     let segment = fs::read_dir(&shard).unwrap().map(|entry| entry.unwrap().path());
     let segment = { segment }.find(|path| path.extension().is_some_and(|it| it == "rpj")).unwrap();
@@ -191,7 +191,7 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     let bad = bad.unwrap();
     assert_eq!(bad.status.code(), Some(1));
     assert!(stdout(&bad).contains("cannot be listened on"), "{}", stdout(&bad));
-    // The address of a server that is started with flags, which precede the variable.
+    // Checks the address of a server that is started with flags, which override the variable.
     let given = ["doctor", "--config", &config, "--listen", "127.0.0.1:0", "--shards", "1"];
     let good = ringwell(&given).env("RINGWELL_LISTEN", &listen).output().unwrap();
     assert!(stdout(&good).contains("ok    port       127.0.0.1:0 is free"), "{}", stdout(&good));
@@ -206,7 +206,8 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     assert!(stdout(&bad).contains("bad   config"), "{}", stdout(&bad));
 }
 
-/// A server that starts in spite of a fault would never end.
+/// Runs a command with a time limit, because a server that starts in spite of a fault would never
+/// end.
 fn within_time(args: &[&str]) -> Command {
     let program = ringwell(args);
     let mut command = Command::new("timeout");
@@ -253,7 +254,7 @@ fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
     assert!(!Path::new(&data).join("journal").exists(), "nothing was opened");
 }
 
-/// Files that a crash of the file system has left empty, or damage.
+/// The files were left empty by a crash of the file system, or are damaged.
 #[test]
 fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
@@ -283,7 +284,7 @@ fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
             None => fs::remove_file(&path).unwrap(),
         }
     }
-    // The remedy works.
+    // Following the advice helps.
     let path = site.data().join("identity.json");
     fs::write(&path, "").unwrap();
     fs::rename(&path, site.data().join("identity.json.bad")).unwrap();
@@ -349,7 +350,7 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
     let nowhere = run(&["ui", "--url", "http://127.0.0.1:9"]);
     assert!(stderr(&nowhere).contains("needs management.dashboard = true"), "{nowhere:?}");
     server.stop();
-    // Another program is not a Ringwell server.
+    // This program is not a Ringwell server.
     let _other = TcpListener::bind(&calls).unwrap();
     let taken = stdout(&run(&["doctor", "--config", &config]));
     assert!(taken.contains(&format!("bad   port       {calls} is in use")), "{taken}");
@@ -371,7 +372,7 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
-/// They would start, and fail at each connection or at the first call.
+/// Servers with such values would otherwise start, and fail at each connection or the first call.
 #[test]
 fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
@@ -454,7 +455,7 @@ fn small_mistakes_are_named() {
 /// A demo on its own ports. Killed when dropped.
 struct Demo {
     child: Child,
-    /// Its introduction.
+    /// The introduction that it printed.
     said: String,
 }
 
@@ -469,7 +470,7 @@ impl Demo {
         Self { child, said: lines.join("\n") }
     }
 
-    /// The command of the introduction that contains this text, with more arguments.
+    /// Runs the introduction's command that contains this text, with more arguments.
     fn run(&self, text: &str, more: &str) -> Output {
         let line = self.said.lines().find(|line| line.contains(text));
         let line = line.unwrap_or_else(|| panic!("no {text:?} in {}", self.said));

@@ -1,4 +1,4 @@
-//! The requests of web pages to the real program: numbers for visitors, keep-alives, and everything
+//! Requests of web pages to the real program: numbers for visitors, keep-alives, and everything
 //! that is refused.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -41,7 +41,7 @@ fn ask(client: &mut Client, path: &str, body: &Value) -> HttpAnswer {
     client.post(path, &headers(), &body.to_string()).unwrap()
 }
 
-/// The answer to a page whose visitor is new.
+/// Returns the answer to a page whose visitor is new.
 fn visit(client: &mut Client) -> Value {
     let body = json!({"site": KEY, "params": {"gclid": "c-7", "email": "a@b"},
                       "landing": "https://shop.example/a?token=x"});
@@ -59,7 +59,7 @@ fn to(answer: &Value) -> &str {
     answer["swaps"][0]["to"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// The sum of a metric's series.
+/// Sums the series of a metric.
 fn metric(client: &mut Client, name: &str) -> u64 {
     let metrics = client.get("/metrics", &[]).unwrap().body;
     let lines = metrics.lines().filter(|line| line.starts_with(name));
@@ -91,7 +91,7 @@ fn pages_have_a_separate_address_if_configured_and_nothing_else_is_there() {
     assert_eq!(pages.get("/rw.js", &[]).unwrap().status, 200);
     let given = visit(&mut pages);
     assert_eq!(again(BEAT, &mut pages, &given).status, 200);
-    // They use the same gathering and journal: the allocation is one of the server's.
+    // Pages use the same gathering and the same journal: the server has one allocation.
     assert_eq!(allocations(&mut clients), 1);
     let body = json!({"site": KEY}).to_string();
     let status = clients.post(NUMBERS, &headers(), &body).unwrap().status;
@@ -126,7 +126,7 @@ fn unknown_clients_at_the_address_of_pages_leave_half_of_the_connections_to_othe
     let pages: Vec<String> = serde_json::from_str(serving["pages"].as_str().unwrap()).unwrap();
     let mut silent: Vec<_> =
         (0..20).map(|_| std::net::TcpStream::connect(&pages[0]).unwrap()).collect();
-    // The first four are accepted; the others are refused.
+    // The first four connections are accepted; the others are refused.
     let mut clients = server.client();
     let until = Instant::now() + Duration::from_secs(10);
     while metric(&mut clients, "ringwell_connections_refused_total") < 16 {
@@ -138,7 +138,7 @@ fn unknown_clients_at_the_address_of_pages_leave_half_of_the_connections_to_othe
         assert_eq!(client.get("/healthz", &[]).unwrap().status, 200);
     }
     assert_eq!(clients.get("/healthz", &[]).unwrap().status, 200);
-    // Pages are served again as soon as those disconnect.
+    // Pages are served again as soon as the silent clients disconnect.
     silent.clear();
     let script = || Client::connect(&pages[0]).ok()?.get("/rw.js", &[]).ok();
     while script().is_none_or(|answer| answer.status != 200) {
@@ -236,7 +236,7 @@ fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
             numbers.insert(to(&answer.json()).to_owned());
         }
     }
-    // A minute may end in between.
+    // A minute may end during the test, after which the limit applies anew.
     assert!((60..=120).contains(&numbers.len()), "{}", numbers.len());
     assert_eq!(allocations(&mut client), numbers.len() as u64);
 }
@@ -265,7 +265,7 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
     };
     assert_eq!(find(&script, "content-type"), "text/javascript; charset=utf-8");
     assert!(script.body.contains("/site/v1/"), "{}", script.body);
-    // Requests that no page sends are answered as well.
+    // Requests that no page sends get an answer as well.
     for path in ["/rw.js", "/site/v1/", "/site/v1/other", "/site/v1/number"] {
         let answer = client.post(path, &headers(), &json!({"site": KEY}).to_string()).unwrap();
         assert_eq!(answer.status, 404, "{path}");
@@ -319,7 +319,7 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
     let held = format!("/v1/attributions?number={number}");
     let held = client.get(&held, &[("authorization", token.as_str())]).unwrap().json();
     assert_eq!(held["parameters"], json!({"gclid": "c-7", "landing": "https://shop.example/a"}));
-    // A browser sends no Origin to the page's own host; AMP sends this header instead.
+    // A browser sends no Origin to the page's own host. AMP sends this header instead.
     let same = client.get(&path, &[agent, ("amp-same-origin", "true")]).unwrap();
     assert_ne!(same.json()["phoneNumber"], given["phoneNumber"], "another visitor");
     let before = allocations(&mut client);
@@ -339,7 +339,7 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
 #[test]
 fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let ask = |more: &str, forwarded: &str| {
-        // Settings of the file precede its first table.
+        // Settings of the whole file must precede its first table.
         let site = Site::new(
             vec![Pool::new(1, 200, Duration::from_mins(30))],
             &format!(
@@ -374,7 +374,7 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     let (by_edge, by_row) = (visit(&mut client), visit(&mut client));
     assert_eq!(provisional(&mut client), 4);
     assert_eq!(again(BEAT, &mut client, &kept).status, 200);
-    // An edge server and a client of the bulk API get the number for its whole lifetime.
+    // An edge server, and a client of the bulk API, get their number for the whole lifetime.
     let known = by_edge["visitor"].as_str().unwrap();
     let edge = [
         ("user-agent", FIREFOX),
@@ -389,10 +389,12 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     let bulk = json!({"requests": [{"api_suffix": suffix}]}).to_string();
     let answer = client.post("/api/2013-07-01/bulk.json", &[], &bulk).unwrap();
     assert!(answer.body.contains(&to(&by_row)[2..]), "{}", answer.body);
-    // The last one's lease is still in the list, but the number's owner knows that it was extended.
+    // The last visitor's lease is still in the list, but the number's owner has recorded its
+    // extension.
     assert_eq!(provisional(&mut client), 2);
     let until = Instant::now() + Duration::from_secs(90);
-    // Both numbers are locked: a third visitor gets the overflow number, until one becomes free.
+    // All numbers are locked. A third visitor therefore gets the overflow number until a number
+    // becomes free.
     let began = Instant::now();
     loop {
         let third = visit(&mut client);
@@ -403,7 +405,7 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_secs(2));
     }
-    // Waits until the page has had time for its first keep-alive.
+    // By then, the page has had time for its first keep-alive.
     assert!(began.elapsed() > Duration::from_secs(65), "{:?}", began.elapsed());
     thread::sleep(Duration::from_secs(3));
     assert!(visit(&mut client)["lease"].is_null(), "the others are kept");
@@ -425,7 +427,7 @@ fn a_forgotten_visitor_is_a_new_one() {
     assert_ne!(to(&anew), to(&known));
     assert!(anew["visitor"] != known["visitor"] && anew["visitor"] != forged["visitor"]);
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204, "and counts as a new one");
-    // Behind a proxy that is not in trusted_proxies, this affects all visitors.
+    // Behind a proxy that is not in trusted_proxies, the limit affects all visitors together.
     server.says("list it in trusted_proxies");
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204);
     assert_eq!(server.log().matches("list it in trusted_proxies").count(), 1);

@@ -17,13 +17,13 @@ use support::site::{Pool, Site, TOKEN};
 use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_mins(30);
-/// One second is promised; the rest is for a busy machine.
+/// The promise is one second. The rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that manages one ring pool, with id 1 and four numbers from 2000100000 on.
 struct Managed {
     folder: TempDir,
-    /// Its data directory; a server whose lock file is removed ends.
+    /// The site with the data directory, which must stay: a server whose lock file is removed ends.
     _site: Site,
     server: Server,
     url: String,
@@ -60,7 +60,7 @@ impl Managed {
         ringwell(&all).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
     }
 
-    /// The output of a successful command.
+    /// Returns the output of a command, which must succeed.
     fn says(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -77,7 +77,7 @@ impl Managed {
         assert!(stderr(&output).contains(wanted), "{args:?}: {}", stderr(&output));
     }
 
-    /// Requests a number as a client does, until the server knows the pool and the key.
+    /// Requests a number as a client does, until the server has the pool and the key.
     fn number(&self, pool: &Pool) -> u64 {
         let until = Instant::now() + SOON;
         let asks = [Ask { pool: pool.id, id: "x".into() }];
@@ -197,8 +197,8 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
-/// The pool was created, or its size raised, but it did not get all its numbers: scripts must be
-/// able to detect that.
+/// A pool was created, or its size was raised, but it did not get all of its numbers. Scripts must
+/// be able to detect that.
 #[test]
 fn a_pool_that_gets_too_few_numbers_of_the_inventory_is_an_error_with_advice() {
     let managed = Managed::start();
@@ -275,7 +275,7 @@ fn lists_are_tried_imported_and_exported() {
     assert!(tried.contains("unchanged") && !tried.contains("updated"), "{tried}");
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all are applied\n");
-    // Two lines for one new pool create one pool; existing pools are not changed.
+    // Two lines for one new pool create one pool. Existing pools do not change.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);

@@ -49,7 +49,7 @@ fn pools_grow_appear_and_disappear_and_no_lockout_is_lost() {
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
     let held = batch::holder(&mut client, gone.first).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "a removed pool keeps its history: {held}");
-    // The same after a restart, and when the pool comes back.
+    // The history is also kept after a restart, and when the pool comes back.
     server.kill();
     let server = started(&site);
     let mut client = server.client();
@@ -61,7 +61,7 @@ fn pools_grow_appear_and_disappear_and_no_lockout_is_lost() {
     server.stop();
 }
 
-/// Numbers move among pools of different shards repeatedly.
+/// Numbers move repeatedly between pools of different shards.
 #[test]
 fn a_number_that_changes_pools_and_shards_keeps_its_lockout() {
     const POOLS: u64 = 6;
@@ -139,7 +139,7 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     site.write(everybodys.clone());
     let logged = server.reload();
     assert!(logged.contains("it is in rotation"), "{logged}");
-    // A number out of rotation still has its visitor.
+    // A number that is out of rotation still has its visitor.
     everybodys[1].overflow = Pool::new(2, 2, LONG).overflow;
     site.write(everybodys.clone());
     assert!(server.reload().contains("read again"));
@@ -199,7 +199,7 @@ fn pools_change_under_load_and_no_number_goes_out_twice() {
     server.stop();
 }
 
-/// The process that serves `site`, as soon as it catches SIGHUP.
+/// Returns the process that serves `site`, as soon as it catches SIGHUP.
 fn process_of(site: &Site) -> u32 {
     let config = site.config().to_str().unwrap().to_owned();
     let until = Instant::now() + Duration::from_secs(30);
@@ -268,7 +268,7 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
         batch::attribution(client, number, at).unwrap()["outcome"].as_str().unwrap().to_owned()
     };
     assert_eq!(outcome(&mut client, overflow_at), "overflow");
-    // It is in no pool.
+    // The number is now in no pool.
     site.write(vec![other]);
     server.reload();
     let mut running = Some(server);
@@ -280,7 +280,7 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
         assert_eq!(outcome(&mut client, late_at), "allocated", "late, and nothing else since");
         server.stop();
     }
-    // Any number may have been an overflow number before this start.
+    // Without the file, any number may have been an overflow number before this start.
     let file = site.data().join("overflow-periods.json");
     fs::write(&file, "{").unwrap();
     let server = started(&site);

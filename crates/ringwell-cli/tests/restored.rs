@@ -1,5 +1,5 @@
-//! A data directory that was restored from a copy, on one machine: the journals lack answers sent
-//! since the copy was made.
+//! A data directory that was restored from a copy, on one machine. The journals lack the answers
+//! sent since the copy was made.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -19,7 +19,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// A site, a copy of its data, and the numbers that were handed out since the copy.
+/// Returns a site, a copy of its data, and the number that was handed out since the copy.
 fn site_with_copy() -> (Site, tempfile::TempDir, u64) {
     let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
     let server = Server::start(site.serve(&[]));
@@ -48,7 +48,7 @@ fn a_copy_served_as_restored_hands_out_nothing_for_a_lifetime() {
     assert!(server.log().contains("restored from a copy"), "{}", server.log());
     assert!(server.log().contains("there is nothing to do"), "{}", server.log());
     server.kill();
-    // The hold is now in the journal and does not begin again.
+    // The hold is now in the journal, and does not begin again.
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert!(!server.log().contains("restored from a copy"), "{}", server.log());
@@ -72,7 +72,7 @@ fn ringwell_restore_prepares_a_copy_so_that_the_next_start_holds_all_pools() {
 fn a_restore_that_was_killed_can_be_run_again() {
     let (site, folder, _) = site_with_copy();
     let (data, copy) = (site.data(), folder.path().join("copy"));
-    // A limit on the size of files ends the program while it copies a segment.
+    // A limit on file sizes ends the program while it copies a segment.
     let killed = Command::new("sh")
         .args(["-c", "ulimit -f 64; exec \"$0\" restore \"$1\" \"$2\""])
         .arg(env!("CARGO_BIN_EXE_ringwell"))
@@ -88,7 +88,7 @@ fn a_restore_that_was_killed_can_be_run_again() {
     assert!(is_overflow(&server, &site));
 }
 
-/// The message of `ringwell restore` when it refuses.
+/// Returns the message with which `ringwell restore` refuses.
 fn refused(copy: &Path, data: &Path) -> String {
     let output =
         ringwell(&["restore", copy.to_str().unwrap(), data.to_str().unwrap()]).output().unwrap();
@@ -143,7 +143,7 @@ fn a_damaged_copy_is_not_restored() {
         .unwrap();
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
     copy(site.data(), &path("plain"));
-    // A backup is checked against its list, a plain copy only by the journal's own checks.
+    // A backup is checked against its list, but a plain copy only by the journal's own checks.
     let list = path("backup/journal/0/anything");
     std::fs::write(&list, "x").unwrap();
     let said = refused(&path("backup"), &path("new"));
@@ -158,7 +158,7 @@ fn a_damaged_copy_is_not_restored() {
     let done = ringwell(&["restore", backup.to_str().unwrap(), new.to_str().unwrap()]).output();
     let done = done.unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // The list would refuse a later copy of the data.
+    // If the list was restored too, a later copy of the data would be refused.
     assert!(!new.join("backup.json").exists());
 }
 
@@ -171,25 +171,25 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     assert!(is_overflow(&server, &site));
 }
 
-/// Eight pools on two shards.
+/// Makes a site with eight pools on two shards.
 fn site_of_two_shards(lifetime: Duration) -> Site {
     let pools = (1..9).map(|id| Pool::new(id, 3, lifetime)).collect();
     Site::new(pools, "shards = 2")
 }
 
-/// The count of pools that answer with their overflow number.
+/// Counts the pools that answer with their overflow number.
 fn overflow(server: &Server, site: &Site) -> usize {
     let one = |pool| batch::one(&mut server.client(), pool, "a").overflow;
     site.pools.iter().filter(|pool| one(pool)).count()
 }
 
-/// The segments in a shard's directory.
+/// Lists the segments in a shard's directory.
 fn segments(journal: &Path) -> Vec<std::path::PathBuf> {
     let paths = std::fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|kind| kind == "rpj")).collect()
 }
 
-/// Its directory is gone, or empty, as where a volume is not mounted, or has only the first
+/// The shard's directory is gone, is empty (as when a volume is not mounted), or has only the first
 /// snapshot.
 #[test]
 fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
@@ -231,7 +231,8 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     }
 }
 
-/// A server with fewer shards than before keeps the journals of the others for their history.
+/// A server with fewer shards than before keeps the journals of the former shards for their
+/// history.
 #[test]
 fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     let lifetime = Duration::from_secs(2);
@@ -252,7 +253,7 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     assert_eq!(overflow(&server, &site), 0);
 }
 
-/// The number was another shard's before: the journal that is left has only the visitor before.
+/// Another shard owned the number before. The journal that is left has only that shard's visitor.
 #[test]
 fn of_a_missing_journal_no_earlier_visitor_is_named() {
     let lifetime = Duration::from_secs(1);
@@ -290,7 +291,7 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
     assert_eq!(outcomes(&server), vec!["not_kept"; seen.len()]);
 }
 
-/// It lacks the answers that were given while it was away.
+/// The returned journal lacks the answers that were given while it was away.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     let lifetime = Duration::from_secs(5);
@@ -312,7 +313,7 @@ fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     assert!(server.log().contains("another journal of this shard"), "{}", server.log());
 }
 
-/// Neither has what was answered with the other one.
+/// Each of the two lacks the answers that were given while the other one was in use.
 #[test]
 fn an_older_copy_of_a_journal_and_then_the_original_hold_all_pools() {
     let lifetime = Duration::from_secs(5);
@@ -344,7 +345,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     let settings = "shards = 1\ndurability = \"os\"";
     let site = Site::new(vec![Pool::new(1, 9, LONG)], settings);
     let record = site.data().join("unflushed.json");
-    // A killed process loses nothing in the same boot.
+    // Within the same boot, a killed process loses nothing.
     for _ in 0..2 {
         let server = Server::start(site.serve(&[]));
         assert!(!is_overflow(&server, &site));
@@ -356,7 +357,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(is_overflow(&server, &site));
     assert_eq!(boots(&server), 1, "{}", server.log());
     server.kill();
-    // The hold is now in the journal and does not begin again.
+    // The hold is now in the journal, and does not begin again.
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert_eq!(boots(&server), 0, "{}", server.log());
@@ -364,7 +365,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(!record.exists(), "an orderly stop flushes everything");
 }
 
-/// Loses a group of the newest segment, but none of the later ones, as a power cut may.
+/// Loses a group of the newest segment, but no later group, as a power cut may do.
 fn lose_a_group(site: &Site) {
     let files = std::fs::read_dir(site.data().join("journal/0")).unwrap();
     let paths = files.map(|file| file.unwrap().path());
@@ -387,7 +388,7 @@ fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group()
     }
     server.kill();
     lose_a_group(&site);
-    // Without a boot this is damage.
+    // If the machine was not booted, this is damage.
     let refused = Server::try_start(site.serve(&[])).unwrap_err().log;
     assert!(refused.contains("must not be cut"), "{refused}");
     std::fs::write(site.data().join("unflushed.json"), r#"{"boot":1}"#).unwrap();
@@ -401,7 +402,7 @@ fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group()
     assert_eq!(cuts(&server), 0, "{}", server.log());
 }
 
-/// Changes the record that a process left behind that was killed.
+/// A change of the record that a killed process left behind.
 type Change = fn(&mut serde_json::Value);
 
 #[test]
@@ -428,12 +429,12 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
         let said = changes.iter().map(|(_, reason)| *reason).filter(|it| log.contains(*it));
         assert_eq!((is_held, said.collect::<Vec<_>>()), (true, vec![reason]), "{log}");
     }
-    // As written by earlier versions.
+    // Earlier versions wrote the record in this form.
     let (is_held, log) = held(|fields| *fields = serde_json::json!({"boot": fields["boot"]}));
     assert!(!is_held, "{log}");
 }
 
-/// The copy has no trace of the pool, and its lifetime is longer than that of all others.
+/// The copy has no trace of the pool, whose lifetime is longer than that of all others.
 #[test]
 fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     let short = Duration::from_millis(300);
@@ -449,8 +450,8 @@ fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     assert!(is_overflow(&site.pools[1]));
 }
 
-/// A lost answer may have promised the lifetime that the pool had then, whether the list was changed
-/// by SIGHUP or while the server was off.
+/// A lost answer may have promised the lifetime that the pool had at that time. The list may have
+/// been changed by SIGHUP or while the server was off.
 #[test]
 fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() {
     let short = Duration::from_millis(300);
@@ -470,7 +471,7 @@ fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() 
     }
 }
 
-/// The lockouts of both visitors from before the copy are over, so that only the lost interval is
+/// The lockouts of both visitors from before the copy are over, so only the lost interval is
 /// uncertain.
 #[test]
 fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visitor() {
@@ -503,7 +504,7 @@ fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visi
         assert_eq!(outcome(before.number, began), "allocated", "{arguments:?}");
         server.stop();
     }
-    // Answers from here on are known again.
+    // From here on, answers are known again.
     let server = Server::start(site.serve(&[]));
     std::thread::sleep(2 * short);
     let after = batch::one(&mut server.client(), &site.pools[0], "after");

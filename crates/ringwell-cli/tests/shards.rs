@@ -1,4 +1,4 @@
-//! `ringwell shards` against two real nodes, one behind a port and one behind a unix socket.
+//! `ringwell shards` against two real nodes, one on a port and one on a unix socket.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -28,7 +28,7 @@ struct Nodes {
 impl Nodes {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        // A port that is free at this moment; the node binds it shortly.
+        // This port is free at the moment. The node will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = |name: &str| format!("unix:{}", folder.path().join(name).display());
         let (a, b) = (format!("127.0.0.1:{port}"), path("b.sock"));
@@ -139,8 +139,8 @@ fn errors_come_with_advice() {
     fails(&["drain", "a", "--url", &nodes.a], "run this again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 
-    // Node b is down: the list shows this, and the error for draining it does not advise another
-    // attempt.
+    // Node b is down. The list shows this, and the error for draining the node does not advise
+    // another attempt.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
     fails(&["drain", "b", "--url", &nodes.a], "only it can pass its buckets on");

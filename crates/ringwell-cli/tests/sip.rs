@@ -1,5 +1,6 @@
-//! Calls by SIP: a real Kamailio with `deploy/kamailio.cfg` and a real `SIPp` as callers; in
-//! `sip/proxy.rs` with `deploy/kamailio-proxy.cfg`, and `SIPp` on both sides.
+//! Calls by SIP: a real Kamailio with `deploy/kamailio.cfg`, and a real `SIPp` that acts as the
+//! callers. In `sip/proxy.rs`, the configuration is `deploy/kamailio-proxy.cfg`, and `SIPp` is on
+//! both sides.
 //!
 //! Debian: `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
 
@@ -35,28 +36,28 @@ use support::batch::{self, Ask, BULK};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
-/// Pools, each with a separate destination, and visitors of each.
+/// The count of pools, each with its own destination, and the count of visitors per pool.
 const POOLS: u64 = 50;
 const VISITORS: u64 = 40;
-/// Calls a second.
+/// The rate of calls per second.
 const RATE: &str = "200";
-/// Calls at once. A machine that is too slow for the rate gets fewer calls a second; no call is
-/// given up.
+/// The maximum number of concurrent calls. A machine that is too slow for the rate gets fewer calls
+/// per second, but no call is given up.
 const CALLS_MAX: &str = "50";
-/// Until a result counts as missing, on a busy machine.
+/// The time after which a result counts as missing, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 const GATEWAY: &str = "127.0.0.1:5099";
 const DEFAULT: &str = "sip:+18005550100@127.0.0.1:5099";
 const CONFIGURATION: &str = include_str!("../../../deploy/kamailio.cfg");
 const SCENARIO: &str = include_str!("sip/caller.xml");
 
-/// Tests with switches run one after another: callers and switches have timers.
+/// Makes the tests with switches run one after another, because callers and switches have timers.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaces the second after which Kamailio passes a server over. A busy machine needs longer.
+/// Replaces the second after which Kamailio skips a server, because a busy machine needs longer.
 fn patient() -> (&'static str, String) {
     ("\"connection_timeout\", 1", "\"connection_timeout\", 30".to_owned())
 }
@@ -79,7 +80,7 @@ impl Kamailio {
         Self::start(folder, CONFIGURATION, &changes)
     }
 
-    /// Uses `configuration`, in which each first text is replaced by the second.
+    /// Starts Kamailio with `configuration`, in which each first text is replaced by the second.
     fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
         let port = free_port();
         let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
@@ -91,7 +92,7 @@ impl Kamailio {
         let file = folder.join("kamailio.cfg");
         fs::write(&file, text).unwrap();
         let log = fs::File::create(folder.join("kamailio.log")).unwrap();
-        // Debian puts it in a directory that is not in users' paths.
+        // Debian puts the program in a directory that is not in users' paths.
         let program = ["/usr/sbin/kamailio", "/usr/local/sbin/kamailio"];
         let program = program.iter().find(|path| Path::new(path).exists());
         let program = program.expect("kamailio is not installed: see the first lines of this file");
@@ -112,7 +113,7 @@ impl Kamailio {
         kamailio
     }
 
-    /// Waits until it answers OPTIONS.
+    /// Waits until Kamailio answers OPTIONS.
     fn wait(&self, folder: &Path) {
         let said = || fs::read_to_string(folder.join("kamailio.log")).unwrap();
         assert!(is_up(self.port), "kamailio: {}", said());
@@ -126,15 +127,15 @@ impl Drop for Kamailio {
     }
 }
 
-/// Whether the switch at `port` answers OPTIONS with 200 before the patience ends. `FreeSWITCH`
-/// answers 503 until all of its parts have started.
+/// Whether the switch at `port` answers OPTIONS with 200 within [`PATIENCE`]. `FreeSWITCH` answers
+/// 503 until all of its parts have started.
 fn is_up(port: u16) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let own = socket.local_addr().unwrap();
     let to = format!("127.0.0.1:{port}");
     let until = Instant::now() + PATIENCE;
-    // A different request each time, because the answer to a repeated one would be the same.
+    // Each request is different, because a repeated one would get the same answer.
     for at in 0.. {
         let question = format!(
             "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{at}\r\n\
@@ -154,7 +155,7 @@ fn is_up(port: u16) -> bool {
     false
 }
 
-/// A port that is free for UDP and TCP: switches open both.
+/// Returns a port that is free for UDP and TCP, because switches open both.
 fn free_port() -> u16 {
     loop {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -165,7 +166,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// The settings for a switch that asks for destinations and reports to the account `switch`.
+/// The settings for a switch that requests destinations and sends reports to the account `switch`.
 const SWITCH: &str = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"switch\"\n\
                       provider = \"generic\"\npublic_url = \"https://calls.example\"\n\
                       secret_files = [\"main.secret\"]\n\
@@ -177,12 +178,12 @@ struct Redirect {
     to: String,
     sip_call: String,
     contact: String,
-    /// Ringwell's id of the call; empty if the server was not asked.
+    /// Ringwell's id of the call; empty if the switch did not ask the server.
     call: String,
 }
 
-/// Makes `SIPp` call each of `numbers` once; returns the destinations. `SIPp` fails if a call gets
-/// no answer, or one other than 302.
+/// Makes `SIPp` call each of `numbers` once, and returns the destinations. `SIPp` fails if a call
+/// gets no answer, or an answer other than 302.
 fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     let lines = sipp(folder, ("caller", SCENARIO), port, numbers, RATE);
     let redirects = lines.into_iter().map(|fields| {
@@ -192,7 +193,7 @@ fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     redirects.collect()
 }
 
-/// Makes `SIPp` call each of `numbers` once with the scenario of that name; returns the fields of
+/// Makes `SIPp` call each of `numbers` once with the scenario of that name. Returns the fields of
 /// the lines that it logs. `SIPp` fails if a call proceeds differently.
 fn sipp(
     folder: &Path,
@@ -232,15 +233,15 @@ fn sipp(
     lines(&log).into_iter().filter(is_call).collect()
 }
 
-/// The fields of each line of a log of `SIPp`.
+/// Returns the fields of each line of a log of `SIPp`.
 fn lines(log: &Path) -> Vec<Vec<String>> {
     let lines = fs::read_to_string(log).unwrap();
     let fields = |line: &str| line.split(';').map(|field| field.trim().to_owned()).collect();
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// The seconds of each call of a scenario by its number, from the first request to the
-/// last answer: a busy machine makes calls longer.
+/// Returns the seconds of each call of a scenario, by number, from the first request to the last
+/// answer: calls are longer on a busy machine.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for fields in lines(&folder.join(format!("{name}.log"))) {
@@ -256,8 +257,8 @@ fn destination(pool: u64) -> String {
     format!("+1800555{:04}", 1000 + pool)
 }
 
-/// Shows a number to each visitor of each pool; returns the number in its dialled form, and its
-/// visitor.
+/// Shows a number to each visitor of each pool. Returns the numbers in their dialled form, each
+/// with its pool and its visitor.
 fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, String)> {
     let mut shown = BTreeMap::new();
     for pool in &site.pools {
@@ -272,7 +273,8 @@ fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, 
     shown
 }
 
-/// A call of the log, once it has its visitor: the switch was answered before if that was late.
+/// Returns a call of the log once it has its visitor. If the visitor was found late, the switch got
+/// its answer before that.
 fn logged(server: &Server, call: &str) -> Value {
     let bearer = format!("Bearer {TOKEN}");
     let mut client = server.client();
@@ -342,7 +344,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
 fn kamailio_passes_over_a_server_that_does_not_answer() {
     let _alone = alone();
     let folder = tempfile::TempDir::new().unwrap();
-    // Connections are made, and nothing reads from them.
+    // This server accepts connections, but reads nothing from them.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();
     let kamailio = Kamailio::redirecting(folder.path(), &address, None);

@@ -16,7 +16,7 @@ use support::site::{Pool, Site, TOKEN};
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const SHOP: &str = "https://shop.example";
 const LONG: Duration = Duration::from_mins(30);
-/// A second is usual; the rest is for a busy machine.
+/// A change usually takes a second. The rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that keeps its directory in SQLite, with two ring pools.
@@ -67,14 +67,14 @@ impl Managed {
         assert!(stderr.contains(wanted), "{args:?}: {stderr}");
     }
 
-    /// The answer to a page of `origin`.
+    /// Returns the answer to a page of `origin`.
     fn page(&self, key: &str, origin: &str) -> HttpAnswer {
         let headers = [("origin", origin), ("user-agent", FIREFOX)];
         let body = json!({"site": key, "params": {}}).to_string();
         self.server.client().post("/site/v1/numbers", &headers, &body).unwrap()
     }
 
-    /// The page's answer once its status is `status`.
+    /// Returns the answer to the page once the status is `status`.
     fn page_until(&self, key: &str, origin: &str, status: u16) -> HttpAnswer {
         let until = Instant::now() + SOON;
         loop {
@@ -87,7 +87,7 @@ impl Managed {
         }
     }
 
-    /// Sends a request to the management API with `token`; returns its status and body.
+    /// Sends a request to the management API with `token`. Returns the answer.
     fn manage(&self, method: &str, path: &str, token: &str, body: &Value) -> HttpAnswer {
         let token = format!("Bearer {token}");
         let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -113,7 +113,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
     managed.fails(&create("pk_shop", "+18005550100=1"), "there is a site pk_shop already");
 
-    // Another pool, another origin: settings that are not given do not change.
+    // Changes the pool, then the origin. Settings that are not given do not change.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
     managed.says(&["change", "pk_shop", "--origin", "https://www.example"]);
     let answer = managed.page_until("pk_shop", "https://www.example", 200).json();
@@ -123,7 +123,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert_eq!(shown["consent"], "cookieless");
     assert_eq!(shown["leases_per_minute"], 60);
 
-    // It exists after a restart, and its visitors are known.
+    // After a restart, the site still exists, and its visitors are recognised.
     let visitor = answer["visitor"].clone();
     let Managed { site, server, .. } = managed;
     drop(server);
@@ -266,7 +266,7 @@ fn configured_sites_are_reloaded_by_sighup_also_beside_a_database() {
     assert!(managed.server.reload().contains("web sites"));
     managed.page_until("pk_file", SHOP, 200);
     managed.page_until("pk_kept", SHOP, 200);
-    // A change of the database does not restore the earlier ones.
+    // A change of the database does not restore the file's earlier sites.
     write(&(without + &section("pk_next")));
     assert!(managed.server.reload().contains("read again"));
     managed.page_until("pk_file", SHOP, 403);
@@ -326,7 +326,7 @@ fn the_snippet_has_the_server_s_script_and_its_integrity_value() {
     assert_eq!(kept(&newest), "public, max-age=300");
     assert_eq!(kept(&hashed), "public, max-age=31536000, immutable");
     assert_eq!(client.get("/rw.0123456789abcdef.js", &[]).unwrap().status, 404);
-    // Computed as a browser does.
+    // The integrity value is computed as a browser does it.
     let file = managed.site.data().join("rw.js");
     std::fs::write(&file, &hashed.body).unwrap();
     let shell = "openssl dgst -sha384 -binary \"$0\" | openssl base64 -A";

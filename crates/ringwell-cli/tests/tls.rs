@@ -1,5 +1,5 @@
-//! TLS for clients, tested with curl: which certificate is presented, and that it changes with its
-//! files.
+//! TLS for clients, tested with curl: which certificate the server presents, and that it changes
+//! with its files.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -18,7 +18,7 @@ use support::server::Server;
 use support::site::{Pool, Site};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The files are checked every two seconds; a busy machine may need more time.
+/// The server checks the files every two seconds. A busy machine may need more time.
 const SOON: Duration = Duration::from_secs(20);
 
 fn openssl(arguments: &[&str]) {
@@ -26,7 +26,7 @@ fn openssl(arguments: &[&str]) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A certificate for localhost that is its own authority.
+/// Makes a certificate for localhost that is its own authority.
 fn make(folder: &Path, name: &str) {
     let file = |kind: &str| folder.join(format!("{name}.{kind}")).display().to_string();
     let (certificate, key) = (file("pem"), file("key"));
@@ -35,7 +35,7 @@ fn make(folder: &Path, name: &str) {
     openssl(&[&new[..], &about, &["-keyout", &key, "-out", &certificate]].concat());
 }
 
-/// The output of curl, which trusts only `authority`: the body, or its error.
+/// Returns the output of curl, which trusts only `authority`: the body, or the error.
 fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, String> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--max-time", "10", "--cacert"]).arg(authority).args(arguments);
@@ -46,7 +46,7 @@ fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, Strin
 
 #[test]
 fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
-    // A port that is free now; another program is unlikely to take it first.
+    // This port is free now. Another program is unlikely to take it first.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let pool = Pool::new(1, 50, LONG);
     let settings = format!(
@@ -109,7 +109,7 @@ fn handshakes_that_never_end_keep_no_client_of_another_address_out() {
     let server = Server::start(site.serve(&["--shards", "1"]));
     let connect = |_| TcpStream::connect(("127.0.0.1", port)).unwrap();
     let stalled: Vec<TcpStream> = (0..300).map(connect).collect();
-    // The last ones were refused, so all have been accepted.
+    // The last connection was refused, so all earlier ones have been accepted.
     stalled[299].set_read_timeout(Some(SOON)).unwrap();
     assert!((&stalled[299]).read(&mut [0]).is_ok_and(|bytes| bytes == 0));
     let body = format!(r#"{{"requests":[{{"api_suffix":"{}"}}]}}"#, pool.suffix("a=1"));

@@ -33,7 +33,8 @@ fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // The first one without a header is the one in a million.
+    // The first batch without a header gets the one trace in a million that the server starts
+    // itself.
     for _ in 0..10 {
         client.post(BULK, &[], &body).unwrap();
     }
@@ -112,7 +113,7 @@ fn an_unreachable_collector_delays_no_request() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // More than fits in the queue.
+    // Sends more spans than fit in the queue.
     for _ in 0..6_000 {
         assert_eq!(client.post(BULK, &[], &body).unwrap().status, 200);
     }

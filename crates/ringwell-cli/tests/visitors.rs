@@ -1,4 +1,4 @@
-//! The whole path of a visitor: a page's number, a tap on it, a call, and that call's attribution.
+//! The whole path of a visitor: a page's number, a tap on it, a call, and the call's attribution.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -23,7 +23,7 @@ const ORIGIN: &str = "https://shop.example";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const VISITORS: u32 = 1_000;
 const NUMBERS: u64 = 50;
-/// Short enough for each number to serve many visitors, and longer than a visit.
+/// Short enough for each number to serve many visitors, but longer than a visit.
 const LIFETIME: Duration = Duration::from_secs(3);
 /// The count of concurrent visitors.
 const THREADS: usize = 6;
@@ -56,21 +56,21 @@ impl Shop {
         answer.json()
     }
 
-    /// The answer to a new visitor; `None` if it is the overflow number.
+    /// Returns the answer to a new visitor; `None` if the number is an overflow number.
     fn visit(client: &mut Client, name: &str) -> Option<Value> {
         let body = json!({"site": "pk_shop", "params": {"gclid": name}});
         let given = Self::ask(client, "/site/v1/numbers", &body);
         given["lease"].is_string().then_some(given)
     }
 
-    /// The visitor taps a link to `number`.
+    /// Sends the visitor's tap on a link to `number`.
     fn tap(client: &mut Client, given: &Value, number: &str) {
         let body = json!({"site": "pk_shop", "visitor": given["visitor"], "lease": given["lease"],
                           "tel": format!("tel:{number}")});
         Self::ask(client, "/site/v1/tap", &body);
     }
 
-    /// Rings `number` with `ringwell call`; returns the provider's id of the call.
+    /// Calls `number` with `ringwell call`. Returns the provider's id of the call.
     fn ring(&self, number: &str) -> String {
         let now = ["--answer-after", "0s", "--talk", "0s"];
         let mut command = ringwell(&["call", "--to", number, "--url", &self.calls]);
@@ -82,7 +82,7 @@ impl Shop {
         said.split(':').next().unwrap().to_owned()
     }
 
-    /// All calls, by the provider's ids.
+    /// Returns all calls, by the provider's ids.
     fn log(&self) -> BTreeMap<String, Value> {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();
@@ -99,7 +99,7 @@ impl Shop {
         }
     }
 
-    /// The call with that id, once its visitor is known.
+    /// Returns the call with that id once its visitor is known.
     fn call(&self, id: &str) -> Value {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
@@ -183,14 +183,14 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let mut client = shop.server.client();
     let first = Shop::visit(&mut client, "first").unwrap();
     thread::sleep(Duration::from_millis(1_800));
-    // The same number for another visitor; either may call now.
+    // Another visitor gets the same number, so that either may be the caller.
     let second = Shop::visit(&mut client, "second").unwrap();
     assert_eq!(number(&first), number(&second));
     let in_doubt = shop.call(&shop.ring(&number(&second)));
     assert_eq!(in_doubt["attribution"]["tapped_at"], Value::Null, "{in_doubt:#}");
     let confidence = |call: &Value| call["attribution"]["confidence"]["value"].as_f64().unwrap();
     assert!(confidence(&in_doubt) < 0.7, "{in_doubt:#}");
-    // A tap on another number of the page does not count for this one.
+    // A tap on another number of the page does not count for this number.
     Shop::tap(&mut client, &second, "+12125550177");
     Shop::tap(&mut client, &second, &number(&second));
     let mut sure = Value::Null;
@@ -204,7 +204,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let reason = sure["attribution"]["confidence"]["reason"].as_str().unwrap();
     assert!(reason.contains("after the visitor tapped it"), "{reason}");
     assert_eq!(sure["attribution"]["parameters"]["gclid"], "second");
-    // Later, when the lockout is over and no other visitor has the number, the tap still counts.
+    // When the lockout is over but no other visitor has the number, the tap still counts.
     thread::sleep(Duration::from_millis(1_800));
     let late = shop.call(&shop.ring(&number(&second)));
     assert_eq!(late["attribution"]["late"], true, "{late:#}");
@@ -218,8 +218,8 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let before: Vec<_> = kinds.iter().take_while(|kind| **kind != "started").collect();
     assert_eq!(*before[0], "allocated", "{call:#}");
     assert!(before.contains(&&"tapped"), "{call:#}");
-    // A tap extends the lockout like a keep-alive of the page. There were two; in one millisecond
-    // they are one.
+    // A tap extends the lockout like a page's keep-alive. There were two taps, but within one
+    // millisecond they count as one.
     let keep_alives = before.iter().filter(|kind| ***kind == "keep_alive").count();
     assert!((1..=2).contains(&keep_alives), "{call:#}");
     assert_eq!(call["keep_alives"], json!({ "count": keep_alives, "more": false }));

@@ -21,18 +21,18 @@ use super::section::Section;
 use super::values::Listen;
 use super::values::{ValueError, parse_path};
 
-/// The maximum number of destinations of one rule, tried in order.
+/// The maximum number of destinations in one rule, which are tried in order.
 const TARGETS_MAX: usize = 10;
-/// During a rotation an account has the old secret and the new one.
+/// The maximum number of secrets: during a rotation, an account has an old and a new one.
 const SECRETS_MAX: usize = 2;
 const NAME_BYTES_MAX: usize = 40;
 
 /// Calls: their sources, their destinations, their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
-    /// The address for providers' webhooks: `127.0.0.1:8090`.
+    /// The address for providers' webhooks (default: `127.0.0.1:8090`).
     pub listen: Listen,
-    /// The call log: `calls.sqlite` in the data directory.
+    /// The call log (default: `calls.sqlite` in the data directory).
     pub database: Option<Database>,
     /// A caller is connected after this time even if data are still missing (default: 250 ms).
     pub deadline: Duration,
@@ -40,7 +40,7 @@ pub struct Calls {
     pub accounts: Vec<CallAccount>,
     /// The destinations of calls.
     pub destinations: Vec<DestinationRule>,
-    /// Storage of callers' numbers; by default in full.
+    /// The stored form of callers' numbers (default: in full).
     pub caller_ids: CallerIds,
     /// The time after which calls are removed (default: 760 days).
     pub retention: Duration,
@@ -49,7 +49,8 @@ pub struct Calls {
     pub redact_after: Duration,
     /// Outgoing webhooks.
     pub webhooks: WebhookSettings,
-    /// The program that decides each call's destination: none, the configured destinations apply.
+    /// The program that decides each call's destination (default: none; the configured destinations
+    /// apply).
     pub routing: Option<RoutingSettings>,
 }
 
@@ -64,7 +65,7 @@ pub struct RoutingSettings {
     pub budget: Duration,
 }
 
-/// An account with a provider. Its webhooks come to `/t/NAME/…`.
+/// An account with a provider. Its webhooks arrive at `/t/NAME/…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallAccount {
     /// Part of the path: letters, digits, `_` and `-`.
@@ -76,9 +77,9 @@ pub struct CallAccount {
     pub public_url: String,
     /// The secrets that sign requests: one, or two during a rotation.
     pub secrets: Vec<Secret>,
-    /// Twilio's shared keys for SHA-256 signatures; the other providers have none.
+    /// Twilio's shared keys for SHA-256 signatures; other providers have none.
     pub shared_keys: Vec<Secret>,
-    /// The answer to a caller of a number without a destination.
+    /// The answer for callers of numbers without a destination.
     pub unknown_number: UnknownNumber,
 }
 
@@ -101,10 +102,10 @@ pub enum CallProvider {
     Generic,
 }
 
-/// The answer to a caller of an unknown number.
+/// The answer for callers of unknown numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UnknownNumber {
-    /// The answer is 503, so that the provider's own fallback acts.
+    /// The answer is 503, so that the provider's own fallback takes over.
     #[default]
     Unavailable,
     /// The call is refused.
@@ -130,20 +131,20 @@ pub struct DestinationRule {
     pub whisper: Option<String>,
     /// The number shown to the callee instead of the caller's (default: none).
     pub caller_id: Option<String>,
-    /// The hours in which `to` is called: always.
+    /// The hours in which `to` is called (default: always).
     pub hours: Vec<OpenHours>,
-    /// The time zone of `hours`: UTC.
+    /// The time zone of `hours` (default: UTC).
     pub time_zone: String,
-    /// The destination outside of `hours`; without it such calls are refused.
+    /// The destination outside `hours`; without one, such calls are refused.
     pub closed: Vec<String>,
 }
 
 /// Days of the week and minutes of the day, as in `mon-fri 09:00-17:30`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHours {
-    /// The first day and the last, Monday is 0. The last may be before the first.
+    /// The first and the last day, where Monday is 0. The last may be before the first.
     pub days: (u8, u8),
-    /// The first minute of the day and the one after the last, up to 1440.
+    /// The first minute of the day, and the minute after the last, up to 1440.
     pub minutes: (u16, u16),
 }
 
@@ -162,11 +163,11 @@ pub enum CallerIds {
 /// Outgoing webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Networks that may be called although they are not public (default: none).
+    /// Non-public networks that may be called (default: none).
     pub allow_networks: Vec<(IpAddr, u8)>,
-    /// Ports that may be called beside 443, 80 and 8443 (default: none).
+    /// Ports that may be called in addition to 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
-    /// Whether `http://` may be called: only in `allow_networks`.
+    /// Whether `http://` may be called, which is possible only in `allow_networks`.
     pub allow_http: bool,
     /// The time for which events can be replayed and read (default: 30 days).
     pub retention: Duration,
@@ -214,7 +215,7 @@ impl CallProvider {
     /// Reads the name that the configuration uses.
     ///
     /// # Errors
-    /// With all names.
+    /// The text lists all names.
     pub fn parse(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|provider| provider.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|provider| provider.name()).collect();
@@ -339,7 +340,7 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
     }
 }
 
-/// A rule that is not one of `earlier`: only the first rule for a number or a pool would count.
+/// Reads a rule. A number or pool of an `earlier` rule is a fault: only its first rule would count.
 fn read_destination(
     mut section: Section<'_, '_>,
     earlier: &[DestinationRule],
@@ -398,7 +399,7 @@ fn parse_provider(text: &str) -> Result<CallProvider, ValueError> {
     CallProvider::parse(text).map_err(ValueError::new)
 }
 
-/// `https://HOST[:PORT][/PATH]` or the same with `http`.
+/// Reads `https://HOST[:PORT][/PATH]`, or the same with `http`.
 fn parse_public_url(text: &str) -> Result<String, ValueError> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_plain = |b: u8| b.is_ascii_graphic() && !b"\"<>?#@\\".contains(&b);
@@ -435,7 +436,7 @@ fn parse_target(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Whether a call can be sent there: a number, `+` and digits, or a SIP address.
+/// Whether a call can be sent to `text`: a number (`+` and digits), or a SIP address.
 #[must_use]
 pub fn is_call_target(text: &str) -> bool {
     parse_target(text).is_ok()
@@ -468,14 +469,14 @@ fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
     }
 }
 
-/// A name such as `Europe/Berlin`, of a zone that this machine knows.
+/// Reads a name such as `Europe/Berlin`, if this machine has data about that time zone.
 fn parse_time_zone(text: &str) -> Result<String, ValueError> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
     if !(1..=60).contains(&text.len()) || !text.bytes().all(is_plain) {
         let error = ValueError::new("must be the name of a time zone");
         return Err(error.hint("write e.g. \"Europe/Berlin\""));
     }
-    // The only one that needs no files.
+    // UTC is the only time zone that needs no files.
     if text == "UTC" || TimeZone::get(text).is_ok() {
         return Ok(text.to_owned());
     }

@@ -1,6 +1,6 @@
 //! A cluster: its nodes, their shards, and the secret or certificates that they share.
 //!
-//! Owns the contents of a cluster file; `cluster_file.rs` reads it. Knows nothing of how nodes
+//! Owns the contents of a cluster file; `cluster_file.rs` reads it. Independent of how nodes
 //! communicate. Invariants: every shard below [`ClusterMap::shards`] belongs to exactly one node;
 //! the secret is never shown.
 
@@ -36,7 +36,8 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// `None` unless the shards of all nodes together are those of `placement`, each on one node.
+    /// Returns `None` unless the shards of all nodes together are those of `placement`, each on one
+    /// node.
     #[must_use]
     pub fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
         let mut owned: Vec<(u16, usize)> = (0..)
@@ -49,7 +50,7 @@ impl ClusterMap {
         is_each_once.then_some(Self { version, nodes, node_of, placement })
     }
 
-    /// The version of the map; a later one has a greater number.
+    /// The version of the map; a later map has a greater one.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -70,7 +71,7 @@ impl ClusterMap {
     /// The node that has `shard`, as an index into [`ClusterMap::nodes`].
     ///
     /// # Panics
-    /// If the shard does not exist; take shards from this map or its placement.
+    /// If the shard does not exist. The shards of this map and its placement exist.
     #[must_use]
     pub fn node_of(&self, shard: u16) -> usize {
         self.node_of[usize::from(shard)]
@@ -109,7 +110,7 @@ pub struct Cluster {
 pub struct TlsFiles {
     /// The authority that signs the certificates of all nodes.
     pub(crate) authority: PathBuf,
-    /// The path of each node's certificate: `{node}` in it is replaced by the node's name.
+    /// The path of each node's certificate, in which `{node}` is replaced by the node's name.
     pub(crate) certificate: PathBuf,
     /// The path of each node's key, in the same form.
     pub(crate) key: PathBuf,
@@ -149,7 +150,7 @@ impl Cluster {
         Self { map, secret, tls, warnings }
     }
 
-    /// A cluster without a file, for simulations and tests: its links are unencrypted.
+    /// A cluster without a file, for simulations and tests. Its links are unencrypted.
     #[must_use]
     pub fn of_map(map: ClusterMap, secret: Secret) -> Self {
         Self::new(map, secret, None, Vec::new())
@@ -206,20 +207,20 @@ impl Cluster {
         self.map.placement()
     }
 
-    /// The secret in the form that is sent: 16 to 256 bytes of printable ASCII without space. Not
-    /// for logs.
+    /// The secret in the form in which it is sent: 16 to 256 bytes of printable ASCII without
+    /// space. Not for logs.
     #[must_use]
     pub fn secret(&self) -> &[u8] {
         &self.secret.0
     }
 
-    /// Whether `presented` is the secret; the time depends only on lengths.
+    /// Whether `presented` is the secret. The time taken depends only on lengths.
     #[must_use]
     pub fn secret_matches(&self, presented: &[u8]) -> bool {
         self.secret.0.ct_eq(presented).into()
     }
 
-    /// Faults that should be fixed although the cluster can run with them.
+    /// Faults that should be fixed, although the cluster can run despite them.
     #[must_use]
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
@@ -231,9 +232,9 @@ impl Cluster {
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// The shortest length that cannot be guessed.
+    /// The minimum length of a secret that cannot be guessed.
     const BYTES_MIN: usize = 16;
-    /// It is sent in a header.
+    /// The maximum length, because the secret is sent in a header.
     const BYTES_MAX: usize = 256;
 
     /// The secret itself. Not for logs.
@@ -245,7 +246,7 @@ impl Secret {
     /// Reads a secret.
     ///
     /// # Errors
-    /// The expected form; does not contain the secret.
+    /// The text describes the expected form and does not contain the secret.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
             let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);

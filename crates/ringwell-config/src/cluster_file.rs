@@ -1,7 +1,7 @@
 //! Cluster files: the nodes of a cluster, their shards, and the owner of each bucket.
 //!
-//! Owns the file's fields and the rules between them. Knows nothing of the configuration of a
-//! single server. Invariant: no fault and no warning shows the secret.
+//! Owns the file's fields and the rules between them. Independent of the configuration of a single
+//! server. Invariant: no fault and no warning shows the secret.
 
 mod buckets;
 mod secret;
@@ -26,7 +26,7 @@ const NAME_BYTES_MAX: usize = 64;
 const NODE_HINT: &str = "write [[node]], and below it name, shards, link and listen";
 
 impl Cluster {
-    /// Reads a cluster file. A relative `secret_file` starts at the file's directory.
+    /// Reads a cluster file. A relative `secret_file` is relative to the file's directory.
     ///
     /// # Errors
     /// All faults, in the order of lines.
@@ -54,7 +54,7 @@ impl ClusterMap {
     }
 }
 
-/// Reads the file at `path`, and its secret by `secret`.
+/// Reads the file at `path`, and its secret with `secret`.
 fn read<S>(
     path: &Path,
     secret: impl FnOnce(&mut Section<'_, '_>) -> Option<S>,
@@ -142,7 +142,7 @@ fn read_list<T>(
     list
 }
 
-/// Names appear in logs, in metrics and in the configuration of proxies.
+/// Reads a node's name, which appears in logs, in metrics and in the configuration of proxies.
 fn parse_name(name: &str) -> Result<String, ValueError> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {
@@ -151,7 +151,7 @@ fn parse_name(name: &str) -> Result<String, ValueError> {
     Err(ValueError::new(format!("must be 1 to {NAME_BYTES_MAX} letters, digits, -, _ and .")))
 }
 
-/// An address that others can connect to, not only one to listen on.
+/// Reads an address to which others can connect, not only one to listen on.
 fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let address: Listen = address.parse()?;
     let is_any = |host: &str| host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_unspecified());
@@ -198,7 +198,7 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     fits
 }
 
-/// Checks that all shards exist, each once: 0, 1 and so on.
+/// Checks that the shards are 0, 1 and so on, each listed exactly once.
 fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     let mut lines = BTreeMap::new();
     let mut last: Option<(u16, &Section<'_, '_>)> = None;

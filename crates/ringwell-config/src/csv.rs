@@ -1,8 +1,8 @@
-//! Ring pools from a CSV file, one in each line, for installations with many.
+//! Ring pools from a CSV file, one per line, for installations with many pools.
 //!
-//! Owns its columns. Also reads files of `ringwell demo` and of `ringwell pools export`; the latter
-//! have a line for each range of a pool's numbers. Columns may be in any order. Other CSV files use
-//! the same reader of lines.
+//! Owns the columns of that file. Also reads the files of `ringwell demo` and `ringwell pools
+//! export`; the latter have a line for each range of a pool's numbers. Columns may be in any order.
+//! Other CSV files are read by the same reader of lines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ const OPTIONAL: [&str; 7] = [
     "overflow_number",
     "first_number",
     "name",
-    // Present in the lists of `ringwell pools export`; files of pools ignore owners.
+    // Present in the output of `ringwell pools export`. Owners are ignored in files of pools.
     "network",
     "advertiser",
     "campaign",
 ];
 
-/// Reads the pools of the file at `path`, and adds its faults to `faults`.
+/// Reads the pools of the file at `path`, and adds the file's faults to `faults`.
 pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
     let file = Arc::from(path.display().to_string());
     faults.extend(read_lines(path, &REQUIRED, &OPTIONAL, |line| read_line(line, &file, found)));
 }
 
-/// Passes each line of the CSV file at `path` to `read`. A fault of the file.
+/// Passes each line of the CSV file at `path` to `read`; returns the faults.
 pub(super) fn read_lines(
     path: &Path,
     required: &[&str],
@@ -95,7 +95,7 @@ fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source
     let columns = [required, optional].concat();
     for (place, column) in header.iter().enumerate() {
         if !columns.contains(&column) {
-            // Without a header, the first line has a key.
+            // If the header is missing, the first line contains a key.
             let is_like = |known: &&str| {
                 (column.len() > 3 && strsim::osa_distance(known, column) <= 2)
                     || known.split('_').any(|it| it == column)
@@ -146,7 +146,7 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     }
 }
 
-/// Takes the pool of the last line out of `found` if this line describes the same pool.
+/// Removes the previous line's pool from `found` if this line describes the same pool.
 fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
     let Given { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } = given
     else {
@@ -158,8 +158,8 @@ fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
     Some(before)
 }
 
-/// Adds the numbers of the pool's line before. A cell that is empty in one of the lines has the
-/// value of the other one; different values are faults.
+/// Adds the numbers of the pool's previous line. A cell that is empty in one of the two lines takes
+/// its value from the other; different values are faults.
 fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
     if let Some(numbers) = &mut given.numbers {
         *numbers = [before.numbers(), numbers].concat();
@@ -179,7 +179,8 @@ fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
     same(fields.name.is_none() || given.name == fields.name, "name");
 }
 
-/// Ranges separated by semicolons; or, with a column for the first number, the count.
+/// The numbers as ranges separated by semicolons or, with a column for the first number, as a
+/// count.
 fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
     if line.get("first_number").is_none() {
         let hint = "write e.g. 8885550100-8885550149;8885550200";
@@ -239,26 +240,26 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether a spreadsheet would read a cell as a formula once the apostrophes before it are removed.
+/// Whether a spreadsheet would read a cell as a formula once its leading apostrophes are removed.
 fn is_formula(cell: &str) -> bool {
     cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A cell for a list that may be opened in a spreadsheet: an apostrophe precedes a cell that would
-/// be a formula. [`unguarded`] removes it.
+/// A cell for a list that may be opened in a spreadsheet. Puts an apostrophe before a cell that
+/// would be a formula; [`unguarded`] removes it.
 #[must_use]
 pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }
 }
 
-/// The original text that [`guarded`] received.
+/// The original text, which was passed to [`guarded`].
 #[must_use]
 pub fn unguarded(cell: &str) -> &str {
     cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
 }
 
-/// The lines of the records of a list, for faults. The reader's own count is behind by one after a
-/// line that ends in `\r\n`, because it reads the `\n` with the next record.
+/// Counts the lines of a list's records, for faults. The CSV reader's own count is behind by one
+/// after a line that ends in `\r\n`, because it reads the `\n` with the next record.
 #[derive(Debug)]
 pub struct Lines<'a> {
     text: &'a [u8],
@@ -267,13 +268,13 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The lines of the whole list.
+    /// Starts counting at the beginning of `text`, which is the whole list.
     #[must_use]
     pub fn of(text: &'a [u8]) -> Self {
         Self { text, counted: 0, line: 1 }
     }
 
-    /// The line of the record that begins at this position, or after the end of the line there.
+    /// The line of the record that begins at this position, or after the line end at this position.
     /// Positions must not decrease.
     pub fn at(&mut self, position: Option<&csv::Position>) -> u64 {
         let from = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(0));

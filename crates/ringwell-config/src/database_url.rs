@@ -1,6 +1,6 @@
 //! URLs of PostgreSQL databases: the checks before the first connection.
 //!
-//! The driver logs parameters that it does not know with their values, which may be passwords, and
+//! The driver logs unknown parameters together with their values, which may be passwords, and
 //! reports other faults only when it connects. Invariant: no fault contains a part of the URL
 //! except the name of a parameter, because any other part could be a secret.
 
@@ -38,7 +38,7 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
-/// `sqlite:PATH` or `postgres://…`.
+/// Reads `sqlite:PATH` or `postgres://…`.
 pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueError> {
     if let Some(path) = name.strip_prefix("sqlite:") {
         if path.contains("://") {
@@ -102,9 +102,10 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     let (authority, rest) = rest.split_at(end);
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // A `/` or `#` in a password ends the address: the `@` that should end the password comes later.
+    // A `/` or `#` in a password ends the address, and the `@` that should end the password comes
+    // later.
     let is_cut_short = rest.contains('#') || path.contains('@');
-    // The same with a `?`; users may have an `@` in a parameter.
+    // A `?` in a password does the same. A known parameter, however, may contain an `@`.
     let is_cut_at_query = !authority.contains('@') && query.contains('@') && !starts_known(query);
     let is_text = percent_decode_str(user_info).decode_utf8().is_ok()
         && percent_decode_str(path).decode_utf8().is_ok();
@@ -118,7 +119,7 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     query.split('&').filter(|pair| !pair.is_empty()).try_for_each(parameter)
 }
 
-/// Whether the first parameter is a known one, so that the query is one.
+/// Whether the first parameter is a known one, so that `query` really is a query.
 fn starts_known(query: &str) -> bool {
     let first = query.split(['=', '&']).next().unwrap_or_default();
     KNOWN.contains(&first) || is_option(first)
@@ -128,7 +129,7 @@ fn is_option(name: &str) -> bool {
     name == "options" || (name.starts_with("options[") && name.ends_with(']'))
 }
 
-/// `HOST:PORT`, each of which may be missing; only a host can follow a user.
+/// Whether the text is `HOST:PORT`. Either may be missing, but after a user there must be a host.
 fn is_address(text: &str, has_user: bool) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -146,7 +147,7 @@ fn is_address(text: &str, has_user: bool) -> bool {
     is_port && !is_missing && (text.starts_with('[') || host.chars().all(is_host))
 }
 
-/// One parameter, `NAME=VALUE`.
+/// Checks one parameter, `NAME=VALUE`.
 fn parameter(pair: &str) -> Result<(), UrlFault> {
     let decoded = |text: &str| {
         let text = text.replace('+', " ");

@@ -1,8 +1,8 @@
 //! The ring pools of the demo: the same on every machine.
 //!
-//! Owns their ids, keys and numbers, and the file that lists them. Knows nothing of servers.
-//! Invariant: no number of the demo is a real telephone number: the area codes 200 and 999 are
-//! unassigned, and no exchange starts with 0 or 1.
+//! Owns their ids, keys and numbers, and the file that lists them. Independent of servers.
+//! Invariant: no number of the demo is a real telephone number, because the area codes 200 and 999
+//! are unassigned, and no exchange starts with 0 or 1.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use crate::values::format_seconds;
 
 /// The demo's default count of pools.
 pub const DEMO_POOLS: u32 = 200;
-/// The default count of numbers in each pool, that of the largest usual pools.
+/// The default count of numbers in each pool, which is typical of the largest pools.
 pub const DEMO_NUMBERS: u32 = 500;
-/// The default lifetime: 30 minutes, as in the samples of the published API. Visitors are seldom
-/// longer on a page, and calls follow soon.
+/// The default lifetime: 30 minutes, as in the samples of the published API. Visitors seldom stay
+/// on a page for longer, and they call soon.
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
 /// Numbers in rotation start here: 200-000-0000.
@@ -27,18 +27,18 @@ const OVERFLOW_FIRST: u64 = 19_990_000_000;
 /// More pools would exceed the range of overflow numbers.
 const POOLS_MAX: u32 = 1_000_000;
 
-/// The reason why these demo pools are impossible.
+/// The reason why the requested demo pools are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DemoError {
     /// No pools, or too many.
     #[error("a demo has 1 to 1,000,000 pools, not {0}")]
     Pools(u32),
-    /// More numbers than there are with ten digits.
+    /// More numbers than ten digits allow.
     #[error("{pools} pools of {numbers} numbers exceed the telephone numbers that exist")]
     Numbers {
         /// The requested count of pools.
         pools: u32,
-        /// The requested count of numbers in each.
+        /// The requested count of numbers in each pool.
         numbers: u32,
     },
     /// A ring pool cannot have such a size.
@@ -48,7 +48,7 @@ pub enum DemoError {
         #[from]
         fault: PoolFault,
     },
-    /// Our own keys are valid; returns an error rather than asserting it.
+    /// Does not occur, because the demo's keys are valid; an error instead of an assertion.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

@@ -1,4 +1,4 @@
-//! Reading the values of fields: text, truth, numbers, sizes and lengths of time.
+//! Readers for the values of fields: text, booleans, numbers, sizes and lengths of time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::limits::Bounds;
 use super::section::wrong_type;
 use super::values::{ValueError, parse_duration, parse_size};
 
-/// Reads text by `parse`.
+/// Reads text with `parse`.
 pub(super) fn text<T>(
     parse: impl Fn(&str) -> Result<T, ValueError>,
 ) -> impl Fn(&DeValue<'_>) -> Result<T, ValueError> {

@@ -1,7 +1,7 @@
 //! The sections of the configuration file, except for the ring pools.
 //!
-//! Owns the names of fields and the rules about which belong together. Knows nothing of variables
-//! and flags.
+//! Owns the names of fields, and the rules about which fields belong together. Independent of
+//! variables and flags.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ use super::sites;
 use super::toml_file::readable;
 use super::values::{Listen, ValueError, parse_path};
 
-/// Reads everything but the pools into `config`. Relative paths start at `base`. Returns whether
-/// the file names a data directory.
+/// Reads everything but the pools into `config`. Relative paths are relative to `base`. Returns
+/// whether the file names a data directory.
 pub(super) fn read(
     file: &mut Section<'_, '_>,
     base: &Path,
@@ -153,7 +153,7 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     section.finish();
 }
 
-/// Whether servers that several machines share keep the journals.
+/// Reads whether the journals are kept by servers that several machines share.
 fn parse_engine(text: &str) -> Result<bool, ValueError> {
     match text {
         "files" => Ok(false),
@@ -238,7 +238,7 @@ fn read_api(mut section: Section<'_, '_>, into: &mut Api) {
     section.finish();
 }
 
-/// An origin as browsers write it: `https://www.example.org`, optionally with a port.
+/// Reads an origin as browsers write it: `https://www.example.org`, optionally with a port.
 fn parse_origin(text: &str) -> Result<String, ValueError> {
     let host = text.strip_prefix("https://").or(text.strip_prefix("http://"));
     let is_host = |host: &str| {
@@ -261,7 +261,7 @@ fn read_log(mut section: Section<'_, '_>, into: &mut Log) {
     section.finish();
 }
 
-/// Host and port of `http://HOST:PORT`.
+/// Reads host and port of `http://HOST:PORT`.
 fn parse_collector(url: &str) -> Result<String, ValueError> {
     let place = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     let is_tcp = |place: &&str| matches!(place.parse(), Ok(Listen::Tcp { port, .. }) if port > 0);

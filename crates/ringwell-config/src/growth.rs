@@ -12,27 +12,28 @@ use super::values::ValueError;
 /// of a month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The mode: [`GrowthMode::On`].
+    /// The mode (default: [`GrowthMode::On`]).
     pub mode: GrowthMode,
     /// The interval between two checks, 1 s to 1 day (default: 5 min).
     pub every: Duration,
-    /// The share of its size by which a busy pool grows at once (default: 20 %).
+    /// The share of its size by which a busy pool grows in one step (default: 20 %).
     pub percent: u32,
-    /// The largest growth at once, in numbers (default: 50).
+    /// The maximum growth in one step, in numbers (default: 50).
     pub step_max: u32,
-    /// A pool is busy if more than this share of its rows overflow, or would (default: 1 %).
+    /// A pool is busy if more than this share of its rows overflows, or would overflow (default: 1
+    /// %).
     pub overflow_percent: u32,
 }
 
 /// Whether pools change automatically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GrowthMode {
-    /// They do.
+    /// Pools change automatically.
     #[default]
     On,
     /// The changes are only logged.
     DryRun,
-    /// They do not.
+    /// Pools do not change automatically.
     Off,
 }
 

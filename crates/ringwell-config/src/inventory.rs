@@ -1,7 +1,7 @@
 //! The section `[inventory]`: the numbers that pools in a database may have and draw.
 //!
-//! Owns the file of places: one area code or zip code a line.
-//! Source: docs/spec/directory.md, "Local numbers".
+//! Owns the file of places, which has one area code or zip code per line. Source:
+//! docs/spec/directory.md, "Local numbers".
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,42 +20,42 @@ use super::values::{ValueError, parse_path};
 pub struct Inventory {
     /// The file with the places of area codes and zip codes (default: none).
     pub places: Arc<Places>,
-    /// The greatest `max_pool_size` that a pool may be given (default: 100,000).
+    /// The maximum `max_pool_size` of a pool (default: 100,000).
     pub pool_numbers_max: u32,
-    /// The maximum number of numbers that the pools of one network may have together, unless the
-    /// network has a separate ceiling: no limit.
+    /// The maximum count of numbers in all pools of one network together, unless the network has a
+    /// separate ceiling (default: no limit).
     pub network_numbers_max: Option<u64>,
-    /// The accepted numbers: valid ones.
+    /// The rule for accepted numbers (default: valid ones).
     pub check_numbers: NumberCheck,
     /// A CSV file of numbers that can be bought (default: none).
     pub offers: Option<PathBuf>,
     /// The CSV file that records purchases.
     pub purchases: Option<PathBuf>,
-    /// Whether pools buy numbers that the inventory lacks (default: no).
+    /// Whether numbers are bought for pools if the inventory lacks them (default: no).
     pub buy: Buying,
-    /// The highest monthly price of a bought number, in hundredths: no limit.
+    /// The highest monthly price of a bought number, in hundredths (default: no limit).
     pub price_cents_max: Option<u64>,
 }
 
 /// Whether numbers are bought automatically, for pools of networks that have a ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buying {
-    /// Only after an operator releases it.
+    /// A number is bought only after an operator releases the purchase.
     #[default]
     Off,
     /// Purchases are only written to the audit log.
     DryRun,
-    /// The response when the inventory has no number for a pool.
+    /// Numbers are bought when the inventory has none for a pool.
     On,
 }
 
-/// The rule for numbers that the directory has not seen yet.
+/// The rule for numbers that are new to the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumberCheck {
-    /// The numbers that libphonenumber's data list as possible.
+    /// The numbers that are valid according to libphonenumber.
     #[default]
     Valid,
-    /// All numbers with a valid count of digits, which allows numbers for tests.
+    /// All numbers with a valid count of digits, which includes numbers for tests.
     Possible,
 }
 

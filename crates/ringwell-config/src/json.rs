@@ -1,7 +1,7 @@
-//! A ring pool as JSON: the answer or the push of a main application.
+//! A ring pool as JSON, in an answer or a push of a main application.
 //!
-//! Owns the names of the members, which equal those of the configuration file. The same rules check
-//! their values.
+//! Owns the names of the members, which equal those of the configuration file. The values are
+//! checked by the same rules.
 
 use std::sync::Arc;
 
@@ -27,11 +27,12 @@ struct PoolJson {
 }
 
 /// Reads a pool:
-/// `{"id":17,"ring_pool_key":"…","lifetime_seconds":1800,"numbers":["8885550100-8885550149"],"overflow_number":"8885559999"}`;
+/// `{"id":17,"ring_pool_key":"…","lifetime_seconds":1800,"numbers":["8885550100-8885550149"],
+/// "overflow_number":"8885559999"}`;
 /// `name`, `next_ring_pool_key`, `tracking_url` and `destination_url` are optional.
 ///
 /// # Errors
-/// The invalid member, and the reason; contains no part of a key.
+/// The text names the invalid member and the reason. It contains no part of a key.
 pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
     let json: PoolJson = serde_json::from_slice(bytes).map_err(|error| shape(&error))?;
     let at = |field: &'static str| move |error: &dyn std::fmt::Display| format!("{field} {error}");

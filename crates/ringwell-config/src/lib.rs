@@ -2,7 +2,7 @@
 //!
 //! Reads files and uses nothing else of the operating system: variables and flags come in as
 //! arguments. Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags. Also
-//! reads cluster files, and makes the demo's ring pools.
+//! reads cluster files, and creates the demo's ring pools.
 
 mod application;
 mod calls;

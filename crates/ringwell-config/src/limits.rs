@@ -1,5 +1,5 @@
-//! The limits of the fields of a configuration: the only place for the minimum and the maximum of
-//! each.
+//! The limits of a configuration's fields. The minimum and maximum of each field are defined only
+//! here.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ impl<T: PartialOrd> Bounds<T> {
         ValueError::new(format!("must be {}", self.text))
     }
 
-    /// The least value, as a hint.
+    /// The minimum value, as a hint.
     pub(super) fn example(&self) -> String {
         let least = self.text.split(" to ").next().unwrap_or_default();
         format!("write it with its unit in quotes, e.g. \"{least}\"")
@@ -40,7 +40,8 @@ const GIB: u64 = 1 << 30;
 
 pub(super) const SHARDS: Bounds<u16> =
     Bounds::new(0..=ringwell_directory::SHARDS_MAX, "0 to 256, 0 for one per core");
-/// A shard number in a map; in a configuration without a map, [`SHARDS`] limits their count.
+/// A shard number in a map. In a configuration without a map, [`SHARDS`] limits the count of
+/// shards.
 pub(super) const SHARD: Bounds<u16> =
     Bounds::new(0..=ringwell_directory::SHARDS_MAX - 1, "0 to 255");
 pub(super) const BUCKET: Bounds<u16> =
@@ -74,7 +75,7 @@ pub(super) const PRICE_CENTS: Bounds<u64> = Bounds::new(0..=1_000_000, "0 to 100
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
 pub(super) const BODIES_BYTES: Bounds<u64> = Bounds::new(64 * KIB..=1024 * GIB, "64KiB to 1TiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
-/// A row's parameters must fit a record of the journal, which holds 16 KiB.
+/// A row's parameters must fit into a record of the journal, which holds 16 KiB.
 pub(super) const SUFFIX_BYTES: Bounds<u64> = Bounds::new(64..=16 * KIB, "64 bytes to 16KiB");
 pub(super) const REQUEST_ID_BYTES: Bounds<u64> = Bounds::new(8..=4 * KIB, "8 bytes to 4KiB");
 pub(super) const HEADER_BYTES: Bounds<u64> = Bounds::new(KIB..=MIB, "1KiB to 1MiB");

@@ -1,7 +1,7 @@
 //! Combines defaults, file, variables and flags.
 //!
-//! Owns their order and the promise that one run finds every fault, except that faults between
-//! pools are found only among pools without a fault.
+//! Owns their order, and the guarantee that one run finds every fault; but faults between pools are
+//! found only among pools that have no fault themselves.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use super::{csv, file, pools};
 /// Reads the file at `path` for a machine of `cores` processor cores; variables, read with `get`,
 /// and `flags` override it.
 ///
-/// Relative paths in the file start at the file's directory.
+/// Relative paths in the file are relative to the file's directory.
 ///
 /// # Errors
 /// All faults, in the order of files and lines.
@@ -59,8 +59,8 @@ pub fn load(
     };
     faults.extend(shared_addresses(&config).into_iter().map(fault));
     faults.extend(clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
-    // The sort is stable: variables come first because they have no file, and faults of a line keep
-    // their order.
+    // The sort is stable: variables come first because they have no file, and faults on the same
+    // line keep their order.
     faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     if !faults.is_empty() {
         return Err(faults);
@@ -72,7 +72,7 @@ pub fn load(
     if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
 }
 
-/// Listeners that would use the same address: field and message for each.
+/// Listeners that would use the same address, each as a field and a message.
 fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let management = &config.management;
     let manages = config.database.is_some() || management.dashboard;
@@ -86,7 +86,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (place, (field, address)) in all.iter().enumerate() {
         let other = all[..place].iter().find(|(_, other)| is_same(other, address));
-        // This pair is checked where the section is read, with its line.
+        // This pair is checked where the section is read, so that its line is known.
         let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
         if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
             let message = if other == field {
@@ -113,9 +113,9 @@ fn is_same(one: &Listen, other: &Listen) -> bool {
     }
 }
 
-/// Swaps of sites whose ring pools do not exist: field and message for each.
+/// Swaps of sites whose ring pools do not exist, each as a field and a message.
 fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
-    // A database and the application bring their own pools.
+    // The pools of a database or an application are not in the configuration.
     if config.database.is_some() || config.application.is_some() {
         return Vec::new();
     }
@@ -130,7 +130,7 @@ fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)
     found
 }
 
-/// Reads a whole file and the CSV file that it names. Returns the lines of the fields, too.
+/// Reads a whole file and the CSV file that it names. Also returns the lines of the fields.
 fn read(
     path: &Path,
     bytes: &[u8],

@@ -1,7 +1,8 @@
-//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence.
+//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence over them.
 //!
 //! Variables with other names are ignored, even if they begin with `RINGWELL_`: Kubernetes sets
-//! `RINGWELL_PORT` and similar ones wherever a service has our name. [`meant`] finds slips.
+//! `RINGWELL_PORT` and similar ones wherever a service has our name. [`meant`] detects misspelt
+//! names.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
 ];
 
-/// The variable of [`VARIABLES`] that was probably meant by `name`, which is not one of them.
+/// The one of [`VARIABLES`] that was probably meant by the unknown name `name`.
 #[must_use]
 pub fn meant(name: &str) -> Option<&'static str> {
     let others = ["CONFIG", "CLUSTER", "NODE", "TOKEN", "WEBHOOK_SECRET"];
@@ -54,14 +55,14 @@ pub struct Overrides {
     pub deadline: Option<Duration>,
     /// The tokens for `/v1/`.
     pub token_sha256: Option<Vec<TokenHash>>,
-    /// The form of the logs.
+    /// The format of the logs.
     pub log_format: Option<LogFormat>,
     /// The filter of log lines.
     pub log_level: Option<String>,
 }
 
 impl Overrides {
-    /// Reads variables. `get` returns the value of one; an empty value counts as none.
+    /// Reads variables. `get` returns a variable's value; an empty value counts as none.
     ///
     /// # Errors
     /// A fault for each variable with an invalid value.

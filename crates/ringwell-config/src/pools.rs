@@ -1,7 +1,7 @@
 //! The ring pools of the configuration file.
 //!
 //! Owns the fields of `[[ring_pool]]`, and each pool's position, so that faults between pools have
-//! positions too. Knows nothing of CSV files; those add to the same list.
+//! positions too. Independent of CSV files, whose pools are added to the same list.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use super::fields::{text, truth};
 use super::section::{Section, wrong_type};
 use super::values::{ValueError, parse_lifetime, parse_number, parse_range, parse_seconds};
 
-/// Pools without a fault, and their places in the files.
+/// The pools without a fault, and their positions in the files.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) pools: Vec<RingPool>,
     pub(super) places: Vec<PoolLines>,
 }
 
-/// The place of a pool in the files.
+/// The position of a pool in the files.
 #[derive(Debug)]
 pub(super) struct PoolLines {
     pub(super) file: Arc<str>,
-    /// `ring_pool[2]`, or empty if a line is a pool.
+    /// For example `ring_pool[2]`; empty for a pool that is one line of a CSV file.
     pub(super) path: String,
     pub(super) id_line: u32,
     pub(super) numbers_line: u32,
@@ -88,8 +88,8 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The pool; `None` if a field that it needs could not be read. A placeholder replaces it, so
-    /// that the others are still checked.
+    /// The pool; `None` if a field that it needs could not be read. A placeholder replaces such a
+    /// field, so that the other fields are still checked.
     ///
     /// # Errors
     /// All broken rules of the fields.
@@ -198,7 +198,8 @@ pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
     RingPoolKey::parse(text).map_err(|error| ValueError::new(error.to_string()))
 }
 
-/// The field's name for a pool's fault, which may be `lifetime_seconds`.
+/// The name of the field that a pool's fault concerns, and the error. With `in_seconds`, the
+/// lifetime is `lifetime_seconds`.
 pub(super) fn describe(fault: PoolFault, in_seconds: bool) -> (&'static str, ValueError) {
     let error = ValueError::new(fault.to_string());
     match (fault, fault.hint()) {

@@ -84,7 +84,7 @@ pub fn client_address<'a>(
         if !is_trusted(client) {
             break;
         }
-        // An entry that no trusted proxy can have written ends the walk.
+        // The search ends at an entry that no trusted proxy can have written.
         let Ok(address) = text.trim().parse() else { break };
         client = Some(address);
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-/// The existing or missing files with secrets that the file at `path` names: keys, tokens, and lists
-/// of ring pools, which have their keys. Empty if it cannot be read.
+/// The files with secrets that the file at `path` names, whether they exist or not: keys, tokens,
+/// and lists of ring pools, which contain their keys. Empty if the file cannot be read.
 #[must_use]
 pub fn secret_files(path: &Path) -> Vec<PathBuf> {
     let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };

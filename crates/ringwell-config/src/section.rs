@@ -1,8 +1,8 @@
 //! Reading tables of a TOML file field by field, so that every fault is found with its position.
 //!
-//! Owns the positions in the file, and the set of fields that were read: all other fields are
-//! unknown. Independent of the fields' meaning. Invariant: no fault contains a value, because it
-//! could be a key.
+//! Owns the positions in the file, and the set of fields that were read. All other fields are
+//! reported as unknown. Independent of the fields' meaning. Invariant: no fault contains a value,
+//! because the value could be a key.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Section<'s, 'i> {
     source: &'s Source,
-    /// Empty for the file itself.
+    /// The name of the table; empty for the file itself.
     path: String,
     offset: usize,
     table: DeTable<'i>,
@@ -135,7 +135,7 @@ impl<'s, 'i> Section<'s, 'i> {
         value
     }
 
-    /// Reports that `field` is missing, if it was requested and not found.
+    /// Reports that `field` is missing, if it was requested but not found.
     pub(super) fn miss(&self, field: &str, hint: &str) {
         if !self.has(field) {
             self.fault(field, ValueError::new("is missing").hint(hint));
@@ -241,7 +241,7 @@ impl<'s, 'i> Section<'s, 'i> {
             let (field, message) = if is_name {
                 (self.full_name(name), "there is no such field")
             } else {
-                // A key or password may have been written in the wrong place.
+                // An unknown field may be a key or password that was written in the wrong place.
                 (self.path.clone(), "there is no such field (not shown here: it may be a secret)")
             };
             self.source.fault(line, field, ValueError { message: message.to_owned(), hint });

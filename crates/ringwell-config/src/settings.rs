@@ -1,7 +1,7 @@
 //! The settings of a server, and their defaults.
 //!
-//! Their limits are in `limits.rs`; the other modules read them. Invariant: `Debug` output of a
-//! [`Config`] contains no secret.
+//! Their limits are in `limits.rs`, and the other modules read the settings. Invariant: `Debug`
+//! output of a [`Config`] contains no secret.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,18 +25,19 @@ pub struct Config {
     /// The directory of journals and snapshots. No default: a server started from another working
     /// directory must not lose its answered allocations.
     pub data: PathBuf,
-    /// The addresses to listen on: `127.0.0.1:8080`.
+    /// The addresses to listen on (default: `127.0.0.1:8080`).
     pub listen: Vec<Listen>,
     /// The addresses for TLS, and the certificate.
     pub tls: Option<ClientTls>,
-    /// The count of shards, 1 to 256: one per core.
+    /// The count of shards, 1 to 256 (default: one per core).
     pub shards: u16,
-    /// The durability that an allocation must reach before it is answered: [`Durability::Disk`].
+    /// The durability that an allocation must reach before it is answered (default:
+    /// [`Durability::Disk`]).
     pub durability: Durability,
     /// The deadline of a batch, 1 ms to 60 s (default: 100 ms).
     pub deadline: Duration,
-    /// The largest error of the wall clock after a boot of the machine for which no lockout may end
-    /// early: earlier lockouts last this much longer. 1 minute.
+    /// The largest error of the wall clock after the machine boots at which no lockout ends early:
+    /// lockouts from before the boot last this much longer (default: 1 minute).
     pub clock_skew_max: Duration,
     /// The time for which a stopping server stays out of rotation before it closes connections.
     pub drain_pause: Duration,
@@ -66,7 +67,7 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// The addresses only for web pages; if empty, those of clients.
     pub site_listen: Vec<Listen>,
-    /// Calls: none are accepted.
+    /// Calls (default: none are accepted).
     pub calls: Option<Calls>,
 }
 
@@ -75,26 +76,27 @@ pub struct Config {
 pub struct Management {
     /// Hashes of the accepted tokens (default: none).
     pub token_sha256: TokenHashes,
-    /// Whether a variable replaces different hashes of the file (default: no).
+    /// Whether a variable replaces the file's hashes if they differ (default: no).
     pub token_variable_wins: bool,
-    /// Hashes of tokens that may only read attributions, and calls with masked callers (default:
-    /// none).
+    /// Hashes of tokens that only allow reading attributions, and calls with masked callers
+    /// (default: none).
     pub lookup_sha256: TokenHashes,
-    /// The address for managing pools in a database: `127.0.0.1:8081`.
+    /// The address for managing pools in a database (default: `127.0.0.1:8081`).
     pub address: Listen,
-    /// The maximum number of requests a second that are answered there; further ones get 429
-    /// (default: 100).
+    /// The maximum number of requests a second that are answered at this address; further ones get
+    /// 429 (default: 100).
     pub requests_per_second: u32,
-    /// Whether clients' addresses serve the ring pools of the published API too (default: no).
+    /// Whether the ring pools of the published API are also served at clients' addresses (default:
+    /// no).
     pub on_data_port: bool,
-    /// Host names that management accepts at a loopback address, beside the machine's own (default:
-    /// none).
+    /// Host names that management accepts at a loopback address, in addition to the machine's own
+    /// (default: none).
     pub hosts: Vec<String>,
-    /// Whether the dashboard is served there without a database too (default: no).
+    /// Whether the dashboard is served there even without a database (default: no).
     pub dashboard: bool,
 }
 
-/// The main application: the server asks it for unknown ring pools.
+/// The main application, which the server queries for unknown ring pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
     /// Its address.
@@ -107,19 +109,19 @@ pub struct Application {
     pub timeout: Duration,
     /// The time for which a refusal is remembered (default: 10 s).
     pub refusal_age: Duration,
-    /// The time for which one of its pools is valid: 1 h. After that, a pool in use is fetched
-    /// again, and any other is dropped.
+    /// The time for which one of its pools is valid (default: 1 h). After that, a pool in use is
+    /// fetched again, and any other is dropped.
     pub pool_age: Duration,
-    /// The secret that signs its pushed changes; without it none are accepted.
+    /// The secret that signs its pushed changes; without it, none are accepted.
     pub webhook_secret: Option<Secret>,
 }
 
-/// The limits on clients. All lengths in bytes.
+/// The limits on clients. All lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest body (default: 1 MiB).
     pub body_bytes: usize,
-    /// The maximum number of bytes of all bodies in progress together; `None`: a tenth of the
+    /// The maximum number of bytes of all bodies in progress together; `None` means a tenth of the
     /// memory.
     pub bodies_bytes: Option<usize>,
     /// The maximum number of rows of a batch (default: 500).
@@ -171,7 +173,7 @@ pub struct Journal {
     pub snapshot_every_bytes: u64,
     /// The time for which allocations can be looked up (default: 30 days).
     pub history_age: Millis,
-    /// The disk space for that history in each shard (default: 8 GiB).
+    /// The disk space of each shard for that history (default: 8 GiB).
     pub history_bytes: u64,
     /// The servers that keep the journals; `None` for files of this machine.
     pub replicated: Option<Replicated>,
@@ -184,7 +186,7 @@ pub struct Replicated {
     pub servers: Vec<String>,
     /// Addresses of the servers' monitoring, as in `http://10.0.0.1:8222`.
     pub monitor: Vec<String>,
-    /// The prefix of stream names: `RINGWELL`.
+    /// The prefix of stream names (default: `RINGWELL`).
     pub stream: String,
     /// The count of servers that keep each stream (default: 3).
     pub replicas: u32,
@@ -194,7 +196,7 @@ pub struct Replicated {
     pub credentials: Option<PathBuf>,
     /// The authority of the servers' certificates, as PEM; TLS is used if it is set.
     pub authority: Option<PathBuf>,
-    /// Whether a start waits while another process serves (default: no).
+    /// Whether a starting server waits while another process serves (default: no).
     pub standby: bool,
 }
 
@@ -225,9 +227,9 @@ pub struct Api {
 /// The contents and form of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// The form: [`LogFormat::Auto`].
+    /// The format (default: [`LogFormat::Auto`]).
     pub format: LogFormat,
-    /// A level, or directives such as `info,ringwell_node=debug`: `info`.
+    /// A level, or directives such as `info,ringwell_node=debug` (default: `info`).
     pub level: String,
     /// Host and port of the collector that receives traces by OTLP over HTTP (default: none).
     pub traces: Option<String>,

@@ -1,7 +1,7 @@
 //! `[[site]]`: web sites whose pages may show each visitor a number.
 //!
-//! A site's key is public because its pages contain it; the allowed origins and the limits for each
-//! address and visitor bound its use. Source: docs/spec/site.md.
+//! A site's key is public, because its pages contain it. The allowed origins, and the limits for
+//! each address and visitor, restrict its use. Source: docs/spec/site.md.
 
 use std::fmt;
 
@@ -15,20 +15,20 @@ use super::section::Section;
 use super::values::ValueError;
 use crate::cluster::Secret;
 
-/// A web site: the numbers on its pages that are swapped, and the origins of the pages.
+/// A web site: the origins of its pages, and the numbers that are swapped on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The key in the page: `pk_` and 4 to 60 letters, digits, `_` and `-`.
     pub key: String,
     /// The origins whose pages may use the site.
     pub origins: Vec<SiteOrigin>,
-    /// The pool for each number on the page.
+    /// The pool for each number on its pages.
     pub swaps: Vec<Swap>,
-    /// Parameters that are stored in addition to those of advertisements (default: none).
+    /// Parameters that are stored in addition to those that advertisements set (default: none).
     pub params: Vec<String>,
-    /// The rule for remembering visitors: [`Consent::Off`].
+    /// The rule for remembering visitors (default: [`Consent::Off`]).
     pub consent: Consent,
-    /// The secret of servers that swap numbers themselves; without it none may do so.
+    /// The secret of servers that swap numbers themselves; without it, none may do so.
     pub edge_key: Option<Secret>,
     /// New numbers that visitors from one address (/24, or /56 of IPv6) may take in a minute
     /// (default: 60).
@@ -38,13 +38,13 @@ pub struct Site {
 /// A number of the page, and the ring pool whose numbers replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// In its full form: `+`, country code and number.
+    /// The number in its full form: `+`, country code and number.
     pub number: String,
     /// The pool of the visitor's number.
     pub pool: PoolId,
 }
 
-/// A site in the form of JSON: unchecked. [`SiteText::check`] converts it to a [`Site`].
+/// A site as in JSON, not yet checked. [`SiteText::check`] converts it to a [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SiteText {
@@ -65,7 +65,7 @@ pub struct SiteText {
 }
 
 impl Default for SiteText {
-    /// Omits the required fields of a site: key, origins and swaps.
+    /// Leaves the required fields of a site empty: key, origins and swaps.
     fn default() -> Self {
         Self {
             key: String::new(),
@@ -79,7 +79,7 @@ impl Default for SiteText {
     }
 }
 
-/// A number of the page and a ring pool, in the form of JSON.
+/// A number of the page and a ring pool, as in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapText {
@@ -112,7 +112,7 @@ const LEASES_PER_MINUTE: u32 = 60;
 const ENTRIES_MAX: usize = 100;
 
 impl SiteText {
-    /// Checks every field like the configuration file.
+    /// Checks every field by the rules of the configuration file.
     ///
     /// # Errors
     /// [`SiteFault`] names the first field that breaks a rule.
@@ -124,8 +124,8 @@ impl SiteText {
         Ok(site)
     }
 
-    /// Checks the fields of a site from a database without the newer rules, which older versions
-    /// have not checked.
+    /// Checks the fields of a site from a database, except for newer rules that older versions did
+    /// not check.
     ///
     /// # Errors
     /// See [`Self::check`].
@@ -173,8 +173,8 @@ impl Site {
     /// The interval between two keep-alives of a visible page.
     pub const BEAT: Millis = Millis(60_000);
 
-    /// The pools whose lifetime is shorter than a page's keep-alive interval: their numbers change
-    /// while a visitor looks at them. `lifetime` returns a pool's lifetime.
+    /// The pools whose lifetime is shorter than a page's keep-alive interval, so that their numbers
+    /// change while a visitor looks at them. `lifetime` returns a pool's lifetime.
     pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
         let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
         self.swaps.iter().map(|swap| swap.pool).filter(is_short).collect()
@@ -205,7 +205,7 @@ pub enum Consent {
     /// Visitors are remembered from the first request on.
     #[default]
     Off,
-    /// The script waits for the visitor's consent and shows no number before that.
+    /// The script waits for the visitor's consent, and shows no number before.
     Required,
     /// No visitor is remembered: the page gets a number without cookie and parameters.
     Cookieless,
@@ -228,7 +228,7 @@ impl Consent {
 pub struct SiteOrigin {
     /// The text up to the `*`, or the whole text.
     before: String,
-    /// The text from the dot after the `*` on.
+    /// The text after the `*`, beginning with a dot.
     after: Option<String>,
 }
 
@@ -350,7 +350,7 @@ fn parse_param(text: &str) -> Result<String, ValueError> {
     Err(ValueError::new("must be 1 to 64 letters, digits, _ and -"))
 }
 
-/// Allocation parameters that the server sets itself: no page may send them.
+/// Whether the server sets this allocation parameter itself, so that no page may send it.
 #[must_use]
 pub fn is_reserved_param(name: &str) -> bool {
     let begins = name.get(..9).is_some_and(|begin| begin.eq_ignore_ascii_case("ringwell_"));
@@ -366,7 +366,8 @@ fn check_reserved(name: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Checks that a page's number is swapped for one pool only. The index of the first duplicate.
+/// Checks that each number of a page is swapped for one pool only. The error has the index of the
+/// first duplicate.
 fn check_twice(swaps: &[Swap]) -> Result<(), (usize, ValueError)> {
     for (place, swap) in swaps.iter().enumerate() {
         if swaps[..place].iter().any(|other| other.number == swap.number) {

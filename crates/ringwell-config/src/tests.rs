@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Enough to serve. The first pool starts on line 3.
+/// The minimum configuration of a server. The first pool starts on line 3.
 pub(super) const GOOD: &str = r#"
 data = "/data"
 [[ring_pool]]
@@ -84,7 +84,8 @@ fn the_sample_shows_every_setting_with_its_default() {
     let text = fs::read_to_string(sample).unwrap();
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    // Some settings have other names in their sections, or are in comments; one is not a setting.
+    // Some settings have other names in their sections, or are only in comments; one is not a
+    // setting.
     let others =
         ["management", "host", "port", "sites", "site_listen", "replicated", "token_variable_wins"];
     for field in fields.filter(|field| !others.contains(field)) {
@@ -167,7 +168,7 @@ fn slips_in_the_names_of_variables_are_found() {
     assert_eq!(meant("RINGWELL_SHARD"), Some("RINGWELL_SHARDS"));
     assert_eq!(meant("RINGWELL_LOGLEVEL"), Some("RINGWELL_LOG_LEVEL"));
     assert_eq!(meant("RINGWELL_DTAA"), Some("RINGWELL_DATA"));
-    // Of other commands, of Kubernetes, of others.
+    // Variables that are correct, or belong to other commands, Kubernetes or other programs.
     let others = ["RINGWELL_SHARDS", "RINGWELL_NODE", "RINGWELL_TOKEN", "RINGWELL_PORT"];
     for other in others.into_iter().chain(["RINGWELL_SERVICE_HOST", "SHARDS"]) {
         assert_eq!(meant(other), None, "{other}");
@@ -225,7 +226,7 @@ ringwell.toml: ring_pool: is missing; add a table [[ring_pool]], or write e.g. r
 ",
     );
     check_line("data = \"\"", "ringwell.toml:2: data: must not be empty\n");
-    // A server that gets pools from an application or a database needs none at startup.
+    // A server with an application or a database needs no pools at startup.
     check("data = \"/d\"\n[application]\nurl = \"http://localhost/{id}\"\n", "");
     check("data = \"/d\"\n[directory]\ndatabase = \"sqlite:/d/directory.sqlite\"\n", "");
 }
@@ -388,7 +389,7 @@ fn no_two_listeners_have_the_same_address() {
         "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
         "ringwell.toml:1: listen: must not name an address twice\n",
     );
-    // Port 0 conflicts with nothing: the system chooses other ports each time.
+    // Port 0 never conflicts, because the system chooses a different port each time.
     with("[management]\naddress = \"127.0.0.1:8080\"\n", "");
     with("[calls]\nlisten = \"127.0.0.1:0\"\n[sites]\nlisten = [\"127.0.0.1:0\"]\n", "");
     let flags =
@@ -406,6 +407,6 @@ fn a_swap_to_a_missing_pool_is_a_fault() {
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
     let said = "ringwell.toml:17: site[0].swap[1].ring_pool: there is no ring pool 99\n";
     check(&format!("{GOOD}{site}"), said);
-    // A database has pools that this file lacks.
+    // A database may have pools that are not in this file.
     check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");
 }

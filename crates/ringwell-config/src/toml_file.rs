@@ -1,4 +1,4 @@
-//! Opening the files that a configuration consists of.
+//! Opens the files that a configuration consists of.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -23,7 +23,7 @@ pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable
     if errors.is_empty() {
         Ok((source, table.into_inner()))
     } else {
-        // Continuing would only report false faults.
+        // Continuing would only find faults that do not exist.
         Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// The path of a file that a configuration names, unless it cannot be read.
+/// Returns the path of a file that a configuration names, or an error if the file cannot be read.
 pub(super) fn readable(path: PathBuf) -> Result<PathBuf, ValueError> {
     let examine = |found: Metadata| {
         if found.is_dir() {

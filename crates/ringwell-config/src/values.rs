@@ -1,6 +1,6 @@
 //! The values of a configuration in their written form, in files, variables and flags.
 //!
-//! Owns their syntax. Does not know a text's source.
+//! Owns their syntax. Independent of a text's source.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringwell_core::{Millis, NumberRange, PromoNumber};
 use ringwell_directory::PoolFault;
 
-/// The expected form of a text, and an example.
+/// The error for an invalid text: the expected form, and an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
     pub(super) message: String,
@@ -53,16 +53,16 @@ pub enum Listen {
 /// The durability that an allocation must reach before it is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Stored on the disk (`fdatasync`): no answer is forgotten.
+    /// Stored on the disk (`fdatasync`): no answer is lost.
     #[default]
     Disk,
-    /// Stored by the operating system: survives the process, not the machine.
+    /// Stored by the operating system: survives a crash of the process, but not of the machine.
     Os,
     /// Nothing is stored: the history ends with the process.
     Memory,
 }
 
-/// The form of the logs.
+/// The format of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.

@@ -1,7 +1,7 @@
 //! Numbers that move to a node's pools from pools of other nodes.
 //!
-//! This node does not know the lockouts of those numbers. Compares two states of the directory;
-//! buckets that they share are skipped. Source: docs/spec/cluster.md, "Numbers that change nodes".
+//! This node does not have the lockouts of those numbers. Compares two states of the directory, and
+//! skips the buckets that both share. Source: docs/spec/cluster.md, "Numbers that change nodes".
 
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 
@@ -11,17 +11,17 @@ use crate::{Directory, RingPool};
 /// The numbers that a change brings to one node's pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Pools of this node that get numbers that were in none of its pools.
+    /// Pools of this node, each with the numbers it gets that were in none of this node's pools.
     pub pools: Vec<(PoolId, Vec<NumberRange>)>,
-    /// Buckets that differ.
+    /// Buckets that differ between the two states.
     pub buckets: Vec<u16>,
-    /// Buckets from whose pools numbers leave.
+    /// Buckets with pools that lose numbers.
     pub shrunk: Vec<u16>,
 }
 
 impl Arrivals {
-    /// The arrivals between `before` and `after`, for the node that has the shards for which
-    /// `is_own` holds. A pool that only changes its owner keeps its lockouts.
+    /// The arrivals between `before` and `after`, for the node whose shards satisfy `is_own`. A
+    /// pool that only changes its owner keeps its lockouts.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, is_own: impl Fn(u16) -> bool) -> Self {
         let mut found = Self::default();

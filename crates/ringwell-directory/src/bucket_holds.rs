@@ -1,4 +1,4 @@
-//! Buckets that came to a node without the lockouts of the previous owner.
+//! Buckets that moved to a node without the previous owner's lockouts.
 //!
 //! None of their pools may hand anything out until those lockouts are over. This includes pools
 //! that appear later: a list of pools may reach the node long after its map. The bucket therefore
@@ -16,9 +16,9 @@ use crate::placement::bucket;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct BucketHold {
-    /// Each pool is held for its lifetime from then on; zero if there is no such hold.
+    /// From this time on, each pool is held for its lifetime; zero if there is no such hold.
     pub since: Millis,
-    /// Every pool is held until then, regardless of its lifetime.
+    /// Until this time, every pool is held, regardless of its lifetime.
     pub until: Millis,
 }
 
@@ -59,14 +59,14 @@ impl BucketHolds {
         Some(if since > Millis::ZERO { until.max(since + lifetime) } else { until })
     }
 
-    /// Adds a hold; the longer one counts.
+    /// Adds a hold. If the bucket already has one, the longer one counts.
     pub fn add(&mut self, bucket: u16, hold: BucketHold) {
         let known = self.0.entry(bucket).or_default();
         known.since = known.since.max(hold.since);
         known.until = known.until.max(hold.until);
     }
 
-    /// Lengthens all holds after a leap of the clock, because the time in doubt is treated as not
+    /// Lengthens all holds after a leap of the clock, because the time in doubt counts as not yet
     /// passed.
     pub fn prolong(&mut self, by: Millis) {
         for hold in self.0.values_mut() {
@@ -75,7 +75,7 @@ impl BucketHolds {
         }
     }
 
-    /// Forgets buckets that no longer belong to this node.
+    /// Removes the holds of buckets that no longer belong to this node.
     pub fn retain(&mut self, is_kept: impl Fn(u16) -> bool) {
         self.0.retain(|bucket, _| is_kept(*bucket));
     }

@@ -1,8 +1,8 @@
 //! The steps that bring a shard from one state of the directory to the next.
 //!
 //! Buckets that the two states share are skipped, so the cost depends on the size of the change.
-//! Does not know how a shard carries them out. Invariant: a pool that is in no list is the same in
-//! both states for its shard.
+//! Independent of how a shard carries the steps out. Invariant: a pool that is in no list is the
+//! same in both states for its shard.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::{Directory, RingPool};
 /// The changes of one shard.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Indices of pools that leave the shard, with their ids.
+    /// Pools that leave the shard: their indices and ids.
     pub removed: Vec<(u32, PoolId)>,
-    /// New pools, and pools whose numbers or lifetime change, with their indices, by their ids.
+    /// New pools, and pools whose numbers or lifetime change, with their indices, sorted by id.
     pub put: Vec<(u32, Arc<RingPool>)>,
     /// Numbers that enter the shard's rotation and were in none of its pools before.
     pub entering: Vec<NumberRange>,
@@ -64,8 +64,7 @@ impl Changes {
     }
 }
 
-/// Numbers that are overflow numbers in `after` and were not in `before`, each with one of its
-/// pools.
+/// Numbers that are overflow numbers in `after` but not in `before`, each with one of its pools.
 #[must_use]
 pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, PoolId)> {
     let changed = (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket));
@@ -96,13 +95,13 @@ fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>
     }
 }
 
-/// Whether there is no difference for a shard.
+/// Whether the two pools are the same for a shard.
 fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
     Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }
 
-/// Whether every number of `range` is in some pool of `shard`; may return `false` if several ranges
-/// together contain it.
+/// Whether every number of `range` is in some pool of `shard`; may return `false` if only several
+/// ranges together contain it.
 fn is_within(directory: &Directory, shard: u16, range: NumberRange) -> bool {
     let owner = |number| {
         let pool = directory.pool_by_number(number)?;

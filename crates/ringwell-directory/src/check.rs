@@ -1,7 +1,7 @@
 //! Rules between ring pools.
 //!
 //! Owns the rules between pools: ids and numbers are unique, and an overflow number is in no pool's
-//! rotation. Does not know the source of pools: identifies them by their index in a list.
+//! rotation. Independent of where pools come from: a pool is identified by its index in a list.
 
 use std::borrow::Borrow;
 
@@ -18,7 +18,7 @@ pub struct Clash {
     pub field: &'static str,
     /// The rule, and how it is broken.
     pub message: String,
-    /// A correction.
+    /// A suggested correction.
     pub hint: &'static str,
 }
 
@@ -27,11 +27,11 @@ pub struct Clash {
 struct Run {
     first: PromoNumber,
     last: PromoNumber,
-    /// An index into the list of pools. Lists are shorter than 2^32: `Directory::POOLS_MAX`.
+    /// An index into the list of pools. Lists are shorter than 2^32: see `Directory::POOLS_MAX`.
     pool: u32,
 }
 
-/// Every rule between `pools` that is broken, in the order of the pools.
+/// Every broken rule between `pools`, in the order of the pools.
 #[must_use]
 pub fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn same_ids<P: Borrow<RingPool>>(pools: &[P], found: &mut Vec<Clash>) {
     found.extend(twice.map(|pair| same_id(pair[1].1, pair[1].0)));
 }
 
-/// The pool at `pool` has the id of another.
+/// The pool at index `pool` has the same id as another.
 pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
     Clash {
         pool,
@@ -86,8 +86,8 @@ pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
 }
 
 fn shared_numbers<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {
-    // The run that reaches furthest so far: a run that starts before its end shares a number with
-    // it.
+    // The run that reaches furthest so far. A later run that starts before its end shares a number
+    // with it.
     let mut furthest: Option<Run> = None;
     for &run in runs {
         if let Some(other) = furthest.filter(|other| run.first <= other.last) {

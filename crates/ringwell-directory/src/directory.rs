@@ -1,10 +1,10 @@
 //! The directory: the ring pools, their keys, and the shards that own them.
 //!
 //! Owns an immutable snapshot that all shards read. A change makes the next state, which shares all
-//! unchanged buckets: its cost depends on the size of the change, and so does the cost of dropping
-//! the previous state. Does not know which numbers are free. Ranges of numbers stay ranges: the
-//! memory it takes grows with the pools, not with their numbers. Invariant: no two pools share an
-//! id or a number, and no overflow number is in rotation. Source:
+//! unchanged buckets, so its cost depends on the size of the change, as does the cost of dropping
+//! the previous state. Independent of which numbers are free. Ranges of numbers are stored as
+//! ranges, so memory grows with the pools and not with their numbers. Invariant: no two pools share
+//! an id or a number, and no overflow number is in rotation. Source:
 //! docs/decisions/026-the-directory-shares-its-buckets.md.
 
 use std::borrow::Borrow;
@@ -35,24 +35,24 @@ pub struct Directory {
     /// Indices in use, by shard.
     indices: Vec<Indices>,
     rotation: Rotation,
-    /// Compared with the presented key if a pool does not exist.
+    /// A placeholder with which the presented key is compared if a pool does not exist.
     nobody: RingPoolKey,
 }
 
 impl Directory {
-    /// The most pools.
+    /// The maximum number of pools.
     pub const POOLS_MAX: usize = 4_000_000;
 
     /// Makes a snapshot of `pools`, spread evenly over `shards` shards.
     ///
     /// # Errors
-    /// All broken rules between the pools; `ring_pool[7]` is the eighth of them.
+    /// All broken rules between the pools. `ring_pool[7]` is the eighth pool.
     pub fn new(version: u64, pools: Vec<RingPool>, shards: u16) -> Result<Self, Vec<Fault>> {
         Self::with_placement(version, pools, even(shards)?)
     }
 
-    /// Makes a snapshot of `pools`, each with the shard that `placement` gives it. The indices of a
-    /// shard's pools are their places in [`Directory::pools_of`].
+    /// Makes a snapshot of `pools`, assigned to shards by `placement`. The index of a pool is its
+    /// position in [`Directory::pools_of`] of its shard.
     ///
     /// # Errors
     /// The same as for [`Directory::new`].
@@ -66,7 +66,7 @@ impl Directory {
         Self::build(version, pools, placement)
     }
 
-    /// The same pools, each with the shard that `placement` gives it; indices as in
+    /// The same pools, assigned to shards by `placement`, with indices as in
     /// [`Directory::with_placement`].
     #[must_use]
     pub fn placed(self, placement: Placement) -> Self {
@@ -104,20 +104,19 @@ impl Directory {
         Ok(Self { version, tables, pools: count, placement, indices, rotation, nobody })
     }
 
-    /// The next state: with `put` replacing pools of the same ids, and without those of `removed`.
-    /// Pools that stay keep their [`Entry::index`].
+    /// The next state: `put` are added or replace pools with the same ids, and `removed` are
+    /// removed. Pools that stay keep their [`Entry::index`].
     ///
     /// # Errors
-    /// All rules that the pools would break; `ring_pool[7]` is the eighth of `put`.
+    /// All rules that the pools would break. `ring_pool[7]` is the eighth pool of `put`.
     pub fn change(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Result<Self, Vec<Fault>> {
         self.next(&put.into_iter().map(Arc::new).collect::<Vec<_>>(), removed)
     }
 
-    /// The next state, with exactly these `pools`. Pools that are equal in this state share its
-    /// memory.
+    /// The next state, with exactly these `pools`. Unchanged pools share the memory of this state.
     ///
     /// # Errors
-    /// Like those of [`Directory::change`], for the pools that differ from this state.
+    /// As for [`Directory::change`], for the pools that differ from this state.
     pub fn replace<'a>(
         &self,
         pools: impl IntoIterator<Item = &'a Arc<RingPool>>,
@@ -174,7 +173,7 @@ impl Directory {
                 indices[usize::from(entry.shard())].give(entry.index());
             }
         }
-        // For each bucket: the ids that leave or change, and the entries that arrive.
+        // For each bucket, the ids that leave or change, and the entries that arrive.
         let mut by_bucket = BTreeMap::<u16, (BTreeSet<PoolId>, Vec<_>)>::new();
         for (id, put) in changes {
             let (replaced, new) = by_bucket.entry(bucket(id)).or_default();
@@ -198,8 +197,8 @@ impl Directory {
         (tables, indices)
     }
 
-    /// The state that follows this one: the same pools, each with the shard that `placement` gives
-    /// it. Pools that stay with their shard keep their [`Entry::index`].
+    /// The next state: the same pools, assigned to shards by `placement`. Pools that stay with
+    /// their shard keep their [`Entry::index`].
     #[must_use]
     pub fn moved(&self, placement: Placement) -> Self {
         let mut indices = self.indices.clone();
@@ -232,20 +231,20 @@ impl Directory {
         self.tables[usize::from(bucket_of_spread(spread))].get(spread, pool)
     }
 
-    /// Whether `key` is valid for the pool that a look-up found. Takes equally long if there is no
-    /// pool, so that the time does not reveal whether one exists.
+    /// Whether `key` is valid for the pool found by a look-up. Takes equally long if there is no
+    /// pool, so that the time does not reveal whether the pool exists.
     #[expect(clippy::inline_always, reason = "a call takes a third of its instructions")]
     #[inline(always)]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
         let (first, next) = entry.map_or((&self.nobody, None), Entry::keys);
         let first = first.difference(key);
-        // If there are two, both are compared in full before a decision.
+        // If there are two keys, both are compared in full before a decision.
         let second = next.map_or(first, |next| next.difference(key));
         (first == 0 || second == 0) && entry.is_some()
     }
 
-    /// The version of this state of the directory; later ones have greater versions.
+    /// The version of this state of the directory. Later states have greater versions.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -291,8 +290,8 @@ impl Directory {
         self.tables.get(usize::from(bucket)).map_or(&[], |table| table.pools())
     }
 
-    /// Whether this state and `other` share their data on the pools of a bucket; the pools and
-    /// their shard are then the same.
+    /// Whether this state and `other` share the data of a bucket's pools. The pools and their shard
+    /// are then the same.
     pub(crate) fn shares(&self, other: &Self, bucket: u16) -> bool {
         let of = |directory: &Self| directory.tables.get(usize::from(bucket)).map(Arc::as_ptr);
         of(self) == of(other)
@@ -332,7 +331,7 @@ impl Directory {
     }
 }
 
-/// Builds the table of a bucket's pools by their ids, owned by `shard`.
+/// Builds the table of a bucket's pools, which `shard` owns, sorted by id.
 fn table(pools: Vec<Arc<RingPool>>, shard: u16, indices: &mut Indices) -> Arc<PoolTable> {
     let with_entry = |pool: Arc<RingPool>| {
         let entry = Entry::new(&pool, shard, indices.take());
@@ -349,7 +348,7 @@ fn all_tables(tables: Vec<Arc<PoolTable>>) -> Tables {
 /// Like [`Placement::even`], with a fault for an invalid count of shards.
 ///
 /// # Errors
-/// If there is no such count.
+/// If the count of shards is invalid.
 pub fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
     let fault = || Fault {
         field: "shards".to_owned(),

@@ -1,4 +1,4 @@
-//! The part of a ring pool that the path of a request needs.
+//! The part of a ring pool that is needed to handle a request.
 //!
 //! Invariant: for a pool with one key of up to 33 bytes, one cache line is read to find it, to
 //! compare its key and to send the row to its shard.
@@ -10,19 +10,19 @@ use ringwell_core::{Millis, PoolId, PromoNumber};
 
 use crate::{RingPool, RingPoolKey, Tracking};
 
-/// The part of a ring pool that the path of a request needs, in two cache lines. The fields that a
-/// row needs come first.
+/// The part of a ring pool that is needed to handle a request, in two cache lines. The fields that
+/// a row needs come first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
     id: PoolId,
-    /// Stored separately, because few pools have any of it.
+    /// Stored separately, because few pools have any of these fields.
     rare: Option<Arc<Rare>>,
     overflow: Option<PromoNumber>,
     index: u32,
-    /// There are 256 at most.
+    /// The shard: there are at most 256.
     shard: u8,
-    /// Flags for the other fields, so that none is read unnecessarily.
+    /// Flags for the other fields, so that no field is read unnecessarily.
     flags: u8,
     key: RingPoolKey,
     lifetime: Millis,
@@ -96,8 +96,8 @@ impl Entry {
         self.shard as u16
     }
 
-    /// The pool's index among its shard's pools. It stays the same in later states of the directory
-    /// while the pool stays with its shard; later another pool may get it.
+    /// The pool's index among its shard's pools. The index stays the same in later states of the
+    /// directory while the pool stays with its shard. After that, another pool may get it.
     #[inline]
     #[must_use]
     pub const fn index(&self) -> u32 {
@@ -132,7 +132,7 @@ impl Entry {
         self.flags & IS_TRACKED != 0
     }
 
-    /// The key, and the second valid one, if there is one.
+    /// The key, and the second valid key, if there is one.
     #[inline]
     pub(crate) fn keys(&self) -> (&RingPoolKey, Option<&RingPoolKey>) {
         let rare = self.rare.as_ref().filter(|_| self.flags & HAS_NEXT_KEY != 0);

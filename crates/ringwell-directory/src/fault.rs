@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// One error, and the place to fix it.
+/// One error, and where to fix it.
 ///
 /// Displayed as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Tables of a
 /// list are counted from 0.

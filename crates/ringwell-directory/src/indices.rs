@@ -1,6 +1,7 @@
 //! The indices of a shard's pools that are in use.
 //!
-//! Invariant: an index is given to one pool at a time, the lowest that is free first.
+//! Invariant: an index belongs to at most one pool at a time, and the lowest free index is used
+//! first.
 
 use crate::sorted::Sorted;
 
@@ -18,7 +19,7 @@ impl Indices {
             self.free.remove(index);
             return index;
         }
-        // A directory has fewer pools than there are indices.
+        // Cannot overflow: a directory has fewer pools than there are indices.
         self.end += 1;
         self.end - 1
     }

@@ -1,8 +1,8 @@
 //! Ring pool keys: the secret that a request needs to get a number of a pool.
 //!
-//! Owns their form, their masking and their comparison. Knows nothing of pools. Invariant: `Debug`
-//! and `Display` never show a key, and comparing it takes the same time for every presented text,
-//! so neither logs nor response times reveal it.
+//! Owns their form, their masking and their comparison. Independent of pools. Invariant: `Debug`
+//! and `Display` never show a key, and comparing a key takes the same time for every presented
+//! text, so neither logs nor response times reveal it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use std::fmt;
 #[repr(C)]
 pub struct RingPoolKey {
     bytes: u8,
-    /// Zeros after the key; no key contains a zero.
+    /// The key, padded with zeros; no key contains a zero.
     padded: [u8; Self::BYTES_MAX],
 }
 
@@ -55,7 +55,7 @@ impl RingPoolKey {
         Ok(Self { padded, bytes: length })
     }
 
-    /// Whether `presented` is this key. For both keys of a pool see `Directory::check_key`.
+    /// Whether `presented` is this key. To check both keys of a pool, see `Directory::check_key`.
     #[inline]
     #[must_use]
     pub fn matches(&self, presented: &[u8]) -> bool {
@@ -72,8 +72,8 @@ impl RingPoolKey {
     /// A placeholder for a missing key; a comparison with it always fails.
     pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
 
-    /// Zero if `presented` is this key. Every word is compared, regardless of the previous ones; so
-    /// the time depends only on the length of the presented text, and on no secret.
+    /// Zero if `presented` is this key. Every word is compared, whether or not earlier words
+    /// differ, so the time depends only on the length of the presented text, and on no secret.
     #[inline]
     pub(crate) fn difference(&self, presented: &[u8]) -> u64 {
         if let (Some(ours), Ok(theirs)) = (self.padded.first_chunk(), presented.try_into()) {
@@ -91,7 +91,7 @@ impl RingPoolKey {
         for (ours, theirs) in ours.iter().zip(words) {
             difference |= u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs);
         }
-        // Words beyond the key's length have no counterpart; the length already differs.
+        // Words beyond the key's length have no counterpart, but the lengths already differ.
         let ours = self.padded.get(words.len() * 8..).unwrap_or_default();
         for (ours, theirs) in ours.iter().zip(rest) {
             difference |= u64::from(ours ^ theirs);
@@ -100,7 +100,7 @@ impl RingPoolKey {
     }
 }
 
-/// The length of nearly all keys; they are compared without a loop.
+/// The length of nearly all keys. Keys of this length are compared without a loop.
 const USUAL_BYTES: usize = 32;
 
 /// Zero if both are equal.

@@ -1,8 +1,8 @@
 //! The owner of each bucket, and the number of the move by which it became the owner.
 //!
-//! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves:
-//! of two copies the one with the greater count is right, and only the present owner makes the next
-//! move, so that each count names one owner. Independent of the links between nodes. Source:
+//! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves.
+//! Of two copies, the one with the greater count is right. Only the present owner makes the next
+//! move, so that each count belongs to one owner. Independent of the links between nodes. Source:
 //! docs/spec/cluster.md, "Moving buckets".
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::Placement;
 use crate::placement::BUCKETS;
 
-/// A report with more moves of a bucket than this is false: counts from other nodes must leave room
-/// for more.
+/// A report of more moves of a bucket than this is invalid, because counts from other nodes must
+/// leave room for further moves.
 const MOVES_MAX: u64 = 1 << 48;
 
 /// A bucket's owner.
@@ -32,7 +32,7 @@ pub struct Owners {
     shards: u16,
 }
 
-/// The form in which it is stored and sent.
+/// The form in which the owners are stored and sent.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain {
@@ -76,7 +76,7 @@ impl Owners {
         Self { version, of: (0..BUCKETS).map(of).collect(), shards: placement.shards() }
     }
 
-    /// The version of the cluster file that the moves started from.
+    /// The version of the cluster file from which the moves started.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -100,28 +100,28 @@ impl Owners {
         self.of.iter().map(|owner| owner.moves).sum()
     }
 
-    /// Only the owners.
+    /// The owners without the counts of moves.
     #[must_use]
     pub fn placement(&self) -> Placement {
         let mut owners = [0; BUCKETS as usize];
         for (place, owner) in owners.iter_mut().zip(&self.of) {
             *place = owner.shard;
         }
-        // Each owner is one of the shards: checked at every entry.
+        // Each owner is one of the shards, which is checked wherever owners come in.
         Placement::from_owners(&owners, self.shards).unwrap_or_else(|| unreachable!("bad owners"))
     }
 
-    /// The bucket's next move, to `shard`. Only the present owner may call this. Nothing happens if
-    /// there is no such bucket or shard.
+    /// Records the bucket's next move, to `shard`. Only the present owner may call this. Does
+    /// nothing if there is no such bucket or shard.
     pub fn give(&mut self, bucket: u16, shard: u16) {
         if let Some(owner) = self.of.get_mut(usize::from(bucket)).filter(|_| shard < self.shards) {
             *owner = Owner { moves: owner.moves + 1, shard };
         }
     }
 
-    /// Takes over newer entries of another copy, except for buckets that now belong to shards for
-    /// which `is_own` holds: those shards get them together with the lockouts. Returns whether
-    /// anything was new.
+    /// Takes over newer entries of another copy, except for buckets that now belong to own shards
+    /// (those for which `is_own` holds). Own shards get their buckets together with the lockouts.
+    /// Returns whether anything was new.
     pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let mut has_learnt = false;
         if (other.version, other.shards) != (self.version, self.shards) {
@@ -139,7 +139,7 @@ impl Owners {
     }
 
     /// Gives up the buckets of the own shards that belong to other shards according to a copy of a
-    /// newer version. Returns whether there was one.
+    /// newer version. Returns whether there were any.
     pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
         let mut has_given = false;
@@ -154,7 +154,7 @@ impl Owners {
         has_given
     }
 
-    /// The buckets that belonged to the own shards `before`, and belong to others now.
+    /// The buckets that belonged to the own shards in `before`, and now belong to other shards.
     #[must_use]
     pub fn lost_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let both = before.of.iter().zip(&self.of);
@@ -162,8 +162,8 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// The buckets that moved to own shards according to another copy, and not to this one: the data
-    /// are from before the move.
+    /// The buckets that moved to own shards according to another copy but not according to this
+    /// one. This copy's data are then from before the move.
     #[must_use]
     pub fn claimed_by(&self, other: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let is_comparable = (other.version, other.shards) == (self.version, self.shards);

@@ -3,21 +3,22 @@
 //! A pool's id permanently belongs to one of 1,024 buckets; a table gives the shard of each bucket.
 //! A shard can be added or a bucket moved without moving every pool, which `id % shards` would
 //! require. Independent of pools and of the connection to a shard. Invariant: the bucket of an id
-//! is the same in every version and on every machine; journals and other machines rely on it.
+//! is the same in every version and on every machine, because journals and other machines rely on
+//! it.
 
 use std::iter;
 
 use ringwell_core::PoolId;
 
-/// The count of buckets: a thousand makes shares even, and keeps a table small.
+/// The count of buckets. About a thousand makes shares even and keeps the table small.
 pub const BUCKETS: u16 = 1024;
 
-/// The most shards.
+/// The maximum number of shards.
 pub const SHARDS_MAX: u16 = 256;
 
 /// The golden ratio as a fraction of 2^64 (Knuth's multiplicative hashing). It spreads neighbouring
-/// ids, which are usual, more evenly over the buckets than chance would: of the ids 1 to 200 each
-/// of four shards gets 49 to 51, while a random hash gives 38 to 62.
+/// ids, which are usual, over the buckets more evenly than chance would. Of the ids 1 to 200, each
+/// of four shards gets 49 to 51; with a random hash, 38 to 62.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The count of top bits of a spread id that select its bucket.
@@ -51,8 +52,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Gives each of `shards` shards a run of buckets; the runs' lengths differ by at most one.
-    /// `None` unless there are 1 to 256 shards.
+    /// Gives each of `shards` shards a run of consecutive buckets. The runs' lengths differ by at
+    /// most one. `None` unless there are 1 to 256 shards.
     #[must_use]
     pub fn even(shards: u16) -> Option<Self> {
         if !(1..=SHARDS_MAX).contains(&shards) {
@@ -64,8 +65,8 @@ impl Placement {
         Some(Self { owners, shards })
     }
 
-    /// Gives each bucket to the shard that `owners` names at its place. `None` unless there are 1
-    /// to 256 shards, and each owner is one of them.
+    /// Gives each bucket to the shard at its index in `owners`. `None` unless there are 1 to 256
+    /// shards, and each owner is one of them.
     #[must_use]
     pub fn from_owners(owners: &[u16; BUCKETS as usize], shards: u16) -> Option<Self> {
         let is_known = owners.iter().all(|owner| *owner < shards);

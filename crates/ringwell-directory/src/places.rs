@@ -1,8 +1,8 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
-//! Owns distances, states and the toll-free codes. The configuration supplies the places, the
-//! database the numbers. Area codes are the smallest unit. Source: docs/spec/directory.md, "Local
-//! numbers".
+//! Owns distances, states and the toll-free codes. The configuration supplies the places, and the
+//! database supplies the numbers. An area code is the smallest unit. Source:
+//! docs/spec/directory.md, "Local numbers".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct ZipCode(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StateCode([u8; 2]);
 
-/// A point of the earth, in millionths of a degree: 11 cm.
+/// A point on the earth, in millionths of a degree (11 cm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Point {
     latitude: i32,
@@ -37,7 +37,7 @@ pub struct Place {
     pub state: StateCode,
 }
 
-/// All places that are known. `Debug` shows only their counts.
+/// All known places. `Debug` shows only their counts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Places {
     areas: BTreeMap<AreaCode, Place>,
@@ -62,9 +62,9 @@ pub struct Search {
     pub center: Option<Center>,
     /// The largest distance, in miles.
     pub radius_miles: u64,
-    /// Only in the centre's state.
+    /// Whether to search only in the centre's state.
     pub in_state: bool,
-    /// Only these area codes, if there are any.
+    /// The only area codes to search; all if it is empty.
     pub only: Vec<AreaCode>,
 }
 
@@ -90,13 +90,13 @@ impl AreaCode {
         u16::try_from(digits).ok().map(Self)
     }
 
-    /// Whether calls to its numbers are free, so that it has no place.
+    /// Whether calls to its numbers are free; such an area code has no place.
     #[must_use]
     pub fn is_toll_free(self) -> bool {
         Self::TOLL_FREE.contains(&self)
     }
 
-    /// All numbers that it could have.
+    /// All numbers that the area code could have.
     #[must_use]
     pub fn numbers(self) -> Option<NumberRange> {
         let first = PromoNumber::from_code(u64::from(self.0) * u64::from(Self::NUMBERS))?;
@@ -184,9 +184,9 @@ impl Places {
         self.find(center).is_some()
     }
 
-    /// The area codes whose numbers `search` finds, the best first: the centre's, then by distance,
-    /// ties by their digits. Without a centre, those of `only` in the given order. An area code
-    /// that is the centre is found even if its place is unknown.
+    /// The area codes whose numbers `search` finds, the best first: the centre's own, then the
+    /// others by distance, ties by digits. Without a centre, those of `only` in the given order. An
+    /// area code that is the centre is found even if its place is unknown.
     #[must_use]
     pub fn area_codes(&self, search: &Search) -> Vec<AreaCode> {
         let Some(center) = search.center else { return search.only.clone() };

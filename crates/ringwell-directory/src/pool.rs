@@ -1,7 +1,7 @@
 //! Ring pools in the directory.
 //!
-//! Owns the rules for one pool; `check.rs` has those between pools. Independent of files, shards
-//! and free numbers. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
+//! Owns the rules for one pool; the rules between pools are in `check.rs`. Independent of files,
+//! shards and free numbers. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct PoolFields {
     pub name: Option<String>,
     /// The key that requests must name.
     pub key: RingPoolKey,
-    /// A second key, as valid as the first, while clients move from one to the other.
+    /// A second key, as valid as the first, while clients switch from one to the other.
     pub next_key: Option<RingPoolKey>,
     /// The guaranteed lifetime of an allocation: 1 ms to 400 days.
     pub lifetime: Millis,
@@ -26,14 +26,14 @@ pub struct PoolFields {
     pub numbers: Vec<NumberRange>,
     /// The number that is handed out when none is free; not in rotation. `None` forbids overflow.
     pub overflow: Option<PromoNumber>,
-    /// The base of tracking URLs; without it they are empty.
+    /// The base of tracking URLs, which are empty without it.
     pub tracking: Option<Arc<Tracking>>,
 }
 
 /// The base of an allocation's tracking URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
-    /// The URL that counts the click, as in `http://example.org/c/1/16-2-3`.
+    /// The URL that counts the click, for example `http://example.org/c/1/16-2-3`.
     pub base_url: String,
     /// The landing page, to which the number is added.
     pub destination_url: String,
@@ -99,8 +99,7 @@ impl PoolFault {
 impl RingPool {
     /// The longest lifetime: 400 days.
     pub const LIFETIME_MAX: Millis = Millis(400 * 24 * 60 * 60 * 1000);
-    /// The maximum number of numbers of one pool. Ten times the size of the largest published
-    /// pools.
+    /// The maximum count of numbers in one pool: ten times the size of the largest published pools.
     pub const NUMBERS_MAX: u64 = 100_000;
     const URL_BYTES_MAX: usize = 2048;
 
@@ -120,8 +119,8 @@ impl RingPool {
         }
     }
 
-    /// Like [`RingPool::new`], but the pool may have no numbers in rotation yet: its rows get the
-    /// overflow number.
+    /// Like [`RingPool::new`], but the pool may have no numbers in rotation yet. Its rows then get
+    /// the overflow number.
     ///
     /// # Errors
     /// The same as for [`RingPool::new`].

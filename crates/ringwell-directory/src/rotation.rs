@@ -1,9 +1,8 @@
 //! The pool of each number: numbers in rotation, and overflow numbers.
 //!
-//! Owns the rules on numbers between pools while pools change; `check.rs` checks a complete,
-//! unchecked list. A clone shares nearly all of its memory. Invariants: ranges in rotation do not
-//! overlap, and none of them contains an overflow number, once [`Rotation::put`] has found no
-//! clash.
+//! Owns the rules on numbers between pools for changes of pools; `check.rs` checks a complete list.
+//! A clone shares nearly all of its memory. Invariants: ranges in rotation do not overlap, and none
+//! of them contains an overflow number, once [`Rotation::put`] has found no clash.
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ impl Run {
         Self { first: range.first().to_e164(), last: range.last().to_e164(), pool }
     }
 
-    /// Before each run that begins with `number`.
+    /// The position before each run that begins with `number`.
     const fn before(number: PromoNumber) -> Self {
         Self { first: number.to_e164(), last: 0, pool: PoolId(0) }
     }
@@ -137,7 +136,7 @@ impl Rotation {
         (first <= range.last()).then_some((first, next.pool))
     }
 
-    /// Overflow numbers in conflict with the rotation of `pool`, or with its own overflow number.
+    /// Adds the clashes between overflow numbers and rotations in which `pool` has a part.
     fn overflow_in_rotation(&self, place: usize, pool: &RingPool, found: &mut Vec<Clash>) {
         let clash = |field, message| Clash {
             pool: place,

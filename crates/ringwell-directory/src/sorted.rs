@@ -1,12 +1,14 @@
 //! A sorted set of small values whose next state shares nearly all of its memory with this one.
 //!
-//! Values are stored in chunks. A clone shares the chunks, and a change copies the one that it
-//! touches: changing a set of n values costs about the square root of n, and so does dropping an
-//! old state. Invariants: values rise without repetition through all chunks; no chunk is empty.
+//! Values are stored in chunks. A clone shares the chunks, and a change copies only the chunk that
+//! it touches. For a set of n values, a change costs about the square root of n, as does dropping
+//! an old state. Invariants: values are in rising order, without repetition, across all chunks; no
+//! chunk is empty.
 
 use std::sync::Arc;
 
-/// The target minimum of values in a chunk. The maximum is twice that.
+/// The minimum of the target count of values in a chunk. The maximum of a chunk is twice its
+/// target.
 const CHUNK_MIN: usize = 256;
 
 /// The approximate count of chunks in large sets; a clone increments a counter for each.
@@ -89,7 +91,7 @@ impl<T: Copy + Ord> Sorted<T> {
         }
     }
 
-    /// The last chunk that begins with `value` or less.
+    /// The last chunk whose first value is at most `value`.
     fn chunk_of(&self, value: T) -> Option<usize> {
         self.chunks.partition_point(|chunk| chunk[0] <= value).checked_sub(1)
     }

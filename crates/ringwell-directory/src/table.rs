@@ -1,10 +1,10 @@
 //! The pools of one bucket, and the look-up by id.
 //!
-//! The entries that a request needs are themselves the cells of a hash table: a look-up reads the
-//! table's head, which is in the cache, and then the entry. Cells are sorted by the spread ids, so
-//! that neighbouring ids have separate cells ([`crate::placement::spread`]). Invariant: a table
-//! never changes; the next state of the directory has a new one for each changed bucket, and shares
-//! all others.
+//! The entries that a request needs are themselves the cells of a hash table. A look-up reads the
+//! table's head, which is in the cache, and then the entry. Cells are in the order of the spread
+//! ids, so that neighbouring ids have separate cells ([`crate::placement::spread`]). Invariant: a
+//! table never changes; the next state of the directory has a new one for each changed bucket, and
+//! shares all others.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::RingPool;
 use crate::entry::Entry;
 use crate::placement::{BUCKET_BITS, bucket, spread};
 
-/// The maximum number of cells: a cell is found by 32 bits.
+/// The maximum number of cells: 32 bits select a cell.
 const CELLS_MAX: usize = 1 << 31;
 
-/// Aligned to keep it apart from the reference count, which changes with each state of the
-/// directory.
+/// Aligned so that it is in another cache line than its reference count, which changes with each
+/// state of the directory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct PoolTable {
     cells: Box<[Entry]>,
-    /// By id.
+    /// Sorted by id.
     pools: Box<[Arc<RingPool>]>,
 }
 
@@ -31,8 +31,8 @@ impl PoolTable {
     /// The table of `pools`, all of one bucket and sorted by id.
     pub(crate) fn new(pools: Vec<(Arc<RingPool>, Entry)>) -> Self {
         let Some((first, _)) = pools.first() else { return Self::default() };
-        // Two of three cells are in use: a look-up reads 1.0 cells on average for neighbouring ids,
-        // and 2 for random ones.
+        // Two of three cells are in use, so a look-up reads on average 1.0 cells for neighbouring
+        // ids, and 2 for random ids.
         let count = (pools.len() + pools.len() / 2 + 1).min(CELLS_MAX);
         let vacant = Entry::vacant(foreign(bucket(first.id())));
         let mut cells = vec![vacant; count].into_boxed_slice();
@@ -53,7 +53,7 @@ impl PoolTable {
     pub(crate) fn get(&self, spread: u64, id: PoolId) -> Option<&Entry> {
         let home = home(spread, self.cells.len());
         let entry = self.cells.get(home)?;
-        // A vacant cell has an id that is never looked up here.
+        // A vacant cell has an id that is never looked up in this table.
         if entry.id() == id { Some(entry) } else { self.get_behind(home, id) }
     }
 

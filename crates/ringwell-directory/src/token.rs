@@ -1,7 +1,7 @@
 //! Management tokens: the secret that requests under `/v1/` must carry.
 //!
-//! The configuration holds only their hashes. Owns both forms; independent of randomness.
-//! Invariant: a token is never shown by `Debug`.
+//! The configuration holds only their hashes. Owns both forms. Independent of the source of
+//! randomness. Invariant: a token is never shown by `Debug`.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -51,7 +51,7 @@ impl Token {
         &self.0
     }
 
-    /// Its form in the configuration.
+    /// The form of the token in the configuration.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(self.0.as_bytes())
@@ -82,8 +82,8 @@ impl TokenHash {
         Ok(Self(bytes))
     }
 
-    /// Whether one of `hashes` is the hash of `presented`. Takes the same time for every token and
-    /// for no match.
+    /// Whether one of `hashes` is the hash of `presented`. Takes the same time whichever hash
+    /// matches, or if none does.
     #[must_use]
     pub fn any_matches(hashes: &[Self], presented: &[u8]) -> bool {
         let hash = Self::of(presented);
@@ -106,7 +106,7 @@ impl TokenHashes {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Accepts exactly these tokens from now on.
+    /// From now on, exactly these tokens are accepted.
     pub fn replace(&self, hashes: &[TokenHash]) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = hashes.into();
     }

@@ -1,4 +1,4 @@
-//! Comparing secrets takes the same work for every presented text. The test counts instructions
+//! Tests that comparing secrets takes the same work for every presented text. Counts instructions
 //! instead of using a clock.
 //!
 //! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
@@ -20,7 +20,8 @@ const PRESENTED: [&str; 4] = [
     "k3y-of-pool-16-that-is-32-bytesX",
     "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
 ];
-/// Set to the index of the text to present, to make the process call the counted functions.
+/// Environment variable that makes the process call the counted functions. Its value is the index
+/// of the text to present.
 const COUNTED: &str = "RINGWELL_COUNTED";
 const TEST: &str = "every_presented_key_causes_the_same_work";
 

@@ -1,9 +1,9 @@
 //! Holds for numbers that arrive in this node's pools from pools of other nodes.
 //!
-//! A node knows the lockouts of its own shards. Before a pool gets numbers that were in no pool of
-//! the node, the node asks every other node for their lockouts, and holds the pool as long as one
-//! may run. A node that does not answer may have handed them out a moment ago. At startup it does
-//! the same for buckets whose lists differ from those that it served last. Source:
+//! A node knows only the lockouts of its own shards. Before a pool gets numbers that were in no
+//! pool of the node, the node asks every other node for their lockouts, and holds the pool as long
+//! as one may run. A node that does not answer may have handed the numbers out a moment ago. At
+//! startup, a node does the same for buckets whose lists differ from those it last served. Source:
 //! docs/spec/cluster.md, "Numbers that change nodes".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,13 +26,13 @@ use crate::platform::{Path, Platform};
 use crate::queue::Peers;
 use crate::store::ServedMap;
 
-/// The time in which a list of pools reaches all nodes.
+/// The time within which a new list of pools reaches all nodes.
 pub const LIST_SPREAD: Millis = Millis(10_000);
 
 /// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The maximum number of ranges of numbers in a request: some 100 KB.
+/// The maximum count of number ranges in one request, which then has about 100 KB.
 const RANGES_MAX: usize = 2_000;
 
 /// Asks for the lockouts of numbers.
@@ -43,47 +43,47 @@ pub struct Wanted {
     pub pools: Vec<Vec<(u64, u32)>>,
 }
 
-/// For each pool, the milliseconds for which one of its numbers may be locked; `None` if the node
-/// still has one of them in a pool.
+/// For each pool, the milliseconds for which one of its numbers may still be locked; `None` if the
+/// answering node has one of them in a pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Locked {
     /// In the order of the pools.
     pub pools: Vec<Option<u64>>,
-    /// The milliseconds for which lockouts that began under earlier lists may run. Zero from nodes
-    /// of older releases.
+    /// The milliseconds for which lockouts that began under earlier lists may still run. Nodes of
+    /// older releases send zero.
     #[serde(default)]
     pub earlier: u64,
     /// For each pool, the time of the allocation whose lockout runs longest, by the clock of the
-    /// shard that made it; zero if there is none. Missing from nodes of older releases.
+    /// shard that made it; zero if there is none. Nodes of older releases omit it.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
 }
 
-/// The knowledge of other nodes about the numbers of a pool.
+/// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
 struct Elsewhere {
-    /// The time for which the pool must be held; `None`: a node still has one of the numbers, or is
-    /// unreachable.
+    /// The time for which the pool must be held; `None` if a node has one of the numbers in a pool,
+    /// or is unreachable.
     left: Option<Millis>,
-    /// For each node that knows a running lockout, the time of its allocation.
+    /// For each node that reports a running lockout, the time of the allocation.
     allocated_at: BTreeSet<Millis>,
 }
 
 impl Elsewhere {
-    /// Whether a node knows another allocation of this number, whose lockout runs.
+    /// Whether a node reports a different allocation of this number with a running lockout.
     fn is_of_other(&self, slot: &Slot) -> bool {
         let is_other = |at: &Millis| slot.allocated_at > Millis::ZERO && *at != slot.allocated_at;
         self.allocated_at.iter().any(is_other)
     }
 }
 
-/// A shard of each other node.
+/// One shard of each other node.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
     membership.flat_map(Membership::first_shards_of_others).collect()
 }
 
-/// Whether the node has any.
+/// Whether the cluster has other nodes.
 pub(crate) fn has_others(node: &Node) -> bool {
     !others(node).is_empty()
 }
@@ -116,7 +116,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         } else {
             return Err("the shard is stopping".to_owned());
         }
-        // The lockouts of held pools are unknown, and the numbers may have been in one of those
+        // The lockouts of held pools are unknown, and the numbers may have been in one of these
         // pools.
         let tell = Step::TellHolds { is_past_too: false };
         let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
@@ -136,8 +136,8 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
     Ok(Locked { pools, earlier, allocated_at })
 }
 
-/// The time for which lockouts may run that began under lists from before this data, as far as
-/// other nodes answer.
+/// The longest time for which lockouts from lists before this data may still run, according to the
+/// nodes that answer.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,
@@ -154,7 +154,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     earlier
 }
 
-/// Makes a shard of this node take a step; `None` if it has ended.
+/// Makes a shard of this node take a step. Returns `None` if the shard has ended.
 async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
@@ -163,7 +163,7 @@ async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     answer.await.ok()
 }
 
-/// Shard time.
+/// The current shard time of `shard`; `None` if it has ended.
 pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Ping(reply)).await {
@@ -172,8 +172,8 @@ pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks these nodes about the numbers of these pools. If `counts_silent`, an unreachable node may
-/// have handed them out; otherwise it is removed from `nodes`.
+/// Asks these nodes about the numbers of these pools. If `counts_silent` is set, an unreachable
+/// node counts as one that may have handed them out; otherwise it is removed from `nodes`.
 async fn ask_others<P: Platform>(
     platform: &P,
     nodes: &mut Vec<u16>,
@@ -203,7 +203,7 @@ async fn ask_others<P: Platform>(
         for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
-                // The wait for a silent node happens only once, regardless of the count of numbers.
+                // Waits for a silent node only once, however many numbers there are.
                 if counts_silent {
                     all[from..].iter_mut().for_each(|it| it.left = None);
                     return all;
@@ -223,7 +223,7 @@ async fn ask_others<P: Platform>(
     all
 }
 
-/// Sends the query; the answer comes later. If the queue is full, no answer comes.
+/// Sends the query; the answer arrives later. If the queue is full, no answer arrives.
 fn post(peers: &Peers, other: u16, body: &Bytes) -> oneshot::Receiver<Result<Bytes, String>> {
     let (reply, answer) = oneshot::channel();
     let _ = peers.send(other, Message::Post { path: Path::Locked, body: body.clone(), reply });
@@ -236,8 +236,8 @@ fn read(
     serde_json::from_slice(&answer?.ok()?.ok()?).ok()
 }
 
-/// The numbers that are in no rotation of this node but known to one of its shards, with the
-/// allocations whose lockouts end last.
+/// The numbers that are in no rotation of this node but known to one of its shards, each with the
+/// allocation whose lockout ends last.
 async fn known_here(
     node: &Node,
     peers: &Peers,
@@ -259,20 +259,20 @@ async fn known_here(
     known
 }
 
-/// The rule for numbers that arrive.
+/// The rule for arriving numbers.
 struct Rule {
-    /// A shard of each node that is asked about them.
+    /// One shard of each node to ask about the numbers.
     nodes: Vec<u16>,
-    /// An unreachable node may have handed the numbers out.
+    /// Whether an unreachable node counts as one that may have handed the numbers out.
     counts_silent: bool,
-    /// The state of all these numbers here may be outdated, even of those that are in a pool of
-    /// this node.
+    /// Whether this node's state of all these numbers may be outdated, even for numbers that are in
+    /// one of its pools.
     are_doubted: bool,
 }
 
-/// Holds these pools as long as one of their listed numbers may be locked elsewhere; and at least
-/// until now if a number's state here may be outdated, because it may have been handed out
-/// elsewhere since. Returns whether any is held.
+/// Holds these pools as long as one of their listed numbers may be locked elsewhere. A pool with a
+/// number whose state here may be outdated is held at least until now, because the number may have
+/// been handed out elsewhere since. Returns whether any pool is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -287,8 +287,9 @@ async fn hold_pools<P: Platform>(
     let known = known_here(node, peers, pools).await;
     // The change itself detects that the shard has ended.
     let Some(now) = now(peers, first).await else { return false };
-    // A number that is locked here is its holder's: a node that got its bucket may have lengthened
-    // the lockout, or an operator has ended it there. The other nodes are asked for each of them.
+    // A number that is locked here belongs to its holder. A node that got its bucket may have
+    // extended the lockout, or an operator may have ended it there, so the other nodes are asked
+    // for each one.
     let locked = known.values().filter(|slot| slot.locked_until > now);
     let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
@@ -301,7 +302,7 @@ async fn hold_pools<P: Platform>(
     let Some(now) = self::now(peers, first).await else { return false };
     let until = |left: Option<Millis>| {
         let longest = node.lifetimes().longest(now);
-        // In this shard's time, times are rounded down.
+        // Adds a millisecond, because shard times are rounded down.
         now + left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)))
     };
     let (left, of_locked) = left.split_at(pools.len());
@@ -310,7 +311,7 @@ async fn hold_pools<P: Platform>(
     let locked: Vec<_> = locked.collect();
     let longer = locked.iter().filter(|(slot, _, until)| slot.locked_until < *until);
     lengthen(peers, first, longer.map(|(slot, _, until)| (slot.number, *until))).await;
-    // Another visitor has the number there: the visitor who is known here is not the newest.
+    // Another visitor has the number there, so the visitor known here is not the newest.
     let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
     let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
     let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
@@ -340,7 +341,7 @@ async fn hold_pools<P: Platform>(
     is_held
 }
 
-/// The shard notes later ends of lockouts, which go with the numbers wherever they go in this node.
+/// Makes the shard record later ends of lockouts, which follow the numbers within this node.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
     let retired = |(number, locked_until)| Retired {
         slot: Slot { locked_until, ..Slot::new(number) },
@@ -357,7 +358,7 @@ async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (Promo
 }
 
 /// The pools of these buckets whose lists have changed since this node agreed to take them, with
-/// all of their numbers: the giver may not have sent the lockouts of all.
+/// all their numbers, because the giver may not have sent the lockouts of all.
 fn changed_since_prepared(
     node: &Node,
     buckets: impl Iterator<Item = u16>,
@@ -374,7 +375,7 @@ pub(crate) fn note_prepared(node: &Node, buckets: &[u16]) {
     node.prepare(buckets.iter().map(|bucket| (*bucket, list(&directory, *bucket))));
 }
 
-/// Call it before buckets are taken over: see [`changed_since_prepared`].
+/// Must run before buckets are taken over: see [`changed_since_prepared`].
 pub(crate) async fn hold_taken<P: Platform>(
     platform: &P,
     node: &Node,
@@ -386,17 +387,17 @@ pub(crate) async fn hold_taken<P: Platform>(
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
-/// The time until which numbers that enter a pool may be locked because of earlier answers from
-/// this data, if part of its history is missing at `now`.
+/// The time until which earlier answers from this data may lock numbers that enter a pool, if part
+/// of its history is missing at `now`.
 #[must_use]
 pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
 }
 
-/// Runs at startup, before a number is handed out: if the lists of buckets differ from those that
-/// this data has served last, their pools may have received numbers from other nodes' pools. Data
-/// that has served nothing may begin after such a change; unreachable nodes may not have started
-/// either, and delay nothing.
+/// Runs at startup, before any number is handed out. Holds pools in buckets whose lists differ from
+/// those that this data last served, because they may have received numbers from other nodes'
+/// pools. Data that has never served may also start after such a change; unreachable nodes may not
+/// have started yet either, so they cause no hold then.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -421,7 +422,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     hold_on_all_shards(node, peers).await;
 }
 
-/// All shards of this node hold the buckets of its list.
+/// Makes all shards of this node apply the node's bucket holds.
 async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     let holds = node.bucket_holds();
     for shard in node.shards() {
@@ -430,9 +431,9 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// Runs when a shard was suspended: holds its pools whose free numbers are now in pools of other
-/// nodes, or are locked there. Nodes that cannot be reached are not waited for. `free` returns the
-/// numbers that are not locked in the shard.
+/// Runs after a shard was suspended. Holds its pools whose free numbers are now in pools of other
+/// nodes, or are locked there. Does not wait for unreachable nodes. `free` returns the numbers that
+/// are not locked in the shard.
 pub(crate) async fn confirm<P: Platform>(
     platform: &P,
     node: &Node,
@@ -467,9 +468,8 @@ pub(crate) async fn confirm<P: Platform>(
     record(platform, node, &owners, "these holds").await;
 }
 
-/// Holds the pools of these buckets as long as a node that served them with data from before a move
-/// may have locked some of their numbers. That node has stopped; it may be a node that does not
-/// answer.
+/// Holds the pools of these buckets as long as their numbers may be locked by a node that served
+/// them with data from before a move. That node has stopped; it may be one that does not answer.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
@@ -488,8 +488,8 @@ pub(crate) async fn hold_stale<P: Platform>(
     record(platform, node, &owners, "these holds").await;
 }
 
-/// Runs before a change of the list: holds the pools that get numbers from other nodes' pools, and
-/// records that.
+/// Runs before the list changes. Holds the pools that get numbers from other nodes' pools, and
+/// records the holds.
 pub(crate) async fn hold<P: Platform>(
     platform: &P,
     node: &Node,
@@ -503,7 +503,7 @@ pub(crate) async fn hold<P: Platform>(
     let Some(now) = now(peers, first).await else { return };
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
-    // Pools that were unknown at startup return unchanged. Part of their allocations may be lost.
+    // Pools that were unknown at startup need no hold if unchanged, unless allocations may be lost.
     let is_in_doubt = node.begun.unknown_until > now;
     let is_as_served = |of: u16| {
         let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));
@@ -523,23 +523,23 @@ pub(crate) async fn hold<P: Platform>(
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
-        // It is recorded at the end of the startup.
+        // The lists and holds are recorded at the end of the startup.
         return;
     }
     record(platform, node, &owners, "the pools of this change").await;
 }
 
-/// The buckets that this node has released and the next owner has not accepted. Numbers that enter
-/// their pools now were not this node's when it released them: it must not report what it knows of
-/// them as the newest.
+/// The buckets that this node has released but the next owner has not accepted yet. Numbers that
+/// enter their pools now were not this node's at the release, so it must not report its own state
+/// of them as the newest.
 fn leaving<P: Platform>(platform: &P, node: &Node) -> BTreeSet<u16> {
     // A file that cannot be read prevents the hand-over as well.
     let served = ServedMap::read(&platform.files(), &node.config.data).ok().flatten();
     served.into_iter().flat_map(|it| it.leaving).flat_map(|it| it.buckets).collect()
 }
 
-/// Records the holds and lists of the node. The owners in the file may be newer than those in use,
-/// because buckets that are being taken are recorded before.
+/// Records the node's holds and lists. The owners in the file may be newer than those in use,
+/// because a take-over is recorded before it takes effect.
 async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &str) {
     let kept = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => {

@@ -1,10 +1,10 @@
 //! Changes from one state of the directory to the next, while shards serve.
 //!
-//! Makes one change at a time, in steps that all shards of the node take together: numbers leave
-//! their pools everywhere before they enter others anywhere, and keep their lockouts; only when
-//! every pool is in place do the threads look rows up in the new state. A row that was looked up in
-//! the previous state and whose pool has left is refused as moved, and overflows. Separate threads
-//! compute, compare and drop states: shards only put their numbers in place. Source:
+//! Makes one change at a time, in steps that all shards of the node take together. Numbers leave
+//! their pools everywhere before they enter others anywhere, and keep their lockouts. The threads
+//! look rows up in the new state only once every pool is in place. If a row was looked up in the
+//! previous state and its pool has left, the row is refused as moved, and overflows. Separate
+//! threads compute, compare and drop states; shards only put their numbers in place. Source:
 //! docs/spec/allocation.md, "Changes while the shard serves".
 
 mod known;
@@ -29,7 +29,7 @@ use crate::queue::Peers;
 use crate::rows::spec;
 use crate::store::{FileError, OverflowPeriods, read_lifetimes, write_lifetimes};
 
-/// The reason why the directory does not change.
+/// The reason why the directory cannot be changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts explain each")]
 pub enum ChangeError {
@@ -71,7 +71,7 @@ struct Prepared {
     changes: BTreeMap<u16, Changes>,
     /// Numbers that become overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
-    /// Numbers that are no overflow numbers afterwards.
+    /// Numbers that are no longer overflow numbers afterwards.
     no_overflow: Vec<(PromoNumber, PoolId)>,
     /// In a cluster: numbers that arrive from pools of other nodes, and numbers that leave them.
     arrivals: Option<Arrivals>,
@@ -90,11 +90,11 @@ struct ChangedLifetimes {
 }
 
 /// Brings all shards of this node from the directory's present state to the one that `make` derives
-/// from it, and returns that.
+/// from it, and returns the new state.
 ///
 /// # Errors
 /// [`ChangeError`]. Shards that do not answer are about to end; all other errors are found before
-/// anything is changed.
+/// any change is made.
 pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
@@ -139,12 +139,12 @@ fn prepare(
     Ok(Prepared { before, next, changes, overflow, no_overflow, arrivals, lifetimes })
 }
 
-/// Records the lifetimes before they change: after a loss, the next start must hold pools for as
-/// long as lockouts from before the change may run.
+/// Records lifetimes before they change: after a loss, the next start must hold pools for as long
+/// as lockouts from before the change may run.
 ///
 /// # Errors
-/// [`ChangeError::Lifetimes`] if a lifetime becomes shorter, and the record of an earlier change
-/// lacks it.
+/// [`ChangeError::Lifetimes`] if a lifetime becomes shorter, and the earlier record does not cover
+/// it.
 async fn keep_lifetimes<P: Platform>(
     platform: &P,
     node: &Node,
@@ -233,7 +233,7 @@ async fn take_steps<P: Platform>(
         };
         let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
         others.retain(|retired| !is_known(retired.slot.number));
-        // They may not know which number a visitor got after this one.
+        // The other shards may not know which number the visitor got after this one.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
         let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
@@ -255,7 +255,7 @@ async fn take_steps<P: Platform>(
     Ok(())
 }
 
-/// Notes the numbers that become overflow numbers, or cease to be ones, for later look-ups.
+/// Records the numbers that become or cease to be overflow numbers, for later look-ups.
 async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepared) {
     let numbers = |all: &[(PromoNumber, PoolId)]| -> Vec<PromoNumber> {
         all.iter().map(|(number, _)| *number).collect()
@@ -304,10 +304,10 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, Ch
     answer.await.map_err(|_| ChangeError::Shard(shard))
 }
 
-/// The holds.
+/// The holds of all shards.
 #[derive(Default)]
 struct CollectedHolds {
-    /// A shard doubts its whole state: any number may have been one of its own.
+    /// The end of the holds by shards that doubt their whole state: they may have had any number.
     all: Option<Millis>,
     /// The numbers of held pools, in rising order.
     numbers: Vec<(NumberRange, Millis)>,
@@ -323,7 +323,7 @@ async fn held(
         return Ok(held);
     }
     for shard in shards {
-        // The state of numbers that were in a held pool stays doubtful in their next one.
+        // Numbers that were in a held pool stay doubtful in their next pool.
         let tell = Step::TellHolds { is_past_too: true };
         if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
             for (pool, until) in holds {
@@ -340,7 +340,7 @@ async fn held(
     Ok(held)
 }
 
-/// The end of a pool's hold that is caused by some of its numbers, whose lockouts are unknown.
+/// The end of the hold that a pool needs because of numbers with unknown lockouts.
 fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
         let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
@@ -368,7 +368,7 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Checks that numbers that become overflow numbers and are in no rotation have no holder.
+/// Checks that future overflow numbers that are in no rotation have no holder.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],
@@ -389,7 +389,7 @@ async fn check_overflow(
     }
 }
 
-/// The pools that stay but lose numbers, without those numbers.
+/// The pools that stay but lose numbers, listed without those numbers.
 fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSpec)> {
     let mut smaller = Vec::new();
     for (index, pool) in put {

@@ -123,7 +123,7 @@ mod tests {
         let clock = Clock::going_on(clocks, millis(begun));
         let offset_after = |passed: Millis| {
             let since_boot = begun + Duration::from_millis(passed.0);
-            // It was set to an hour later.
+            // The wall clock was set an hour ahead.
             let read = clock.clocks(since_boot, since_boot + Duration::from_hours(1));
             assert_eq!(read.wall_offset, 3_600_000);
             assert_eq!(clock.now(since_boot).since(millis(since_boot)).0, offset(read));

@@ -1,8 +1,8 @@
 //! The durable groups of a shard's journal, and the tasks that wait for them.
 //!
 //! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
-//! refuses: their rows then overflow, even if the group is stored later. While it refuses, no task
-//! waits.
+//! refuses: their rows then overflow, even if the group is stored later. While the journal refuses,
+//! no task waits.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use ringwell_engine::Refusal;
 /// The progress of one shard's journal.
 #[derive(Debug, Default)]
 pub struct Commit {
-    /// Groups up to this one are durable; with `durability = "memory"` all are at once.
+    /// Groups up to this one are durable. With `durability = "memory"`, all are durable at once.
     durable: Cell<u64>,
     /// The count of waiters turned away, and the reason, while the journal still refuses.
     refusals: Cell<(u64, Option<Refusal>)>,

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::store::{FileError, Files, Gaps, Leaving, ServedMap};
 
-/// Records durably which buckets this node serves by `owners`, and which are in transit.
+/// Records durably which buckets this node serves by `owners`, and which ones are in transit.
 ///
 /// # Errors
 /// [`FileError`]
@@ -32,7 +32,7 @@ pub async fn keep<P: Platform>(
     })
 }
 
-/// Sets and records the periods of which answers may be lost.
+/// Sets and records the periods from which answers may be lost.
 ///
 /// # Errors
 /// The reason, for the operator.

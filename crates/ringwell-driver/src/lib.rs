@@ -2,7 +2,7 @@
 //! simulator all run it.
 //!
 //! Reaches disk, network, time, randomness and tasks only through traits. Knows nothing of tokio's
-//! runtime, sockets, files or clocks; of tokio it uses `sync`, which needs only wakers.
+//! runtime, sockets, files or clocks; it uses only tokio's `sync`, which needs nothing but wakers.
 
 #![deny(clippy::await_holding_refcell_ref)]
 

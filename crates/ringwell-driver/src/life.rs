@@ -16,8 +16,8 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
-/// The directory with the owners that this data has served last, if the cluster file is the same:
-/// buckets have moved since.
+/// Returns the directory with the bucket owners that this data last served. If the cluster file has
+/// not changed, these override it, because buckets may have moved since it was written.
 ///
 /// # Errors
 /// [`FileError`] if the previously served state cannot be read.
@@ -39,8 +39,8 @@ pub fn place(
     Ok((directory.placed(owners.placement()), Some(owners)))
 }
 
-/// Files that once failed to flush cannot be trusted; a fresh snapshot can. It is required if
-/// lockouts were lengthened.
+/// Takes a snapshot, because files that once failed to flush cannot be trusted. If lockouts were
+/// lengthened, the snapshot must succeed.
 ///
 /// # Errors
 /// The reason why the shard must not continue.
@@ -56,7 +56,7 @@ pub async fn begin_shard<P: Platform>(
         save(shard, store).await;
         return Ok(());
     }
-    // Runs before any record of the new time, because a later start would otherwise see no gap.
+    // This precedes any record of the new time; otherwise a later start would see no gap.
     task::snapshot(shard, store).await
 }
 
@@ -77,8 +77,8 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     }
 }
 
-/// Pools of restored data, and of data that a power cut may have shortened, are held, and the
-/// shards' journals record this, so that the next start need not begin another hold.
+/// Removes the marks of restored data, and of data that a power cut may have shortened. The shards'
+/// journals now record the holds of its pools, so the next start need not begin another one.
 pub fn unmark(files: &impl Files, node: &Node) {
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
     if !node.answers_wait() || !are_stored {
@@ -95,7 +95,7 @@ pub fn unmark(files: &impl Files, node: &Node) {
     }
 }
 
-/// Runs when all shards have ended and all have saved their state: everything is on the disk.
+/// Records that everything is on the disk. Runs after all shards have ended and saved their state.
 pub fn end(files: &impl Files, node: &Node) {
     if !node.answers_wait() || node.config.journal.replicated.is_some() {
         return;

@@ -1,10 +1,9 @@
 //! The longest lifetime that a number can have: lockouts outlast the lists under which they began.
 //!
 //! A pool's lifetime may be shortened, and a number may leave a pool by one list and enter another
-//! pool by the next one. A hold for allocations that are not known must last as long as the lifetime
-//! under the list that was in force when they were made, even after restarts. Invariant:
-//! [`Lifetimes::longest`] is at least the rest of any lockout that began under a list which this
-//! node has had.
+//! pool by the next one. A hold for unknown allocations must last as long as the lifetime under the
+//! list in force when they were made, even across restarts. Invariant: [`Lifetimes::longest`] is at
+//! least the remaining time of any lockout that began under any list that this node has had.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory, RingPool};
@@ -16,9 +15,9 @@ use crate::arrivals::LIST_SPREAD;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lifetimes {
-    /// The longest one of the current list.
+    /// The longest lifetime of the current list.
     current: u64,
-    /// The longest one of earlier lists whose lockouts may still run.
+    /// The longest lifetime of earlier lists whose lockouts may still run.
     earlier: u64,
     /// The time at which the last of these lockouts ends, in the shards' time.
     until: u64,
@@ -38,7 +37,8 @@ impl Lifetimes {
         if self.until > now.0 { Millis(self.earlier) } else { Millis::ZERO }
     }
 
-    /// Whether a hold by these lasts at least as long as one by `other`, at any time from `now` on.
+    /// Whether a hold by these lifetimes lasts at least as long as by `other`, at all times from
+    /// `now`.
     #[must_use]
     pub fn covers(&self, other: Self, now: Millis) -> bool {
         self.current >= other.longest(now).0
@@ -55,8 +55,8 @@ impl Lifetimes {
         Self { earlier: earlier.0, until: self.until.max(ends.0), ..self }
     }
 
-    /// Continues with a list whose longest lifetime is `next`. Other nodes may give numbers by the
-    /// former list for another [`LIST_SPREAD`].
+    /// Continues with a list whose longest lifetime is `next`. Other nodes may hand out numbers by
+    /// the former list for another [`LIST_SPREAD`].
     #[must_use]
     pub fn followed_by(self, next: Millis, now: Millis) -> Self {
         let Self { current, until, .. } = self;
@@ -76,8 +76,8 @@ pub fn longest(directory: &Directory) -> Millis {
     pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
 }
 
-/// The longest lifetime of those pools of `before` that have a shorter one in `next`, or not all
-/// of their numbers; zero if there is no such pool.
+/// The longest lifetime of those pools of `before` that have a shorter lifetime or lack some of
+/// their numbers in `next`; zero if there is no such pool.
 #[must_use]
 pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
     let is_changed = |bucket: &u16| {
@@ -111,7 +111,7 @@ mod tests {
         let short = long.followed_by(Millis(5_000), now);
         let over = now + Millis(40_000) + LIST_SPREAD;
         assert!(long.covers(short, now) && long.covers(long, now) && short.covers(short, over));
-        // It counts only until then.
+        // The longer lifetime counts only until then.
         assert!(!short.covers(short, now) && !short.covers(long, over));
     }
 
@@ -129,7 +129,7 @@ mod tests {
         }
         let longer = shorter.followed_by(Millis(60_000), now);
         assert_eq!(longer.longest(now), Millis(60_000));
-        // A lockout that began under the list of an hour is counted from the end of that list.
+        // A lockout that began under the list with one minute is counted from the end of that list.
         let last = longer.followed_by(Millis(1_000), now + Millis(10_000));
         assert_eq!(last.longest(now + Millis(79_999)), Millis(60_000));
         assert_eq!(last.longest(now + Millis(80_000)), Millis(1_000));

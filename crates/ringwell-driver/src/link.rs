@@ -1,9 +1,9 @@
 //! Links to the shards of other nodes: the sending side on this thread.
 //!
-//! There is one link per shard of another node and thread of this one. Entries of its queue are
+//! Each thread of this node has one link to each shard of another node. Entries of its queue are
 //! sent as requests over HTTP/1.1 on a kept-alive connection; pacing decides when they are sent,
-//! and which are answered with overflow at once. A slow or broken link only affects the numbers of
-//! its own rows. Source: docs/spec/link.md, docs/spec/pacing.md.
+//! and which ones are answered with overflow at once. A slow or broken link affects only the
+//! numbers of its own rows. Source: docs/spec/link.md, docs/spec/pacing.md.
 
 mod rows;
 pub mod serve;
@@ -73,7 +73,7 @@ pub fn to_others<P: Platform>(
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
-        // The links of a node ping at different times, also the links of one shard.
+        // All links of a node ping at different times, even those of one shard.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
         let net = net(&neighbour);
         Way { link: Rc::new(Link::new(platform.clone(), node, net, neighbour, seed)), queue }
@@ -186,7 +186,7 @@ impl<P: Platform> Link<P> {
                 Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
             };
             let (now, took) = (self.now(), self.platform.moment().since(begun));
-            // The timer fired late, so this thread was late.
+            // If the timer fired late, this thread was late.
             let lag = took.saturating_sub(self.pacing.deadline);
             self.window.borrow_mut().pinged(now, took, ending, lag);
         }

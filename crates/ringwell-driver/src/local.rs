@@ -2,8 +2,8 @@
 //! simulator, and tests.
 //!
 //! Owns its tasks. Reads no clock: the caller passes the time. Invariant: tasks run in the order in
-//! which they were woken, unless the caller draws another; the same calls in the same order give
-//! the same run.
+//! which they were woken, unless the caller draws a different task; the same calls in the same
+//! order give the same run.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::btree_map::OccupiedEntry;
@@ -60,7 +60,7 @@ impl Ready {
 /// Wakes one task.
 struct Signal {
     slot: usize,
-    /// Identifies the task that it was made for, because slots are reused.
+    /// Identifies the task that this signal was made for, because slots are reused.
     task: u64,
     is_queued: AtomicBool,
     ready: Arc<Ready>,

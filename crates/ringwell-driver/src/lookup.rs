@@ -13,18 +13,18 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// The time limit of a look-up, which then returns its partial result: a number that is handed out
-/// every second has as many records a day as there are seconds.
+/// The time limit of a look-up, which then returns a partial result. A number that is handed out
+/// every second has a record for each second of the day.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A step of a look-up that takes this long shows that the machine stood still, or its disk: that
-/// says nothing about the number, so the time is added to the limit, once.
+/// The shortest step of a look-up that shows that the machine or its disk stood still. That says
+/// nothing about the number, so the step's time is added to the limit, once.
 const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 
 /// The time limit for a shared log to show that no other process has taken the shard over.
 const LOG_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// This shard's knowledge of the holder of `number` at `at`.
+/// Looks up the holder of `number` at `at` in this shard's history.
 ///
 /// # Errors
 /// The unreadable part, for the operator.
@@ -55,8 +55,8 @@ pub async fn look_up<P: Platform>(
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
-    // It may have been followed by one elsewhere: the shards that made them report both, unless its
-    // record is not kept.
+    // A later allocation may have been made elsewhere. The shards that made the two report both,
+    // unless the record of this one is not kept.
     if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)
         && !planted(Bug::UnreadUnreported)
     {
@@ -64,11 +64,11 @@ pub async fn look_up<P: Platform>(
         past.later = Some(held.allocated_at);
     }
     // A list of pools may name this shard as the number's owner before the shard has taken the
-    // number in, and has held it.
+    // number in and held it.
     past.is_doubted = is_doubted || !is_in_rotation;
-    // A number that came here after the copy was made, or before the data were lost, is not known
-    // here; but this shard owns it, or other nodes say so. If no pool has it now, any shard may have
-    // had it.
+    // If a number came here after the copy was made, or before the data was lost, this shard has no
+    // record of it, but owns it, or other nodes report that it does. If no pool has the number now,
+    // any shard may have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
@@ -85,10 +85,10 @@ pub async fn look_up<P: Platform>(
     Ok(Past { overflow_until, ..past })
 }
 
-/// Makes sure that no other process has taken the shard over before `at`, if one can.
+/// For a shared journal, makes sure that no other process took the shard over before `at`.
 ///
 /// # Errors
-/// One has, or that is unknown.
+/// Another process has taken it over, or that is unknown.
 async fn confirm_owner<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,
@@ -138,7 +138,7 @@ async fn walk<P: Platform>(
         Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
         at => at,
     };
-    // An idle shard recorded nothing at the end of a boot, but another one did.
+    // An idle shard may have recorded nothing at the end of a boot when another shard did.
     let mut noted = reader.noted();
     noted.extend(&shard.node.begun.noted);
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at, &noted);
@@ -166,7 +166,7 @@ async fn walk<P: Platform>(
             if now > until {
                 return Ok(walk.end(Missing::TooLong));
             }
-            // Ends at the oldest history that is kept.
+            // The walk ends at the oldest history that is kept.
             let group = match read(shard, reader, position).await? {
                 Ok(group) => group,
                 Err(missing) => return Ok(walk.end(missing)),
@@ -194,7 +194,7 @@ async fn read<P: Platform>(
     match read.ok_or("the server is stopping")? {
         Ok(group) => Ok(Ok(group)),
         Err(ReadError::Gone(_)) => Ok(Err(Missing::NotKept)),
-        // It may answer a moment later.
+        // The log may answer a moment later.
         Err(error @ ReadError::Log(_)) => Err(error.to_string()),
         Err(
             error @ (ReadError::NotYet(_)

@@ -20,7 +20,7 @@ use crate::store::{Draft, FileError, Part, Store};
 /// each time.
 const TICK: Millis = Millis(5_000);
 
-/// A wall clock that was set by more than this is recorded at once.
+/// A change of the wall clock by more than this is recorded at once.
 const WALL_SET: Millis = Millis(1_000);
 
 /// The count of snapshot bytes that are buffered before they are written.
@@ -31,7 +31,7 @@ const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
 pub struct Rounds {
     /// Bytes of the journal after which a snapshot is taken.
     snapshot_every: u64,
-    /// Time after which one is taken, if anything was written.
+    /// Time after which a snapshot is taken, if anything was written.
     snapshot_span: Option<Millis>,
     /// The written bytes and the time at the start of the last snapshot.
     snapshot_bytes: u64,
@@ -63,9 +63,9 @@ impl Rounds {
         }
     }
 
-    /// Keeps the journal's newest time current, which matters only if the machine is booted again.
-    /// Increasingly rarely, so that an idle server writes almost nothing. Also records a wall clock
-    /// that was set, for look-ups after another boot. Returns whether there is something to be
+    /// Keeps the journal's newest time current, which matters only after the machine's next boot.
+    /// Ticks become ever rarer, so that an idle server writes almost nothing. Also records that the
+    /// wall clock was set, for look-ups after another boot. Returns whether there is anything to be
     /// stored.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
@@ -96,8 +96,7 @@ impl Rounds {
         written >= self.snapshot_every || written > 0 && (is_old || store.waits_for_snapshot())
     }
 
-    /// Records that a snapshot was taken that began at `began`, when `written` bytes had been
-    /// written.
+    /// Records a snapshot that began at `began`, when `written` bytes had been written.
     pub fn snapshot_taken(&mut self, written: u64, began: Millis) {
         (self.snapshot_bytes, self.snapshot_at) = (written, began);
     }
@@ -110,8 +109,8 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Records that its relevant records were copied and stored. If those were most of it, dropping
-    /// more gains nothing until the journal has grown; then returns the journal's length.
+    /// Records that the part's relevant records were copied and stored. If they were most of it,
+    /// dropping more gains nothing until the journal has grown; then returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;
@@ -129,13 +128,13 @@ pub struct Carry {
     /// The selected part.
     pub part: Part,
     next_n: u64,
-    /// The bytes that had been written earlier.
+    /// The bytes that had been written before the copying.
     before: u64,
 }
 
 impl Carry {
-    /// The next group that must be read and copied, of at most `groups` that are examined; `None`
-    /// if none of these need be, or all have been examined.
+    /// Examines at most `groups` groups. Returns the next one that must be read and copied; `None`
+    /// if none of them must be, or all have been examined.
     pub fn next(&mut self, engine: &Engine, groups: &mut u64) -> Option<u64> {
         while *groups > 0 && !self.is_done() {
             let n = self.next_n;
@@ -213,14 +212,14 @@ impl<D: Draft> Snapshot<D> {
         Ok(self)
     }
 
-    /// The last group that it may cover, which must be stored before the snapshot counts.
+    /// The last group that the snapshot may cover, which must be stored before the snapshot counts.
     #[must_use]
     pub fn through(&self, engine: &Engine) -> u64 {
         let newest = engine.newest_group();
         if planted(Bug::SnapshotTooEarly) { self.draft.stored() } else { newest }
     }
 
-    /// Makes it the newest snapshot, durably. Waits for the disk.
+    /// Makes this the newest snapshot, durably. Waits for the disk.
     ///
     /// # Errors
     /// [`FileError`]; then the previous ones stay.

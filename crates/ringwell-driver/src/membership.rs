@@ -2,7 +2,7 @@
 
 use ringwell_config::{Cluster, ClusterNode, Listen};
 
-/// A node of a cluster. Without one, this process has all shards.
+/// This process as a node of a cluster. Without a cluster, this process has all shards.
 #[derive(Clone, Debug)]
 pub struct Membership {
     cluster: Cluster,
@@ -22,7 +22,7 @@ pub struct Neighbour {
 }
 
 impl Membership {
-    /// The node with that `name`; `None` if the cluster has none.
+    /// The node with that `name`; `None` if the cluster has no such node.
     #[must_use]
     pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
         let (place, _) = cluster.node(name)?;

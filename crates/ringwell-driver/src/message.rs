@@ -1,7 +1,7 @@
 //! The messages between the shards of a process, as values.
 //!
 //! Payloads are at the bottom of the module order: they are independent of their senders and
-//! servers. A message may find a queue full; it is never lost.
+//! servers. A full queue may refuse a message, but a message is never lost.
 
 use std::sync::Arc;
 
@@ -66,15 +66,15 @@ pub struct PeerAnswer {
 pub struct Unanswered {
     /// The number.
     pub number: PromoNumber,
-    /// Its time by its owner's clock.
+    /// The time of the allocation by the owner's clock.
     pub allocated_at: Millis,
     /// Whether it can be requested again, by its visitor or by a repeated batch.
     pub is_kept: bool,
 }
 
 impl Unanswered {
-    /// The number of `outcome`, if it has one, which no client has seen. A row that repeats an
-    /// older allocation gives a time at which that was not made, and undoes nothing.
+    /// The number of `outcome`, if it has one, as not seen by any client. If a row repeated an
+    /// older allocation, that was not made at `allocated_at`, so nothing is undone.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
         let (number, is_kept) = match *outcome {
@@ -121,7 +121,7 @@ pub enum Message {
     Adopt {
         /// The previous owner's state.
         adopted: Adopted,
-        /// Completes when that is durable.
+        /// Completes when the state is durable.
         reply: oneshot::Sender<Result<(), String>>,
     },
     /// Asks the node of another shard for the owners of buckets.
@@ -133,9 +133,9 @@ pub enum Message {
     },
     /// Sends a request to the node of a shard over its link.
     Post {
-        /// The request.
+        /// The path of the request.
         path: Path,
-        /// The request.
+        /// The body of the request.
         body: Bytes,
         /// The answer.
         reply: oneshot::Sender<Result<Bytes, String>>,
@@ -206,9 +206,9 @@ pub type Holds = Vec<(Option<PoolId>, Millis)>;
 pub enum StepResult {
     /// The step was taken.
     Taken,
-    /// The result.
+    /// The state of the numbers.
     Known(Vec<Retired>),
-    /// The same, for repeatable batches, and all holds, including expired ones.
+    /// The state of numbers and repeatable batches, and all holds, including expired ones.
     All(Known, Holds),
     /// Held pools, or all present and future ones, and the end of the hold.
     Holds(Holds),

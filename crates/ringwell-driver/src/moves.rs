@@ -1,8 +1,8 @@
 //! Buckets that move between running shards, with their lockouts.
 //!
-//! The present owner's node makes the move. The giver records that it has given the buckets up and
-//! stops serving them; then it sends its state of their numbers to the next owner; when that is
-//! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. An
+//! The present owner's node, the giver, makes the move. It records that it has given the buckets
+//! up, and stops serving them. Then it sends its state of their numbers to the next owner; once
+//! that is durable there, it hands the buckets over. In between, rows of these buckets overflow. An
 //! interrupted move continues where it stopped, even after a restart. Invariant: a node serves a
 //! bucket only while its newest map on disk includes it, and it has the lockouts of all previous
 //! owners. Source: docs/spec/cluster.md, "Moving buckets".
@@ -70,8 +70,8 @@ pub enum MoveError {
     NotTakenBack { shard: u16, reason: String },
 }
 
-/// Serves by these owners from now on. They count as the node's once they are in use, so that a
-/// failed step is repeated when the message is repeated.
+/// Serves by these owners from now on. They are recorded as the node's only once they are in use,
+/// so that a failed step is repeated when the message is repeated.
 async fn use_owners<P: Platform>(
     platform: &P,
     node: &Node,
@@ -93,7 +93,7 @@ pub async fn to_its_end<P: Platform, T: 'static>(
     platform.task(work).await.ok()
 }
 
-/// The facts about the pools of `buckets` on which two nodes must agree before the move.
+/// A digest of the facts about the pools of `buckets` on which two nodes must agree before a move.
 fn digest(directory: &Directory, buckets: &[u16]) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();

@@ -101,7 +101,7 @@ pub struct Begun {
     pub holds: BucketHolds,
     /// The name of the data directory at startup; empty if nothing is stored.
     pub identity: String,
-    /// Whether nothing had been served from it before.
+    /// Whether nothing had been served from the data directory before.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
@@ -115,13 +115,13 @@ pub struct Begun {
     pub noted: Vec<Noted>,
     /// The lists of pools that are served.
     pub lists: Lists,
-    /// The lists that this data has served before; `None` if it has not.
+    /// The lists that this data has served before; `None` if it has served none.
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are served, and of those served before.
     pub lifetimes: Lifetimes,
     /// Buckets that this data has served after they had become another node's.
     pub stale: BTreeSet<u16>,
-    /// The boot of the machine.
+    /// Identifies the machine's boot.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
     /// has lost.
@@ -131,9 +131,9 @@ pub struct Begun {
 /// Faults that tests inject.
 #[derive(Clone, Debug, Default)]
 pub struct Drills {
-    /// A request that contains this text fails by a panic.
+    /// A request that contains this text panics.
     pub panic_on: Option<Vec<u8>>,
-    /// The same for rows that another shard owns, on that shard.
+    /// Rows that contain this text and that another shard owns panic on that shard.
     pub panic_at_owner_on: Option<Vec<u8>>,
 }
 
@@ -159,7 +159,7 @@ pub struct Node {
     lists: RwLock<Lists>,
     /// The longest lifetimes of these lists and of earlier ones.
     lifetimes: RwLock<Lifetimes>,
-    /// Buckets that this node may have served after they had become another's, until that one
+    /// Buckets that this node may have served after they had become another node's, until that node
     /// holds them.
     stale: RwLock<BTreeSet<u16>>,
     /// Buckets that this node owns according to others, but not according to its data.
@@ -168,7 +168,7 @@ pub struct Node {
     shrunk: RwLock<BTreeSet<u16>>,
     /// Digests of the lists of buckets that this node can take.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
-    /// The findings of the start.
+    /// The facts found at startup.
     pub begun: Begun,
     /// The records about other nodes' journals, once they have been read.
     pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
@@ -190,8 +190,8 @@ pub struct Node {
     phase: AtomicU8,
     /// The shards of this process, in rising order, and the state of their journals.
     journals: Vec<(u16, AtomicU8)>,
-    /// The newest group of each that its log has stored since the start, in the same order; zero if
-    /// there is none, or no log.
+    /// For each shard in the same order, the newest group that its log has stored since the start;
+    /// zero if there is none, or no log.
     stored: Vec<AtomicU64>,
     /// The state of their histories, in the same order.
     histories: Vec<AtomicU8>,
@@ -329,7 +329,7 @@ impl Node {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The longest lifetimes of the lists of pools, this one and earlier ones.
+    /// The longest lifetimes of the current list of pools and of earlier ones.
     #[must_use]
     pub fn lifetimes(&self) -> Lifetimes {
         *self.lifetimes.read().unwrap_or_else(PoisonError::into_inner)
@@ -353,8 +353,8 @@ impl Node {
         *lists != before
     }
 
-    /// Buckets that this node may have served after they had become another's, and that the other
-    /// one does not hold yet.
+    /// Buckets that this node may have served after they had become another node's, and that the
+    /// other node does not hold yet.
     #[must_use]
     pub fn stale(&self) -> Vec<u16> {
         let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner);
@@ -372,7 +372,7 @@ impl Node {
         stale.retain(|bucket| !held.contains(bucket));
     }
 
-    /// Adds buckets that only other nodes call this node's. Returns whether one is new.
+    /// Adds buckets that this node owns only according to others. Returns whether any is new.
     pub fn add_claimed(&self, buckets: &[u16]) -> bool {
         let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
         let before = claimed.len();
@@ -459,19 +459,19 @@ impl Node {
         }
     }
 
-    /// The log of `shard` has stored everything up to `group`.
+    /// Records that the log of `shard` has stored everything up to `group`.
     pub fn set_stored(&self, shard: u16, group: u64) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             self.stored[at].store(group, Ordering::Relaxed);
         }
     }
 
-    /// The newest group that the log of each shard has stored since the start; zero if there is none.
+    /// The newest group that each shard's log has stored since the start; zero if there is none.
     pub fn stored(&self) -> impl Iterator<Item = u64> {
         self.stored.iter().map(|group| group.load(Ordering::Relaxed))
     }
 
-    /// The journal of `shard` does not store, for this reason, since `now`.
+    /// Records that the journal of `shard` has not stored since `now`, and the reason.
     pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let trouble = Trouble { since: now, reason: reason.to_owned() };
@@ -490,7 +490,7 @@ impl Node {
         })
     }
 
-    /// Pools of `shard` are held for `left`, the longest of them, from `now` on.
+    /// Records that pools of `shard` are held, the longest of them for `left` from `now` on.
     pub fn set_held(&self, shard: u16, left: Millis, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let now_ms = u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX);
@@ -499,7 +499,7 @@ impl Node {
         }
     }
 
-    /// The shards with held pools, and for how long from `now` on.
+    /// The shards with held pools, and the time left at `now`.
     pub fn held(&self, now: Moment) -> impl Iterator<Item = (u16, Duration)> {
         self.shards().zip(&self.held_until_ms).filter_map(move |(shard, until_ms)| {
             let until = Moment(Duration::from_millis(until_ms.load(Ordering::Relaxed)));

@@ -47,8 +47,8 @@ use crate::store::{
     Settings, WrittenJournal, note_unflushed, read_lifetimes, write_lifetimes,
 };
 
-/// The name of every data directory whose journals are copies of logs: only the log may have lost
-/// data.
+/// The name of every data directory whose journals are copies of logs, because only the log may
+/// have lost data.
 const IN_LOG: &str = "log";
 
 /// The inputs of a startup in addition to the files of its shards.
@@ -58,7 +58,7 @@ pub struct Start<'a, F> {
     pub files: &'a F,
     /// The place and the settings of journals.
     pub settings: &'a Settings,
-    /// The pools, with the owners that this data has served last.
+    /// The pools, with the owners that this data last served.
     pub directory: &'a Directory,
     /// The clocks of the machine.
     pub reading: Reading,
@@ -98,13 +98,13 @@ pub struct Begun<F: Files> {
     pub noted: Vec<Noted>,
     /// The lists of pools that are served.
     pub lists: Lists,
-    /// The lists that this data has served before; `None` if it has not.
+    /// The lists that this data has served before; `None` if it has served none.
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are served, and of those served before.
     pub lifetimes: Lifetimes,
     /// Buckets that this data has served after they had become another node's.
     pub stale: BTreeSet<u16>,
-    /// The boot of the machine.
+    /// Identifies the machine's boot.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
     /// has lost.
@@ -117,8 +117,9 @@ pub struct Begun<F: Files> {
 }
 
 impl<F: Files> Begun<F> {
-    /// Records what must be durable before an answer: the boot, the name of the data directory with
-    /// its `journals`, and the periods of which answered allocations may be `missing`.
+    /// Records the facts that must be durable before an answer: the boot, the name of the data
+    /// directory with its `journals`, and the periods in which answered allocations may be
+    /// `missing`.
     fn note(
         &mut self,
         start: &Start<'_, F>,
@@ -150,7 +151,7 @@ impl<F: Files> Begun<F> {
             self.gaps.write(files, data)?;
         }
         if is_recorded {
-            // The record no longer names their starts.
+            // The record no longer refers to the starts that left empty segments.
             self.shards.iter().try_for_each(Opened::remove_empty)?;
         }
         Ok(())
@@ -187,8 +188,8 @@ pub struct Opened<F: Files> {
     pub engine: Engine,
     /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// The corrections of time or damage at startup. If lockouts were lengthened, no number may
-    /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
+    /// The corrections of time or damage at startup. If lockouts were lengthened, no number may go
+    /// out before a snapshot is taken, because no record shows the lengthening.
     pub doubts: Doubts,
     /// The end of the journal.
     pub verdict: Verdict,
@@ -202,8 +203,8 @@ impl<F: Files> Opened<F> {
         Some((self.shard, journal.written()))
     }
 
-    /// Removes empty segments of earlier starts, except for one whose first frame is damaged: until a
-    /// frame follows, each start must see it.
+    /// Removes empty segments of earlier starts. One whose first frame is damaged stays, because
+    /// each start must see it until a frame follows.
     fn remove_empty(&self) -> Result<(), FileError> {
         let Inline::Left(journal) = &self.store else { return Ok(()) };
         let doubted = match self.verdict {
@@ -258,12 +259,12 @@ pub fn begin<F: Files>(
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let is_of_map = |served: &&ServedMap| member.is_some_and(|(_, it)| it == served.version);
     let stale = served.as_ref().filter(is_of_map).map(|it| it.stale.clone()).unwrap_or_default();
-    // Like a change of the list: numbers allocated by other nodes under the former list may still
-    // be locked.
+    // This is like a change of the list: numbers that other nodes allocated under the former list
+    // may still be locked.
     let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
     let mut new = match member {
-        // The previous server of a shard left its lockouts in its log, which refuses another
-        // placement.
+        // A shard in a log has no new buckets: its previous server left its lockouts in the log,
+        // which refuses another placement.
         Some((own, version)) if !start.has_log => {
             hold::new_buckets(placement, version, own, served.as_ref())?
         }
@@ -314,8 +315,8 @@ pub fn begin<F: Files>(
     Ok(begun)
 }
 
-/// The periods of which answered allocations may be missing; `newest` is the one that ends with this
-/// start.
+/// The periods in which answered allocations may be missing; `newest` is the one that ends with
+/// this start.
 fn missing<F: Files>(
     reads: &[Read<F>],
     copied: Option<Copied>,
@@ -323,7 +324,7 @@ fn missing<F: Files>(
 ) -> Vec<(Millis, Millis)> {
     let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
-    // Of a journal that is gone, nothing is known from its beginning on.
+    // If a journal is gone, nothing is known from its beginning on.
     let is_gone = match copied {
         Some(Copied::Replaced(shard)) => {
             reads.iter().find(|read| read.shard == shard).is_none_or(Read::is_new)
@@ -336,8 +337,8 @@ fn missing<F: Files>(
     oldest.into_iter().chain(is_in_doubt.then_some(newest)).collect()
 }
 
-/// The lifetimes of this list and of earlier ones, which are recorded, and the longest one of
-/// earlier lists whose lockouts may still run. Shards in doubt are held for the longest of them.
+/// Records the lifetimes of this list and of earlier ones. Returns them, and the longest of earlier
+/// lists whose lockouts may still run. Shards in doubt are held for the longest of them all.
 fn follow_lists<F: Files>(
     reads: &mut [Read<F>],
     start: &Start<'_, F>,
@@ -348,7 +349,7 @@ fn follow_lists<F: Files>(
     let has_files = settings.durability != Durability::Memory;
     let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
     let before = kept.or(served.and_then(|served| served.lifetimes)).unwrap_or_default();
-    // Lost allocations may be as old as the newest that is known.
+    // Lost allocations may be as old as the newest known one.
     let known_at = recorded_at(reads);
     for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
         read.restore.know_lockout(before.longest(known_at));
@@ -366,12 +367,12 @@ fn follow_lists<F: Files>(
             written => written?,
         }
     }
-    // The record may be of a former list whose lockouts still run.
+    // The record may be from a former list whose lockouts still run.
     let earlier = before.followed_by(lifetimes::longest(directory), known_at).earlier(known_at);
     Ok((lifetimes, earlier))
 }
 
-/// The longest lockout under the list of pools that is served, and those that this data has served
+/// The longest lockout under the current list of pools and the lists that this data has served
 /// before.
 ///
 /// # Errors
@@ -385,8 +386,8 @@ pub fn lockout_max(
     Ok(lifetimes::longest(directory).max(before.longest(Millis::ZERO)))
 }
 
-/// Whether the shards were taken over from this process: each take-over raises the epoch by one. A
-/// fenced process that has not noticed it may use another clock.
+/// Whether the shards were taken over from `owner`: each take-over raises the epoch by one. A
+/// process that has not noticed that it is fenced may use another clock.
 fn is_last_owner<F: Files>(owner: &LastOwner, reads: &[Read<F>]) -> bool {
     let before = reads.iter().map(|read| read.recovered.tip.epoch.saturating_sub(1));
     before.eq(owner.epochs.iter().copied())

@@ -66,8 +66,8 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// The interval between two rounds of maintenance.
     const ROUND: Duration = Duration::from_secs(1);
 
-    /// Whether a batch may have waited past its deadline before [`crate::batch::answer`] gets it. Its
-    /// rows then overflow at once.
+    /// Whether a batch may have waited past its deadline before [`crate::batch::answer`] gets it.
+    /// Its rows then overflow at once.
     const STARTS_LATE: bool = false;
 
     /// Files of this process.
@@ -165,13 +165,13 @@ pub enum Path {
     Attribution,
     /// Ends a lockout.
     Release,
-    /// Asks whether it can take buckets.
+    /// Asks whether the node can take buckets.
     Prepare,
     /// Asks to adopt the state of numbers of buckets that move.
     Adopt,
-    /// Asks it to take buckets.
+    /// Asks the node to take buckets.
     Take,
-    /// Asks it not to take buckets any more.
+    /// Asks the node not to take buckets any more.
     Abandon,
     /// Exchanges copies of the owners.
     Owners,

@@ -1,7 +1,7 @@
-//! Queries about a shard's pools, for their managers.
+//! Queries about a shard's pools, for management.
 //!
-//! Owns the queries and how a shard's thread answers them. Each is short: queries about many pools
-//! are sent in parts, so that rows pass between them.
+//! Owns the queries and how a shard's thread answers them. Each query is short: those about many
+//! pools are sent in parts, so that rows are served in between.
 
 use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
 use ringwell_engine::{Engine, lifetime};
@@ -45,8 +45,8 @@ pub enum PoolQuery {
         /// `None` if the shard does not have it.
         reply: oneshot::Sender<Option<Rested>>,
     },
-    /// The reasons why rows for it that this thread received got no number, although the pool was
-    /// not exhausted.
+    /// The reasons why rows that this thread received for a pool got no number, although the pool
+    /// was not exhausted.
     Refused {
         /// The pool.
         pool: PoolId,
@@ -55,9 +55,9 @@ pub enum PoolQuery {
     },
     /// The same counts for the pools with the most of them.
     MostRefused {
-        /// The most pools.
+        /// The maximum count of pools.
         pools: usize,
-        /// Each with the sum of its counts.
+        /// Each pool with the sum of its counts.
         reply: oneshot::Sender<Vec<(PoolId, u64)>>,
     },
 }
@@ -65,13 +65,13 @@ pub enum PoolQuery {
 /// Bounds between the counts of [`Rested`], in lifetimes of the pool.
 pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 
-/// A pool's numbers by the time since a visitor held them: the longer, the fewer late calls are
-/// attributed to the next visitor.
+/// A pool's numbers by the time since a visitor held them. The longer they rest, the fewer late
+/// calls are attributed to the next visitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rested {
     /// Numbers that are locked out now.
     pub held: u32,
-    /// Numbers that no visitor has held, as far as the shard can tell.
+    /// Numbers that no visitor has held, by the shard's records.
     pub never: u32,
     /// All others: the first count is of those that rested less than the first bound, the last one
     /// of those that rested at least the last bound.
@@ -89,11 +89,11 @@ pub struct PoolState {
     pub numbers: u32,
     /// The count of locked numbers among them.
     pub locked: u32,
-    /// The time when the next number becomes free, if none is; or when the pool is no longer held.
+    /// The time when the next number becomes free, if none is free, or when the pool's hold ends.
     pub next_free: Option<Millis>,
     /// Numbers handed out since the pool came to this process; counted modulo 2^32.
     pub allocated: u32,
-    /// Rows that found every number locked, in the same way.
+    /// Rows that found every number locked, counted in the same way.
     pub exhausted: u32,
 }
 

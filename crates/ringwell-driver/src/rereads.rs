@@ -1,4 +1,4 @@
-//! Requests to read the list of pools again from where it comes from, by number.
+//! Numbered requests to read the list of pools again from its source.
 
 use tokio::sync::watch;
 
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(requests.map(is_done), [false; 3]);
         rereads.finish(2);
         assert_eq!(requests.map(is_done), [true, true, false]);
-        // An earlier one that ends late changes nothing.
+        // An earlier request that ends late changes nothing.
         rereads.finish(1);
         assert_eq!(requests.map(is_done), [true, true, false]);
     }

@@ -14,7 +14,7 @@ use ringwell_wire::{Limits, RequestError, ResponseRow, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
-/// The longest delay after its batch's deadline with which a number is sent; after that the row
+/// The longest delay after a batch's deadline at which a number is still sent; after that, the row
 /// overflows.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
@@ -36,7 +36,7 @@ pub enum RowPlan {
 /// The directory's data on the pool of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// The shard that has it.
+    /// The shard that has the pool.
     pub shard: u16,
     /// The pool, counted within its shard.
     pub index: u32,
@@ -197,7 +197,7 @@ pub struct Planned<'a> {
 }
 
 /// Serves the rows that `shard` owns at `now`, which [`Engine::at`] returned; does not change the
-/// outcomes of the others.
+/// outcomes of other rows.
 #[inline]
 pub fn serve(
     engine: &mut Engine,
@@ -227,7 +227,7 @@ pub fn serve(
     }
 }
 
-/// Identifies a row of a repeatable batch; a batch has fewer rows than integers of 16 bits.
+/// Identifies a row of a repeatable batch; a batch has fewer rows than there are 16-bit integers.
 #[cold]
 fn row_key(batch: [u8; 16], row: usize) -> RowKey {
     RowKey { batch, row: u16::try_from(row).unwrap_or(u16::MAX) }

@@ -77,11 +77,11 @@ pub async fn serve<P: Platform>(
                 });
             }
             Message::Pools(query) => {
-                // The time becomes the engine's too.
+                // This also advances the engine's time.
                 let now = shard.now();
                 pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
             }
-            // For shards of other nodes.
+            // Only sent to shards of other nodes.
             Message::Post { .. } => {}
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&shard, &links, &*store, connections()));

@@ -74,7 +74,7 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified to try a group again at once that had no room on the disk.
+    /// Notified to retry at once a group that had no room on the disk.
     pub retry: Notify,
     /// The last failure that the shard has survived, as text.
     last_failure: RefCell<Option<String>>,
@@ -142,8 +142,8 @@ impl<P: Platform> Shard<P> {
         *self.directory.borrow_mut() = next;
     }
 
-    /// Asks the node of `shard`, which refused a request as not its own, for the owners. Not too
-    /// often, because the other shard may simply not have received its buckets yet.
+    /// Asks the node of `shard`, which refused a request as not its own, for the owners. Limits the
+    /// rate, because the other shard may simply not have received its buckets yet.
     pub(crate) async fn learn_owners(&self, shard: u16) {
         let now = self.platform.moment();
         let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);
@@ -189,7 +189,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Whether there is enough for a group.
+    /// Whether there are enough records for a group.
     pub fn has_group(&self) -> bool {
         let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
         self.engine.borrow().pending_bytes() >= enough
@@ -274,7 +274,7 @@ impl<P: Platform> Shard<P> {
         self.commit_soon();
     }
 
-    /// Reports that pools, holds or lockouts have changed in another way than by rows.
+    /// Reports that pools, holds or lockouts have changed other than by rows.
     #[inline]
     pub(crate) fn changed(&self) {
         if let Some(watch) = self.platform.watch() {
@@ -437,7 +437,7 @@ fn show(watch: &dyn Watch, shard: u16, engine: &Engine, ask: &PeerRows, answer: 
     }
 }
 
-/// The numbers of an answer that may be taken back.
+/// The numbers in `answer` that may be taken back.
 #[must_use]
 pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let allocated_at = answer.at;
@@ -446,7 +446,7 @@ pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     numbers.collect()
 }
 
-/// The message of a panic that was caught: `&*caught`, because `&caught` is another value.
+/// The message of a caught panic. Pass `&*caught`, because `&caught` is a different value.
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();

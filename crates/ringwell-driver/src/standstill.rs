@@ -3,9 +3,10 @@
 //! Other nodes give the numbers of a node that does not answer to other pools after [`LIST_SPREAD`]
 //! and the longest lifetime. A process that was stopped, or whose machine slept, would continue
 //! with its former list of pools, and hand out the same numbers. A shard may therefore serve only
-//! for [`STILL_MAX`] after its last turn. Beyond that, its rows overflow until the list was read
-//! again from its source, and the other nodes were asked about the numbers. A source or a node that
-//! does not answer delays this only briefly. Source: docs/spec/cluster.md, "A suspended node".
+//! for [`STILL_MAX`] after its last turn. After that, its rows overflow until the list has been
+//! read again from its source, and the other nodes have been asked about the numbers. A source or a
+//! node that does not answer delays this only briefly. Source: docs/spec/cluster.md, "A suspended
+//! node".
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -28,7 +29,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// The maximum number of numbers that are looked up before the next batch is served.
 const PIECE_NUMBERS: u32 = 1024;
 
-/// A source of pools that does not answer within this time is not waited for.
+/// The time limit for the answer of a source of pools.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Confirms the shard's pools whenever it was suspended, until the shard ends. Without other nodes

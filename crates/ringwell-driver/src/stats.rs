@@ -43,7 +43,7 @@ pub enum Reason {
     JournalFull,
     /// The journal accepts nothing until a restart.
     JournalFailed,
-    /// The journal takes long to store.
+    /// The journal takes long to store a group.
     JournalWaits,
     /// The link had no slot in time.
     Paced,
@@ -54,7 +54,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them, in the order of counts.
+    /// All reasons, in the order of counts.
     pub const ALL: [Self; 9] = [
         Self::Exhausted,
         Self::Late,
@@ -192,7 +192,7 @@ impl Stats {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()
     }
 
-    /// At most `pools` pools with the most rows that no shard answered, with their counts.
+    /// The pools with the most rows that no shard answered, at most `pools`, with their counts.
     #[must_use]
     pub fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
         let refused = self.refused.borrow();
@@ -215,7 +215,7 @@ impl Stats {
         }
     }
 
-    /// Counts a batch that was answered after this time.
+    /// Counts a batch whose answer took `time`.
     pub fn answered_after(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));
@@ -295,11 +295,11 @@ pub struct JournalStats {
     pub groups: u64,
     /// Bytes that were stored.
     pub bytes: u64,
-    /// The number of a `JournalState`.
+    /// The `JournalState` as a number.
     pub state: u64,
-    /// For how long it has not stored, in seconds; zero if it stores.
+    /// The seconds for which it has stored nothing; zero if it stores.
     pub trouble_seconds: u64,
-    /// For how long pools are held, in seconds; zero if none is.
+    /// The seconds for which pools are held; zero if none is.
     pub held_seconds: u64,
 }
 

@@ -11,13 +11,13 @@ pub trait Watch {
     /// now.
     fn served(&self, shard: u16, engine: &Engine, row: &Served<'_>);
 
-    /// An allocation of `allocated_at` that no client saw was undone at `now`.
+    /// An allocation of `at[0]` that no client saw was undone at `at[1]`.
     fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]);
 
     /// A lockout was ended at `now` because a client requested it.
     fn released(&self, shard: u16, number: PromoNumber, now: Millis);
 
-    /// Pools, holds or lockouts have changed in another way than by rows.
+    /// Pools, holds or lockouts have changed other than by rows.
     fn changed(&self, shard: u16);
 
     /// The answers to batches from before the pools arrived here could not be stored.

@@ -53,9 +53,9 @@ pub struct Exchange {
     journals: Vec<JournalWord>,
 }
 
-/// Answers another node with the previous records of the shards. Stores its report durably first,
-/// even if that node stops waiting: otherwise the file would have a record that this process does
-/// not know, and that its next report would replace.
+/// Answers another node with the previous records of the shards, after storing its report durably.
+/// The report is stored even if that node stops waiting; otherwise the file would have a record
+/// that this process lacks, and that the node's next report would replace.
 ///
 /// # Errors
 /// The reason why it cannot be recorded.
@@ -106,13 +106,13 @@ async fn learn_now<P: Platform>(
 }
 
 /// Runs before a node hands out a number: asks all others, holds doubtful buckets, records what it
-/// serves, and makes the others record its journals. Returns the nodes to query again: all, if the
-/// disk did not store a hold, because the next start must find it again.
+/// serves, and makes the others record its journals. Returns the nodes to query again. These are
+/// all nodes if the disk did not store a hold, because the next start must find the doubt again.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() {
         return Vec::new();
     }
-    // Buckets that have moved to another node must not be served, and their numbers are not asked for.
+    // Buckets that have moved to another node must not be served, so their numbers need no query.
     let unasked = moves::ask_owners(platform, node, peers).await;
     // A new data directory is not from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {
@@ -178,7 +178,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
-            // The owners of buckets are exchanged too, including with nodes that must hold stale ones.
+            // Exchanges the owners of buckets too, even with nodes that must hold stale ones.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -202,7 +202,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
     }
 }
 
-/// Runs a last time when all requests have been answered.
+/// Reports a last time, when all requests have been answered.
 pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let others = others(node);
     if others.is_empty() {
@@ -227,8 +227,8 @@ fn others(node: &Node) -> Vec<u16> {
     membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
 }
 
-/// The shards of this node for which the node of `other` has a record of another journal than the
-/// one that this start found, or of a longer one. `None` if it does not answer.
+/// The shards of this node for which the node of `other` has a record of a different or a longer
+/// journal than this start found. `None` if it does not answer.
 async fn question<P: Platform>(
     platform: &P,
     node: &Node,
@@ -340,7 +340,7 @@ async fn hold(
     Ok(())
 }
 
-/// Answers sent after the end of this start's journals are unknown here.
+/// Records that answers sent after the end of this start's journals are unknown here.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();

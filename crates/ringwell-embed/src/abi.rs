@@ -1,9 +1,9 @@
 //! The C ABI: the only module with unsafe code.
 //!
 //! Every function takes and returns bytes, catches panics, and refuses pointers that are null or,
-//! where that matters, misaligned. Handles are numbers, so the only pointers that are followed here
-//! are to a caller's bytes and to a caller's [`Bytes`]. Declared for C in
-//! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
+//! where that matters, misaligned. Handles are numbers, so this module dereferences only pointers
+//! to a caller's bytes and to a caller's [`Bytes`]. Declared for C in `include/ringwell_embed.h`.
+//! Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the border to other languages")]
 
 use std::any::Any;
@@ -18,20 +18,21 @@ use ringwell_wire::RequestError;
 use crate::engine::Embedded;
 use crate::slots::{self, ENGINES_MAX, NoEngine};
 
-/// Increased with each change that older callers would not understand.
+/// The version of this interface, increased with each change that older callers would not
+/// understand.
 pub const ABI_VERSION: u32 = 1;
 
 /// Success. Other positive values are the HTTP status of a refused batch.
 pub const OK: i32 = 0;
 /// A pointer is null, or a length is impossible.
 pub const INVALID: i32 = -1;
-/// The engine was opened by another process: this one is its forked child.
+/// The engine was opened by another process, of which this one is a forked child.
 pub const FORKED: i32 = -2;
-/// An internal fault of the engine. It answers nothing more; close it and open it again.
+/// An internal fault of the engine, which answers no more calls. Close it and open it again.
 pub const PANICKED: i32 = -3;
 /// The handle is invalid: the engine was closed, or never opened.
 pub const CLOSED: i32 = -4;
-/// The engine cannot be opened: configuration, lock, or files.
+/// The engine cannot be opened because of its configuration, lock, or files.
 pub const NOT_OPENED: i32 = -5;
 /// Some records are not stored.
 pub const NOT_STORED: i32 = -6;
@@ -40,11 +41,11 @@ pub const NOT_STORED: i32 = -6;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
-    /// Their address; null if there are none.
+    /// The address of the bytes; null if there are none.
     pub at: *mut u8,
-    /// Their count.
+    /// The count of bytes.
     pub len: usize,
-    /// The capacity.
+    /// The capacity of the allocation.
     pub room: usize,
 }
 
@@ -60,13 +61,13 @@ impl Bytes {
     }
 }
 
-// SAFETY: an engine may move to another thread although it has `Rc`s and cells. All that refer to
-// one another are parts of the same engine and of its tasks, which no function of it returns; the
-// table of engines locks it for each call; and wakers, which tasks keep, are atomic. It keeps
-// nothing in the storage of a thread.
+// SAFETY: an engine may move to another thread although it contains `Rc`s and cells. All values
+// that refer to one another belong to the same engine and its tasks, and none of its functions
+// returns them. The table of engines locks the engine for each call. Wakers, which tasks keep, are
+// atomic. The engine keeps nothing in thread-local storage.
 unsafe impl Send for Embedded {}
 
-/// A status with its bytes.
+/// A status and the bytes to return with it.
 type Reply = (i32, Vec<u8>);
 
 /// The version of this interface; compare it before calling any other function.
@@ -90,10 +91,10 @@ pub unsafe extern "C" fn ringwell_embed_open(
         return INVALID;
     }
     let mut opened = 0;
-    // SAFETY: the caller's promise about `options` is the one that `input` requires.
+    // SAFETY: the caller guarantees for `options` what `input` requires.
     let options = unsafe { input(options, options_len) };
     let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
-    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    // SAFETY: the caller guarantees for `out` what `reply` requires.
     let status = unsafe { reply(out, work) };
     // SAFETY: checked above not to be null or misaligned; the caller guarantees that it is
     // writable.
@@ -101,9 +102,9 @@ pub unsafe extern "C" fn ringwell_embed_open(
     status
 }
 
-/// Answers a batch: takes `body`, returns its answer. A positive status is that of a refusal, whose
-/// body is returned. `key`, unless null, is its idempotency key; `deadline_ms`, unless 0, replaces
-/// the configured deadline if it is sooner.
+/// Answers a batch: reads `body` and returns the answer. A positive status is the HTTP status of a
+/// refusal, whose body is returned. `key`, unless null, is the idempotency key of the batch;
+/// `deadline_ms`, unless 0, replaces the configured deadline if it is sooner.
 ///
 /// # Safety
 /// `body` points to `body_len` readable bytes, `key` to `key_len` or is null, `out` to writable
@@ -118,12 +119,12 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
     deadline_ms: u64,
     out: *mut Bytes,
 ) -> i32 {
-    // SAFETY: the caller's promise about `body` is the one that `input` requires.
+    // SAFETY: the caller guarantees for `body` what `input` requires.
     let body = unsafe { input(body, body_len) };
     let key = if key.is_null() {
         None
     } else {
-        // SAFETY: the caller's promise about `key` is the one that `input` requires.
+        // SAFETY: the caller guarantees for `key` what `input` requires.
         Some(unsafe { input(key, key_len) })
     };
     let work = || match (body, key) {
@@ -131,28 +132,28 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
         (Some(body), Some(Some(key))) => bulk(handle, body, Some(key), deadline_ms),
         (None, _) | (_, Some(None)) => invalid(),
     };
-    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    // SAFETY: the caller guarantees for `out` what `reply` requires.
     unsafe { reply(out, work) }
 }
 
-/// The engine's description and counts, as JSON.
+/// Returns the engine's description and counts, as JSON.
 ///
 /// # Safety
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    // SAFETY: the caller guarantees for `out` what `reply` requires.
     unsafe { reply(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
-/// Stores the groups that wait because of a full disk. All other answered records are stored
-/// already.
+/// Stores the groups that are waiting because the disk was full. All other answered records are
+/// stored already.
 ///
 /// # Safety
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    // SAFETY: the caller guarantees for `out` what `reply` requires.
     unsafe { reply(out, || with(handle, |engine| stored(engine.flush()))) }
 }
 
@@ -162,19 +163,19 @@ pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    // SAFETY: the caller guarantees for `out` what `reply` requires.
     unsafe { reply(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
-/// Closes an engine: takes a snapshot and releases its data. The handle is invalid afterwards in
-/// any case. In a forked child memory is leaked, the parent's files stay unchanged, and it returns
+/// Closes an engine: takes a snapshot and releases its data. Afterwards, the handle is invalid in
+/// any case. In a forked child, this leaks memory, leaves the parent's files unchanged, and returns
 /// `FORKED`.
 ///
 /// # Safety
 /// `out` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller's promise about `out` equals that of `reply`.
+    // SAFETY: the caller guarantees for `out` what `reply` requires.
     unsafe { reply(out, || close(handle)) }
 }
 
@@ -188,17 +189,17 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {
         return;
     }
-    // SAFETY: not null, aligned; the caller guarantees that it contains `Bytes`, and they are not
-    // used again.
+    // SAFETY: not null, aligned; the caller guarantees that it contains `Bytes`, which are not used
+    // again.
     let Bytes { at, len, room } = unsafe { out.replace(Bytes::NONE) };
     if !at.is_null() {
-        // SAFETY: `Bytes::owned` took the three from a `Vec` that was not dropped, and `replace`
-        // has left nothing that would free them again.
+        // SAFETY: `Bytes::owned` took all three values from a `Vec` that was not dropped, and
+        // `replace` has left nothing that would free them again.
         drop(unsafe { Vec::from_raw_parts(at, len, room) });
     }
 }
 
-/// A caller's bytes; `None` if the pointer or length is invalid.
+/// Returns a caller's bytes; `None` if the pointer or length is invalid.
 ///
 /// # Safety
 /// `at` points to `len` bytes that are readable and stay unchanged until the function of the ABI
@@ -210,13 +211,13 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     if at.is_null() || isize::try_from(len).is_err() {
         return None;
     }
-    // SAFETY: not null, bytes need no alignment, the length is one that an object can have; the
-    // caller guarantees that they are readable and unchanged during the call.
+    // SAFETY: the pointer is not null, bytes need no alignment, and an object can have this length.
+    // The caller guarantees that the bytes are readable and unchanged during the call.
     Some(unsafe { std::slice::from_raw_parts(at, len) })
 }
 
-/// Runs `work`, catches its panics, and writes its bytes to `out`. If `out` is unusable, nothing is
-/// done, because numbers must not be handed out for an answer that cannot be read.
+/// Runs `work`, catches its panics, and writes its bytes to `out`. If `out` is unusable, `work`
+/// does not run, because numbers must not be handed out for an answer that cannot be read.
 ///
 /// # Safety
 /// `out` is null, misaligned, or points to writable memory for [`Bytes`].
@@ -259,7 +260,7 @@ fn open(options: &[u8], handle: &mut u64) -> Reply {
 }
 
 fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Reply {
-    // Another thread's call may be in progress, so waiting for it matters.
+    // The deadline includes the wait for another thread's call.
     let started = Moment(OsFiles.moment());
     with(handle, |engine| {
         let deadline = engine.deadline(started, deadline_ms);
@@ -284,7 +285,7 @@ fn stored(result: Result<(), String>) -> Reply {
 fn close(handle: u64) -> Reply {
     match slots::take(handle) {
         Ok((engine, false)) => stored(engine.close()),
-        // The state after a panic must not be recorded; earlier answers are stored.
+        // The state after a panic must not be recorded. Earlier answers are already stored.
         Ok((_, true)) => (OK, Vec::new()),
         Err(none) => no_engine(none),
     }

@@ -1,7 +1,7 @@
 //! The driver's platform on the calling thread: no threads, no runtime, no network.
 //!
-//! Tasks are polled only during a call, so a process that makes none does nothing. Whatever waits
-//! for the disk makes the caller wait.
+//! Tasks are polled only during a call, so a process that makes no calls does nothing. Everything
+//! that waits for the disk makes the caller wait.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -15,8 +15,8 @@ use ringwell_driver::{Moment, Platform};
 use ringwell_os::OsFiles;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// Polls of other tasks after a call: enough for maintenance to keep pace with the batches, and
-/// a few microseconds unless something must be flushed.
+/// The count of polls of other tasks after a call. This is enough for maintenance to keep pace with
+/// the batches, and takes a few microseconds unless something must be flushed.
 const POLLS_AFTER: usize = 8;
 
 /// The calling thread. Clones share the same tasks and timers.
@@ -26,13 +26,13 @@ pub(crate) struct Caller(Executor);
 impl Platform for Caller {
     const TURNS_TO_READ: usize = 1;
 
-    // A caller waits for each piece.
+    // Small, because the caller waits for each piece.
     const SNAPSHOT_ENTRIES: u32 = 128;
 
-    // A caller that never pauses should not write much in between.
+    // Short, so that a caller that never pauses does not write much between two rounds.
     const ROUND: Duration = Duration::from_millis(100);
 
-    // Calls of several threads wait for one another.
+    // Calls from several threads wait for one another.
     const STARTS_LATE: bool = true;
 
     type Files = OsFiles;
@@ -75,7 +75,7 @@ impl Platform for Caller {
 }
 
 impl Caller {
-    /// Runs `work` and the tasks that are ready, until `work` completes; then some more of those.
+    /// Runs `work` and the tasks that are ready until `work` completes, then polls some more tasks.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let output = loop {
@@ -102,7 +102,7 @@ impl Caller {
         while self.0.poll_next() {}
     }
 
-    /// Drops all tasks: nothing is stored any more.
+    /// Drops all tasks. Nothing is stored after that.
     pub(crate) fn end(&self) {
         self.0.end();
     }

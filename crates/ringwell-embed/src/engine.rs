@@ -1,7 +1,7 @@
 //! The engine of one data directory: opening, answering, closing.
 //!
-//! The driver does the work, on the calling thread. Invariant: nothing that an engine consists of
-//! is referred to from outside it.
+//! The driver does the work, on the calling thread. Invariant: nothing outside an engine refers to
+//! its parts.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use serde::Serialize;
 use crate::caller::Caller;
 use crate::options::Options;
 
-/// As in the server: a batch that contains this text fails by a panic.
+/// The variable with a text that makes a batch that contains it panic, as in the server.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
-/// The interval at which a serving engine checks whether the data directory is still its own.
+/// The interval at which an engine in use checks that it still owns the data directory.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
 
 /// The number of the only shard.
@@ -45,11 +45,11 @@ pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
     store: Rc<Inline<OsFiles>>,
-    /// The corrections of time or damage at startup.
+    /// The corrections that a wrong time or damage required at startup.
     notes: Vec<String>,
-    /// Locked until the engine is closed.
+    /// The lock of the data directory, held until the engine is closed.
     lock: Option<DataLock>,
-    /// The time of the last check.
+    /// The time when the lock was last checked.
     lock_seen: Moment,
 }
 
@@ -77,13 +77,13 @@ impl Embedded {
     /// Locks the data directory, reads its files, and continues from them.
     ///
     /// # Errors
-    /// The error, as text. Nothing has been changed then, unless a snapshot is the reason.
+    /// Returns the reason as text. Nothing has then been changed, unless a snapshot was the reason.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let panic_on = std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes);
         Self::open_with(options, panic_on)
     }
 
-    /// Like [`Self::open`]; a batch that contains `panic_on` fails by a panic.
+    /// Like [`Self::open`], but a batch that contains `panic_on` causes a panic.
     pub(crate) fn open_with(options: &[u8], panic_on: Option<Vec<u8>>) -> Result<Self, String> {
         let Options { config, directory, durability } = Options::read(options)?;
         let has_files = durability != Durability::Memory;
@@ -111,18 +111,19 @@ impl Embedded {
         Ok(Self { caller, shard, store, notes, lock, lock_seen })
     }
 
-    /// The time by which a batch that came at `from` must be answered, unless it has its own
-    /// deadline, which is sooner.
+    /// Returns the time by which a batch that came at `from` must be answered: the configured
+    /// deadline, or the batch's own if that is sooner.
     pub(crate) fn deadline(&self, from: Moment, own_ms: u64) -> Moment {
         let configured = self.shard.node.config.deadline;
         let own = Some(own_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         from + own.map_or(configured, |own| own.min(configured))
     }
 
-    /// Answers a batch. With `key` it is repeatable.
+    /// Answers a batch. A `key` makes it repeatable.
     ///
     /// # Errors
-    /// [`RequestError`] if it is not a batch, or the key is too long. Nothing has been changed then.
+    /// [`RequestError`] if `body` is not a batch, or the key is too long. Nothing has then been
+    /// changed.
     pub(crate) fn answer(
         &mut self,
         body: &[u8],
@@ -142,7 +143,7 @@ impl Embedded {
         self.caller.run(batch::answer(&self.shard, Kind::Bulk, &terms, read, render))
     }
 
-    /// Ends the journal if another process may be using the data directory by now.
+    /// Ends the journal if another process may now be using the data directory.
     fn check_lock(&mut self) {
         let now = self.caller.moment();
         let is_due = now.since(self.lock_seen) >= LOCK_LOOK;
@@ -157,10 +158,10 @@ impl Embedded {
         }
     }
 
-    /// Stores the groups that wait for room on the disk.
+    /// Stores the groups that are waiting for room on the disk.
     ///
     /// # Errors
-    /// The error.
+    /// The reason, as text.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
         self.shard.retry.notify_waiters();
         if self.shard.node.answers_wait() {
@@ -177,7 +178,7 @@ impl Embedded {
     /// Takes a snapshot, so that the next start reads little.
     ///
     /// # Errors
-    /// The file that could not be written. Then the previous one stays.
+    /// Names the file that could not be written. The previous snapshot then stays.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
         self.flush()?;
         if !self.is_in_files() {
@@ -189,7 +190,7 @@ impl Embedded {
     /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
-    /// Some records are not stored. No answer depended on them.
+    /// Some records could not be stored. No answer depended on them.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
         if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
@@ -202,14 +203,14 @@ impl Embedded {
         matches!(*self.store, Inline::Left(_))
     }
 
-    /// In a forked child: releases its copy of the lock and forgets everything else, because
+    /// In a forked child: releases the child's copy of the lock and leaks everything else. Dropped
     /// tasks would remove their unfinished files, which belong to the parent.
     pub(crate) fn abandon(mut self) {
         drop(self.lock.take());
         std::mem::forget(self);
     }
 
-    /// Its description and counts, as JSON.
+    /// Returns the engine's description and counts, as JSON.
     pub(crate) fn status(&self) -> Vec<u8> {
         let Shard { node, stats, engine, .. } = &*self.shard;
         let (directory, counts) = (node.directory(), engine.borrow().counts());
@@ -235,7 +236,7 @@ impl Embedded {
             trouble: self.trouble(),
             notes: &self.notes,
         };
-        // It contains only text and numbers, so it is always valid JSON.
+        // The status contains only text and numbers, so it can always be written as JSON.
         serde_json::to_vec(&status).unwrap_or_default()
     }
 
@@ -248,13 +249,13 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // Tasks refer to the shard, and the shard to the tasks.
+        // Breaks a cycle: tasks refer to the shard, and the shard to its tasks.
         self.caller.end();
     }
 }
 
-/// Opens the directory's only shard. Other shards in the journals pass it their lockouts, and their
-/// files stay unchanged. Returns whether nothing had been served from the data before.
+/// Opens the directory's only shard. Other shards in the journals pass their lockouts to it, and
+/// their files stay unchanged. Returns whether nothing had been served from the data before.
 fn begin(
     settings: &Settings,
     directory: &Directory,
@@ -287,10 +288,10 @@ fn begin(
     Ok((begun, has_files && on_disk.is_empty()))
 }
 
-/// Starts the shard's tasks; takes a snapshot in between, as every start does.
+/// Starts the shard's tasks. Takes a snapshot in between, like every start.
 ///
 /// # Errors
-/// The shard must not continue without a snapshot, and there is none.
+/// The shard must not continue without a snapshot, which could not be written.
 fn start(
     shard: &Rc<Shard>,
     store: Inline<OsFiles>,
@@ -307,7 +308,7 @@ fn start(
     Ok(store)
 }
 
-/// The operator's notes on the start.
+/// Returns notes on the start, for the operator.
 fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
     let Doubts { lengthened, wall_less_shard, held_until } = *doubts;
     let ahead = lengthened.map(|by| {

@@ -1,7 +1,7 @@
 //! The options of an engine: JSON that names a configuration file, or contains the ring pools.
 //!
-//! Owns the names of the members. The directory owns the rules on pools and settings. Environment
-//! variables are not read, because the process belongs to another program.
+//! Owns the names of the JSON members. The directory owns the rules for pools and settings.
+//! Environment variables are not read, because the process belongs to another program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 /// There is one shard, because two would need threads.
 const SHARDS: u16 = 1;
 
-/// A new segment is filled with zeros while a caller waits, so it is shorter than a server's may
-/// be.
+/// The maximum segment size. It is less than a server's, because a caller waits while a new segment
+/// is filled with zeros.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
 /// A longer deadline counts as none.
@@ -47,10 +47,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads them, and the configuration file if one is named.
+    /// Reads the options, and the configuration file if they name one.
     ///
     /// # Errors
-    /// All faults, as text that contains no key.
+    /// Returns all faults, as text that contains no key.
     pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
         let given: OptionsJson<'_> = serde_json::from_slice(json)
             .map_err(|error| format!("the options are invalid: {error}"))?;

@@ -1,13 +1,14 @@
 //! An answer: where it ends, and its contents, found by scanning its bytes.
 //!
 //! The scan counts texts that occur exactly once in each of our rows. Parsing JSON would cost the
-//! client more than the server's work; only a history does (`history.rs`).
+//! client more than the whole work of the server, so JSON is parsed only for a history
+//! (`history.rs`).
 
 use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// The longest head and answer; longer ones are invalid.
+/// The maximum length of a head, and of an answer; longer ones are invalid.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -15,17 +16,17 @@ const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedAnswer {
     pub(crate) status: u16,
-    /// The offset of its body.
+    /// The offsets of its body.
     pub(crate) body: Range<usize>,
     /// Whether the server will close the connection.
     pub(crate) closes: bool,
 }
 
-/// The fault of bytes that are not a valid answer.
+/// The reason why bytes are not a valid answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadAnswer(pub(crate) &'static str);
 
-/// The answer at the beginning of `bytes`; `None` if it is incomplete.
+/// Reads the answer at the beginning of `bytes`; `None` if it is incomplete.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
@@ -60,7 +61,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
 /// Rows of one answer, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// Rows with a number, overflow numbers included.
+    /// Rows with a number, including overflow numbers.
     pub(crate) numbers: u64,
     pub(crate) overflow: u64,
     pub(crate) errors: u64,
@@ -83,7 +84,7 @@ impl Scanner {
         }
     }
 
-    /// Counts rows; its search texts cannot occur within a JSON string, because quotes are escaped.
+    /// Counts rows. The search texts cannot occur within a JSON string, because quotes are escaped.
     pub(crate) fn count(&self, body: &[u8]) -> Rows {
         let times = |finder: &Finder<'_>| finder.find_iter(body).map(|_| 1).sum();
         Rows {

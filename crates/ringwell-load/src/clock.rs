@@ -28,7 +28,7 @@ pub(crate) fn as_ns(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A length of time in seconds, for people and for arithmetic with rates.
+/// A duration in seconds, for people and for arithmetic with rates.
 #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days, and a run is shorter")]
 pub(crate) fn as_seconds(ns: u64) -> f64 {
     ns as f64 / 1e9

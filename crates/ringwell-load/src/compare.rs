@@ -1,22 +1,23 @@
-//! Two runs side by side, and the certainty of their difference.
+//! Two runs side by side, and how certain their difference is.
 //!
-//! Method: percentile bootstrap. Each run's intervals are sampled with replacement, as many as
-//! there are, 2,000 times; for each sample, rate, percentiles and shares are computed from the sum
-//! of the intervals' counts and histograms. The interval from the 2.5th to the 97.5th percentile of
-//! the ratio B / A holds 95 %. Intervals are treated as independent; changes slower than an
-//! interval (a warm-up, another program) make the true uncertainty larger. The random samples are
-//! the same each time, so that repeated comparisons give the same result.
+//! Method: percentile bootstrap. Each run's intervals are resampled 2,000 times: each sample draws,
+//! with replacement, as many intervals as the run has. For each sample, rate, percentiles and
+//! shares are computed from the sum of the intervals' counts and histograms. The range from the
+//! 2.5th to the 97.5th percentile of the ratio B / A holds 95 %. Intervals are treated as
+//! independent. Changes slower than an interval (a warm-up, another program) make the true
+//! uncertainty larger. The random samples are the same each time, so that repeated comparisons give
+//! the same result.
 
 use std::fmt::Write as _;
 
 use crate::outcome::{Outcome, Sample};
 use crate::text::{ms, round};
 
-/// The count of draws.
+/// The count of samples that are drawn.
 const DRAWS: usize = 2_000;
-/// Fewer intervals do not show the variance.
+/// The minimum number of intervals, because fewer do not show the variance.
 const INTERVALS_MIN: usize = 5;
-/// The seed of the draws.
+/// The seed of the random samples.
 const SEED: u64 = 0x5EED;
 
 /// The reason why two runs cannot be compared.
@@ -35,11 +36,11 @@ pub enum CompareError {
 pub struct Line {
     /// Its name.
     pub name: &'static str,
-    /// Of the first run.
+    /// The figure of the first run.
     pub a: f64,
-    /// Of the second run.
+    /// The figure of the second run.
     pub b: f64,
-    /// B / A of the whole runs.
+    /// The ratio B / A of the whole runs.
     pub ratio: f64,
     /// The interval that contains the ratio with 95 % confidence.
     pub between: (f64, f64),
@@ -55,7 +56,7 @@ pub struct Comparison {
 }
 
 impl Line {
-    /// Whether the confidence interval is on one side of 1.
+    /// Whether the whole confidence interval is on one side of 1.
     #[must_use]
     pub fn is_sure(&self) -> bool {
         let (low, high) = self.between;
@@ -66,7 +67,7 @@ impl Line {
 /// Compares run `b` with run `a`.
 ///
 /// # Errors
-/// [`CompareError`] if a run has too few data.
+/// [`CompareError`] if a run has too little data.
 pub fn compare(a: &Outcome, b: &Outcome) -> Result<Comparison, CompareError> {
     if a.samples.len() < INTERVALS_MIN || b.samples.len() < INTERVALS_MIN {
         return Err(CompareError::TooShort);
@@ -102,7 +103,7 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 struct Figures([f64; 6]);
 
 impl Figures {
-    /// The figures of `samples.len()` intervals, each chosen by `pick`.
+    /// The figures of as many intervals as there are in `samples`, each chosen by `pick`.
     fn of(samples: &[Sample], seconds: f64, mut pick: impl FnMut(usize) -> usize) -> Self {
         let mut all: Vec<(u64, u64)> = Vec::new();
         let mut ok = 0;
@@ -149,7 +150,8 @@ fn differences(a: &Outcome, b: &Outcome) -> Vec<String> {
     if a == b { Vec::new() } else { vec![format!("A: {a}"), format!("B: {b}")] }
 }
 
-/// A small generator (splitmix64): the choice of intervals need not be unpredictable.
+/// A small random generator (splitmix64), because the choice of intervals need not be
+/// unpredictable.
 struct Random(u64);
 
 impl Random {

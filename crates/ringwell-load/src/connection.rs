@@ -1,10 +1,10 @@
-//! One non-blocking kept-alive connection: sends a batch, receives its answer.
+//! One non-blocking keep-alive connection, which sends a batch and receives its answer.
 //!
-//! Knows nothing of rates, histories or counts. Invariant: at most one batch is in progress, and
-//! all received bytes belong to its answer.
+//! Independent of rates, histories and counts. Invariant: at most one batch is in progress, and all
+//! received bytes belong to its answer.
 //!
 //! Readiness is edge-triggered. A read that does not fill its buffer has emptied the socket, so the
-//! next byte makes a new edge; that saves one read for each answer.
+//! next byte causes a new edge. This saves one read per answer.
 
 use std::io;
 use std::mem;
@@ -19,7 +19,7 @@ use crate::target::{Endpoint, Stream};
 pub(crate) enum Request {
     /// One of the prepared batches.
     Ready(usize),
-    /// The bytes were made for this batch and may be sent again.
+    /// Bytes that were made for this batch and may be sent again.
     Own(Vec<u8>),
 }
 
@@ -37,14 +37,14 @@ impl Request {
 pub(crate) enum AnswerBuffer {
     /// In the buffer that was passed for reading.
     Given,
-    /// In the connection's own buffer, because it came in pieces.
+    /// In the connection's own buffer, because the answer arrived in pieces.
     Own,
 }
 
-/// The result of a readable socket.
+/// The result of reading from a readable socket.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// Nothing yet, or only a part.
+    /// No answer yet, or only a part of it.
     More,
     Whole(ParsedAnswer, AnswerBuffer),
     /// The connection is closed or broken.
@@ -86,7 +86,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Not connected yet.
+    /// A connection that is not open yet.
     pub(crate) fn new(endpoint: usize, token: Token) -> Self {
         Self {
             endpoint,
@@ -99,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Connects and waits for it.
+    /// Connects, and waits until the connection is open.
     pub(crate) fn connect(&mut self, to: &Endpoint, registry: &Registry) -> io::Result<()> {
         let mut stream = to.connect()?;
         stream.register(registry, self.token)?;
@@ -122,7 +122,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether it is open now; an error if connecting has failed.
+    /// Whether the connection is open now; an error if connecting has failed.
     pub(crate) fn opened(&mut self) -> io::Result<bool> {
         let Some(stream) = &self.stream else { return Ok(false) };
         let is_open = stream.is_open()?;
@@ -132,7 +132,7 @@ impl Connection {
         Ok(is_open)
     }
 
-    /// Closes it. Returns the batch in flight, so that it can be repeated.
+    /// Closes the connection. Returns the batch in flight, so that it can be sent again.
     pub(crate) fn close(&mut self, again_ns: u64) -> Request {
         self.stream = None;
         self.partial.clear();
@@ -140,7 +140,7 @@ impl Connection {
         mem::replace(&mut self.request, Request::Ready(0))
     }
 
-    /// Sends a batch, or as much of it as the socket takes.
+    /// Sends a batch, or as much of it as the socket accepts.
     ///
     /// # Errors
     /// If the connection is broken.
@@ -182,7 +182,7 @@ impl Connection {
             && self.written < self.request.bytes(ready).len()
     }
 
-    /// Reads the received bytes, into `given` unless the answer comes in pieces.
+    /// Reads the received bytes, into `given` unless the answer arrives in pieces.
     pub(crate) fn receive(&mut self, given: &mut [u8]) -> Received {
         let Some(stream) = &mut self.stream else { return Received::More };
         loop {
@@ -220,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// The answer that came in pieces.
+    /// The answer that arrived in pieces.
     pub(crate) fn pieces(&self) -> &[u8] {
         &self.partial
     }

@@ -29,7 +29,7 @@ impl Outcome {
         text
     }
 
-    /// A page with table and curves. It needs no other file and runs no script.
+    /// A page with a table and curves. It needs no other file and runs no script.
     #[must_use]
     pub fn page(&self) -> String {
         let of = |pick: fn(&Sample) -> f64| self.samples.iter().map(pick).collect::<Vec<_>>();
@@ -68,15 +68,15 @@ impl Outcome {
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
-/// Room for the figures next to a drawing.
+/// Space for the figures next to a drawing.
 const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 24.0;
 
-/// The latency at each percentile, on a scale that gives each nine the same width.
+/// The latency at each percentile, on a scale on which each additional nine has the same width.
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
-    // The last point is the slowest answer, at the position of one in all answers.
+    // The last point is the slowest answer, drawn at the percentile that only one answer exceeds.
     let count = points.last().map_or(1.0, |point| float(point.count).max(10.0));
     let nines_max = count.log10();
     let top = points.last().map_or(1.0, |point| point.us).max(1.0) * 1.05;
@@ -130,7 +130,7 @@ fn over_time(
     svg(title, &drawing)
 }
 
-/// Title and horizontal lines with their values.
+/// The title, and horizontal lines with their values.
 fn grid(top: f64, y: impl Fn(f64) -> f64, show: fn(f64) -> String, title: &str) -> String {
     let mut text = label_at(LEFT, 14.0, "start", title);
     for quarter in 0..=4_u64 {

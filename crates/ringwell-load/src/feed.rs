@@ -1,7 +1,7 @@
 //! The next batch to send, and when it is due.
 //!
-//! Knows no sockets. In an open loop each of `threads` workers has every `threads`-th batch of one
-//! schedule; in a closed loop a batch is due whenever a connection is free.
+//! Uses no sockets. In an open loop, each of `threads` workers gets every `threads`-th batch of one
+//! schedule. In a closed loop, a batch is due whenever a connection is free.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl Feed {
         Self { start_ns, end_ns, pace, retries: VecDeque::new() }
     }
 
-    /// The due time of the next new batch, if it may be sent by now.
+    /// The due time of the next new batch, if that time has come.
     pub(crate) fn due(&self, now_ns: u64) -> Option<u64> {
         match &self.pace {
             Turn::Closed => (now_ns < self.end_ns).then_some(now_ns),
@@ -83,7 +83,7 @@ impl Feed {
         self.retries.pop_front()
     }
 
-    /// Stops all further batches.
+    /// Makes no further batches due.
     pub(crate) fn stop(&mut self, now_ns: u64) {
         self.end_ns = self.end_ns.min(now_ns);
         self.retries.clear();

@@ -1,7 +1,7 @@
 //! The parts added to a history after its run: look-ups, the journal, the state at the end.
 //!
-//! Lines have the format of docs/spec/history.md. The journal comes as the output of `ringwell
-//! journal inspect --json` and `replay --json`: this crate does not read its bytes.
+//! Lines have the format of docs/spec/history.md. The journal comes in as the output of `ringwell
+//! journal inspect --json` and `replay --json`, because this crate does not read its bytes.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use crate::answer;
 use crate::clock::now_ns;
 use crate::target::{Blocking, Target};
 
-/// The time after which a look-up has failed.
+/// The time after which a look-up counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reason why a history could not be completed.
@@ -29,7 +29,7 @@ pub enum FinishError {
         /// The system's error.
         source: io::Error,
     },
-    /// A line of it, or of an added part, is invalid.
+    /// A line of the history, or of an added part, is invalid.
     #[error("{what}: {why}")]
     Line {
         /// The line.
@@ -37,7 +37,7 @@ pub enum FinishError {
         /// The fault.
         why: String,
     },
-    /// The server does not answer.
+    /// The server does not answer a look-up.
     #[error("looking up at {target}: {source}")]
     LookUp {
         /// The endpoint.
@@ -65,7 +65,7 @@ pub struct LookUps {
     pub target: Target,
     /// The management token.
     pub token: String,
-    /// The count of rows to look up, evenly over the run; 0 for all.
+    /// The count of rows to look up, spread evenly over the run; 0 for all.
     pub count: usize,
 }
 
@@ -78,10 +78,10 @@ struct HeldNumber {
 }
 
 /// Looks up the holders of the numbers that the rows of `history` got, and appends `att` lines to
-/// it.
+/// the history.
 ///
 /// # Errors
-/// [`FinishError`]; then earlier look-ups stay in the history.
+/// [`FinishError`]; earlier look-ups then stay in the history.
 pub fn look_up(history: &Path, wanted: &LookUps) -> Result<LookedUp, FinishError> {
     cut_tail(history)?;
     let held = held_rows(history)?;
@@ -123,21 +123,22 @@ fn attribution_line(row: &HeldNumber, node: &str, status: u16, answer: &Value) -
     line
 }
 
-/// Milliseconds since 1970 of an RFC 3339 time, or `null`.
+/// Converts an RFC 3339 time to milliseconds since 1970, or to `null`.
 fn moment(text: &Value) -> Value {
     let time = text.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     time.map_or(Value::Null, |time| json!(time.as_millisecond()))
 }
 
-/// Appends the journal of `node` to `history`: `lines` come from `ringwell journal inspect --json`.
-/// Returns the count of appended lines.
+/// Appends the journal of `node` to `history`. `lines` are the output of `ringwell journal inspect
+/// --json`. Returns the count of appended lines.
 ///
 /// # Errors
-/// [`FinishError`]; then earlier additions stay in the history.
+/// [`FinishError`]; earlier additions then stay in the history.
 pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
     let mut shard = Value::Null;
     add(history, node, "jrn", lines, |line| {
-        // A line for each segment names its shard, and the lines after it belong to that shard.
+        // Each segment begins with a line that names its shard; the lines after it belong to that
+        // shard.
         if line["shard"].is_u64() {
             shard = line["shard"].clone();
         }
@@ -145,8 +146,8 @@ pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u6
     })
 }
 
-/// Appends the final state to `history`: `lines` come from `ringwell journal replay --json`.
-/// Returns the count of appended lines.
+/// Appends the final state to `history`. `lines` are the output of `ringwell journal replay
+/// --json`. Returns the count of appended lines.
 ///
 /// # Errors
 /// The same as for [`add_journal`].
@@ -187,7 +188,7 @@ fn append(history: &Path) -> Result<BufWriter<File>, FinishError> {
     file.map(BufWriter::new).map_err(|source| of_history(history, source))
 }
 
-/// Removes an incomplete last line, so that nothing is appended to it.
+/// Removes an incomplete last line, so that no text is appended to it.
 fn cut_tail(history: &Path) -> Result<(), FinishError> {
     let cut = || -> io::Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(history)?;
@@ -209,13 +210,13 @@ fn of_history(path: &Path, source: io::Error) -> FinishError {
     FinishError::History { path: path.to_owned(), source }
 }
 
-/// The rows with their own numbers, in the order of their answers.
+/// The rows that got a number of their own, in the order of their answers.
 fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
     let mut lifetimes = BTreeMap::new();
-    // By row: its pool, and the earliest time at which it may have got its number: from the first
-    // attempt on.
+    // For each row, its pool and the earliest time at which it may have got its number, which is
+    // that of the first attempt.
     let mut asked = BTreeMap::new();
     let mut returned = Vec::new();
     for (place, line) in BufReader::new(file).lines().enumerate() {
@@ -252,7 +253,7 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
         for (rid, number) in rows {
             let Some((pool, begun)) = asked.get(&rid) else { continue };
             let took_ms = t.saturating_sub(*begun).div_ceil(1_000_000);
-            // A batch that took longer than a lifetime may have lost its number again.
+            // A row of a batch that took longer than a lifetime may have lost its number again.
             if lifetimes.get(pool).is_some_and(|lifetime| took_ms + 1 < *lifetime) {
                 held.push(HeldNumber { rid, number, at_ms: wall_ms(&clocks, t) });
             }
@@ -261,14 +262,14 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     Ok(held)
 }
 
-/// The wall clock at `t`, by the last line with both clocks before it; rounded up.
+/// The wall clock at `t`, rounded up, according to the last line with both clocks before `t`.
 fn wall_ms(clocks: &[(u64, u64)], t: u64) -> u64 {
     let later = clocks.partition_point(|(at, _)| *at <= t);
     let (at, wall) = clocks.get(later.saturating_sub(1)).copied().unwrap_or((t, 0));
     wall + t.saturating_sub(at).div_ceil(1_000_000)
 }
 
-/// One kept-alive connection for one look-up after another.
+/// One keep-alive connection for consecutive look-ups.
 struct Client {
     stream: Box<dyn Blocking>,
     host: String,
@@ -283,7 +284,7 @@ impl Client {
         Ok(Self { stream, host, token, bytes: Vec::new() })
     }
 
-    /// Status and body of a look-up; `null` if the body is not JSON.
+    /// The status and body of a look-up; the body is `null` if it is not JSON.
     fn attribution(&mut self, number: &str, at_ms: u64) -> io::Result<(u16, Value)> {
         let Self { host, token, .. } = self;
         let request = format!(

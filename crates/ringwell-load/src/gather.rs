@@ -92,7 +92,7 @@ impl<'a> Gather<'a> {
                 history.clocks()?;
             }
         }
-        // Threads that ended earlier have not reported the last intervals.
+        // Threads that ended early have not reported the last intervals.
         while let Some((_, joined)) = self.open.pop_first() {
             self.close(&joined);
         }
@@ -117,7 +117,8 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Threads report intervals in order, so they are completed in order too.
+    /// Completes an interval. Threads report intervals in order, so they are also completed in
+    /// order.
     fn close(&mut self, joined: &Joined) {
         self.counts.add(&joined.counts);
         merge(&mut self.latencies, &joined.latencies);
@@ -136,13 +137,13 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The end of the run.
+    /// Computes the outcome at the end of the run.
     pub(crate) fn outcome(mut self, started_at: String) -> Outcome {
         let plan = self.shared.plan;
         let interval_seconds = as_seconds(self.shared.interval_ns);
         let sending_ns = as_ns(plan.duration).min(self.stopped_ns.unwrap_or(u64::MAX));
-        // Answers after the last batch was sent do not count for the rate. Rounded, because the
-        // duration may not be a multiple of the interval.
+        // Answers after the last batch was sent do not count for the rate. The count is rounded,
+        // because the duration may not be a multiple of the interval.
         let whole = (sending_ns + self.shared.interval_ns / 1000) / self.shared.interval_ns;
         self.samples.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
         let sum = |pick: fn(&Sample) -> u64| self.samples.iter().map(pick).sum::<u64>();

@@ -1,7 +1,7 @@
 //! Writes a client's view line by line, in the format of docs/spec/history.md.
 //!
-//! All threads share one [`History`], and each has a [`Scribe`] with a separate buffer: the order
-//! of lines in the file is not defined.
+//! All threads share one [`History`], and each has a [`Scribe`] with a separate buffer, so the
+//! order of lines in the file is not defined.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +19,7 @@ use crate::tally::Failure;
 
 /// The format's version.
 const VERSION: u32 = 1;
-/// The count of bytes at which a scribe writes its lines to the history.
+/// The count of buffered bytes at which a scribe writes its lines to the history.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A history that is being written.
@@ -39,7 +39,7 @@ pub(crate) struct Heading {
 }
 
 impl History {
-    /// Creates the file with its first lines: the run, the pools, the clocks.
+    /// Creates the file with its first lines: the run, the pools and the clocks.
     pub(crate) fn create(path: &Path, heading: &Heading, pools: &[Pool]) -> io::Result<Self> {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -69,7 +69,7 @@ impl History {
         self.line(&json!({"k": "clk", "t": clock::now_ns(), "wall_ms": clock::wall_ms()}))
     }
 
-    /// Writes the last lines. Call it after the scribes have ended.
+    /// Writes the last lines. Must be called after the scribes have ended.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.clocks()?;
         self.file.lock().unwrap_or_else(PoisonError::into_inner).flush()
@@ -80,8 +80,8 @@ impl History {
     }
 
     fn append(&self, lines: &[u8]) -> io::Result<()> {
-        // A thread that panicked while writing left half a line at worst; the run fails in any
-        // case.
+        // A thread that panicked while writing has left half a line at worst, and the run fails in
+        // any case.
         self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines)
     }
 }
@@ -147,14 +147,14 @@ impl<'a> Scribe<'a> {
         Self { history, thread, next: 0, has_keys, lines: Vec::new() }
     }
 
-    /// An id that no other batch has.
+    /// Returns an id that no other batch has.
     pub(crate) fn next_id(&mut self) -> String {
         let id = format!("{}-{}-{}", self.history.run, self.thread, self.next);
         self.next += 1;
         id
     }
 
-    /// Call it before the first byte is sent.
+    /// Records an attempt. Must be called before the first byte is sent.
     pub(crate) fn invoked(
         &mut self,
         attempt: &Attempt,
@@ -178,7 +178,7 @@ impl<'a> Scribe<'a> {
         self.line(&line)
     }
 
-    /// Call it after the last byte has arrived.
+    /// Records an answer. Must be called after the last byte has arrived.
     pub(crate) fn returned(
         &mut self,
         attempt: &Attempt,
@@ -207,7 +207,7 @@ impl<'a> Scribe<'a> {
         self.line(&json!({"k": "unk", "id": attempt.id, "t": t, "why": why}))
     }
 
-    /// The answer is not HTTP.
+    /// Records an answer that is not HTTP.
     pub(crate) fn unreadable(
         &mut self,
         attempt: &Attempt,

@@ -1,11 +1,11 @@
 //! Load generator: sends bulk batches at a fixed rate or as fast as answers arrive, and reports
 //! answers and times.
 //!
-//! Uses HTTP/1.1 like any client and shares no code with the server. Owns sockets, clocks and files
-//! of the generator; independent of command lines.
+//! Uses HTTP/1.1 like any client, and shares no code with the server. Owns the generator's sockets,
+//! clocks and files. Independent of command lines.
 //!
-//! Latency in an open loop counts from the time at which a batch was due, not from the time at
-//! which it could be sent: if a server stalls, the wait of every delayed batch counts.
+//! In an open loop, latency counts from the time at which a batch was due, not from the time at
+//! which it could be sent. If a server stalls, the wait of every delayed batch counts.
 
 mod answer;
 mod clock;

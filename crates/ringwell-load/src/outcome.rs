@@ -13,23 +13,23 @@ pub(crate) const FORMAT: u32 = 1;
 pub struct Outcome {
     /// The version of this JSON: 1.
     pub format: u32,
-    /// The program and version that measured.
+    /// The program that measured, and its version.
     pub by: String,
-    /// When the run began, RFC 3339.
+    /// The time when the run began, in RFC 3339 form.
     pub started_at: String,
     /// The requested settings.
     pub setting: Setting,
-    /// Whether it was ended early.
+    /// Whether the run was ended early.
     pub interrupted: bool,
-    /// Seconds in which batches were sent.
+    /// The time in which batches were sent, in seconds.
     pub seconds: f64,
     /// All counts, including answers that arrived after the last batch was sent.
     pub counts: Counts,
-    /// Answers with 200 in those seconds, by second.
+    /// Answers with status 200 in that time, per second.
     pub batches_per_second: f64,
-    /// Rows with a number in those seconds, by second.
+    /// Rows with a number in that time, per second.
     pub rows_per_second: f64,
-    /// Latencies of answers with 200 and of timeouts.
+    /// Latencies of answers with status 200, and of timeouts.
     pub latency: Latency,
     /// The complete curve, for drawing.
     pub percentiles: Vec<Point>,
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub generator_cores: f64,
     /// CPU time of the generator for each answer, in microseconds.
     pub generator_cpu_us_per_answer: f64,
-    /// Length of each interval of `samples`.
+    /// The length of each interval of `samples`, in seconds.
     pub interval_seconds: f64,
     /// The data of each interval, for curves over time and for comparing runs.
     pub samples: Vec<Sample>,
@@ -46,13 +46,13 @@ pub struct Outcome {
 /// The requested settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The address for batches.
+    /// The addresses for batches.
     pub targets: Vec<String>,
     /// `open` or `closed`.
     pub mode: String,
     /// The requested batches a second (open loop).
     pub rate: Option<f64>,
-    /// Seconds in which the rate, or the number of connections, rises from 0.
+    /// The time in which the rate, or the number of connections, rises from 0, in seconds.
     pub ramp_seconds: f64,
     /// The requested count of spikes.
     pub spikes: usize,
@@ -68,7 +68,7 @@ pub struct Setting {
     pub threads: usize,
     /// The requested duration in seconds.
     pub duration_seconds: f64,
-    /// The time after which a batch is abandoned.
+    /// The time after which a batch is abandoned, in seconds.
     pub timeout_seconds: f64,
     /// Whether every row was recorded, which makes the generator slower.
     pub history: bool,
@@ -93,7 +93,7 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// A point of the curve: this share of all answers took at most this long.
+/// A point of the curve: the share `quantile` of all answers took at most `us`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.

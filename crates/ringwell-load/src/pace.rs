@@ -1,7 +1,7 @@
 //! The due time of each batch: a rate, a ramp at the beginning, and spikes.
 //!
-//! Pure arithmetic. Invariant: the times never decrease, and the n-th is the first at which the
-//! integral of the rate reaches n.
+//! Pure arithmetic. Invariant: the times never decrease, and the n-th time is the first at which
+//! the integral of the rate reaches n.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::clock::as_ns;
 /// The method by which sending times are determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: each connection sends when its last answer has arrived.
+    /// Closed loop: each connection sends its next batch when the last answer has arrived.
     Closed,
     /// Open loop: batches are due at fixed times, independent of the answers.
     Open {
@@ -33,7 +33,7 @@ pub struct Spike {
 impl FromStr for Spike {
     type Err = String;
 
-    /// `AT,FOR,xN`, as in `10s,2s,x5`.
+    /// Reads `AT,FOR,xN`, as in `10s,2s,x5`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || format!("a spike is AT,FOR,xN, as in 10s,2s,x5; this is {text:?}");
         let mut parts = text.split(',');
@@ -49,7 +49,7 @@ impl FromStr for Spike {
     }
 }
 
-/// A length of time with its unit: `250ms`, `1.5s`, `2m`, `1h`.
+/// Reads a length of time with its unit: `250ms`, `1.5s`, `2m`, `1h`.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -65,7 +65,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(count * scale).ok()
 }
 
-/// A number of batches a second: `1000`, `1000/s`, `2.5k/s`.
+/// Reads a number of batches a second: `1000`, `1000/s`, `2.5k/s`.
 #[must_use]
 pub fn parse_rate(text: &str) -> Option<f64> {
     let text = text.strip_suffix("/s").unwrap_or(text);
@@ -79,13 +79,13 @@ pub fn parse_rate(text: &str) -> Option<f64> {
 struct Stretch {
     /// Its start, in seconds.
     from: f64,
-    /// Batches that are due before it.
+    /// The count of batches that are due before it.
     before: f64,
     /// Batches a second at its beginning.
     rate: f64,
     /// The rate's increase per second.
     slope: f64,
-    /// Batches that are due in it.
+    /// The count of batches that are due in it.
     count: f64,
 }
 
@@ -93,12 +93,12 @@ struct Stretch {
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     stretches: Vec<Stretch>,
-    /// The period of the last requested batch; batches are requested in order.
+    /// The index of the last requested batch's period. Batches are requested in order.
     place: usize,
 }
 
 impl Schedule {
-    /// A rate that rises from 0 to `rate` within `ramp`, with spikes, until `end`.
+    /// The schedule of a rate that rises from 0 to `rate` within `ramp`, with spikes, until `end`.
     pub(crate) fn new(rate: f64, ramp: Duration, spikes: &[Spike], end: Duration) -> Self {
         let end = end.as_secs_f64();
         let ramp = ramp.as_secs_f64();
@@ -133,8 +133,8 @@ impl Schedule {
             let inside = index - stretch.before;
             if inside < stretch.count {
                 let Stretch { from, rate, slope, .. } = *stretch;
-                // The time at which the integral of the rate reaches `inside`; written to avoid a
-                // division by a slope of 0.
+                // The time at which the integral of the rate reaches `inside`, in a form that
+                // avoids a division by a slope of 0.
                 let root = (rate * rate + 2.0 * slope * inside).sqrt();
                 let sum = rate + root;
                 let after = if sum > 0.0 { 2.0 * inside / sum } else { 0.0 };

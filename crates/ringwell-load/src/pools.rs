@@ -1,11 +1,11 @@
-//! The pools for batches, from a CSV file as `ringwell demo` writes it.
+//! The pools for batches, from a CSV file like the one that `ringwell demo` writes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// A telephone number in the API's form: ten digits, or a `+` and the digits with country code.
+/// A telephone number in the API's form: ten digits, or `+` and the digits with country code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Number {
@@ -41,7 +41,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// A ring pool as known to a client.
+/// A ring pool, as far as a client knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     /// Its id in the API.

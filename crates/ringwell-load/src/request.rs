@@ -1,8 +1,8 @@
-//! The bytes of batches: prepared ones that are sent repeatedly, and unique ones.
+//! The bytes of batches, which are either prepared and sent repeatedly, or unique.
 //!
-//! Rows step through all pools by a fixed distance, so that a batch of 40 over 200 pools touches 40
-//! pools and five batches touch all; consecutive pools would favour the server's caches. Each row
-//! has about 42 bytes of parameters, like those of a search advertisement.
+//! Rows step through all pools by a fixed distance, so that a batch of 40 rows over 200 pools
+//! touches 40 pools, and five batches touch all. Consecutive pools would favour the server's
+//! caches. Each row has about 42 bytes of parameters, like those of a search advertisement.
 
 use std::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::pools::Pool;
 
-/// Distance between the pools of two rows. A prime, so that every pool is used before one repeats
-/// (unless their count is a multiple of it).
+/// The distance between the pools of consecutive rows. It is prime, so that every pool is used
+/// before one repeats (unless the count of pools is a multiple of it).
 const STRIDE: u64 = 7_919;
 
 /// The minimum and the maximum number of different batches that are sent repeatedly.
@@ -28,7 +28,7 @@ pub enum Spread {
     One,
 }
 
-/// The form of batches.
+/// The contents that batches have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Batches {
     pools: Vec<Pool>,
@@ -37,7 +37,7 @@ pub(crate) struct Batches {
     head: String,
 }
 
-/// One row of a batch as a history needs it.
+/// The data on one row of a batch that a history needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) pool: u64,
@@ -46,7 +46,8 @@ pub(crate) struct Asked {
 }
 
 impl Batches {
-    /// Batches of `rows` rows for `host`; `deadline_ms` is the client's deadline, if it has one.
+    /// Makes batches of `rows` rows for `host`. `deadline_ms` is the client's deadline, if it has
+    /// one.
     pub(crate) fn new(
         pools: &[Pool],
         spread: Spread,
@@ -67,7 +68,7 @@ impl Batches {
         Self { pools, rows, head }
     }
 
-    /// Complete requests, enough to touch every pool.
+    /// Prepares complete requests, enough to touch every pool.
     pub(crate) fn ready(&self) -> Vec<Box<[u8]>> {
         let count = self.pools.len().div_ceil(self.rows).clamp(READY_MIN, READY_MAX);
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -84,7 +85,7 @@ impl Batches {
         self.request(&body.end(), None)
     }
 
-    /// A unique request: its rows have `id` in their request ids and parameters.
+    /// A unique request, whose rows have `id` in their request ids and parameters.
     pub(crate) fn own(&self, index: u64, id: &str, key: Option<&str>) -> (String, Vec<Asked>) {
         let mut body = Body::new();
         let mut asked = Vec::with_capacity(self.rows);
@@ -117,7 +118,8 @@ impl Batches {
     }
 }
 
-/// A body that is being written. Keys, parameters and ids need no escapes: see `pools.rs`, `own`.
+/// A body that is being written. Keys, parameters and ids need no escapes: see `pools.rs` and
+/// `own`.
 struct Body(String);
 
 impl Body {

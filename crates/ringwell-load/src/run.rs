@@ -1,4 +1,4 @@
-//! A run from its plan to its outcome: starts the threads, collects their reports.
+//! A run from its plan to its outcome: starts the threads, and collects their reports.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::tally::Counts;
 use crate::target::Target;
 use crate::worker::{Seen, Shared, Worker};
 
-/// The batches and their destination.
+/// The batches of a run, and their destination.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// The endpoints, used in turn by connections.
+    /// The endpoints, which connections use in turn.
     pub targets: Vec<Target>,
     /// The pools for rows.
     pub pools: Vec<Pool>,
@@ -43,11 +43,11 @@ pub struct LoadPlan {
     pub threads: usize,
     /// The time after which a batch without an answer is abandoned.
     pub timeout: Duration,
-    /// The deadline that each batch asks for, if any.
+    /// The deadline that each batch requests, if any.
     pub deadline: Option<Duration>,
-    /// The file for every row.
+    /// The file in which every row is recorded.
     pub history: Option<PathBuf>,
-    /// Whether a batch whose answer was lost is sent again, under an `Idempotency-Key`; needs
+    /// Whether a batch whose answer was lost is sent again, with an `Idempotency-Key`; requires
     /// `history`.
     pub retry: bool,
 }
@@ -105,7 +105,7 @@ pub struct Progress {
 
 /// The time between the readiness of all threads and the first batch.
 const HEAD_START_NS: u64 = 2_000_000;
-/// The maximum number of intervals of a long run; all of them are kept.
+/// The maximum number of intervals of a long run, because all of them are kept.
 const INTERVALS_MAX: f64 = 600.0;
 /// The minimum number of intervals of a short run, because a comparison needs enough data.
 const INTERVALS_MIN: f64 = 10.0;
@@ -144,7 +144,7 @@ pub fn run(
         }
         let start_ns = now_ns() + HEAD_START_NS;
         for start in starts {
-            // The error of a thread that has ended is found when it is joined.
+            // If a thread has ended with an error, joining it returns that error.
             let _ = start.send(start_ns);
         }
         gather.follow(start_ns, &seen, live)?;
@@ -165,7 +165,8 @@ fn join(thread: Thread<'_>) -> Result<(), LoadError> {
     }
 }
 
-/// The main function of a thread: connects, reports this, waits for the start, runs.
+/// The main function of a thread: connects, reports that it is ready, waits for the start, and
+/// runs.
 fn work(
     shared: &Shared<'_>,
     index: usize,
@@ -180,7 +181,7 @@ fn work(
             return Ok(());
         }
     };
-    // If this cannot be sent, the receiver has ended, and the run will not start either.
+    // If this cannot be sent, the receiver has ended, and the run does not start.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }
@@ -241,7 +242,7 @@ fn share<'a>(
     let deadline_ms = plan.deadline.map(|deadline| as_ns(deadline) / 1_000_000);
     let host = plan.targets[0].host();
     let batches = Batches::new(&plan.pools, plan.spread, plan.rows, host, deadline_ms);
-    // Whole seconds if the run has some, so that curves are easy to read.
+    // Whole seconds if the run is long enough, so that curves are easy to read.
     let seconds = plan.duration.as_secs_f64();
     let intervals = seconds.round().clamp(INTERVALS_MIN, INTERVALS_MAX);
     Ok(Shared {

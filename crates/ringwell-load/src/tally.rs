@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Rows;
 
-/// Latencies below this are not distinguished more finely than 64 ns.
+/// Latencies below this are distinguished only in steps of 64 ns.
 const LATENCY_MIN_NS: u64 = 100;
 /// Longer latencies count as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// The significant digits that are kept.
+/// The number of significant digits that are kept.
 const DIGITS: u8 = 3;
 
 /// Latencies in nanoseconds.
@@ -26,14 +26,14 @@ pub(crate) fn latencies() -> Latencies {
     Histogram::new_with_bounds(LATENCY_MIN_NS, LATENCY_MAX_NS, DIGITS).expect("fit bounds")
 }
 
-/// The end of a batch without an answer.
+/// The reason why a batch has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// No connection: nothing was sent.
+    /// There was no connection, so nothing was sent.
     Refused,
     /// The connection broke, or was closed before the answer.
     Reset,
-    /// The client gave the batch up.
+    /// The client abandoned the batch.
     Timeout,
     /// The bytes were not a valid answer.
     Bad,
@@ -48,7 +48,7 @@ pub struct Counts {
     pub sent: u64,
     /// Answers by HTTP status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Rows with a number, overflow numbers among them.
+    /// Rows with a number, including overflow numbers.
     pub rows: u64,
     /// Rows with an overflow number.
     pub overflow_rows: u64,
@@ -121,7 +121,7 @@ impl Tally {
         Self { counts: Counts::default(), latencies: latencies(), ok: 0 }
     }
 
-    /// An answer with 200.
+    /// Counts an answer with status 200.
     pub(crate) fn answered(&mut self, latency_ns: u64, rows: Rows) {
         self.ok += 1;
         self.counts.rows += rows.numbers;
@@ -130,7 +130,7 @@ impl Tally {
         self.latencies.saturating_record(latency_ns);
     }
 
-    /// An answer with another status.
+    /// Counts an answer with another status.
     pub(crate) fn other_status(&mut self, status: u16) {
         *self.counts.statuses.entry(status).or_default() += 1;
     }

@@ -1,4 +1,4 @@
-//! The destinations of batches: endpoints by TCP or unix socket, and their connections.
+//! The destinations of batches: endpoints over TCP or unix sockets, and connections to them.
 
 use std::fmt;
 use std::io;
@@ -73,7 +73,8 @@ impl Target {
         }
     }
 
-    /// The endpoint with its name resolved once, so that reconnecting never waits for that.
+    /// The endpoint with its name resolved once, so that reconnecting never waits for name
+    /// resolution.
     ///
     /// # Errors
     /// If the name has no address.
@@ -96,7 +97,8 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Connects and waits for it; for the first connections, before any clock runs.
+    /// Connects, and waits until the connection is open. For the first connections, before the
+    /// measurement starts.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(address) => {
@@ -121,7 +123,7 @@ impl Endpoint {
         }
     }
 
-    /// Connects, with time limits, for consecutive requests.
+    /// Connects with time limits, for consecutive requests.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
         match self {
             Self::Tcp(address) => {
@@ -155,7 +157,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether connecting has succeeded; `false` if not yet, or the error.
+    /// Whether connecting has succeeded: `false` if not yet, or the error if it failed.
     pub(crate) fn is_open(&self) -> io::Result<bool> {
         let (fault, peer) = match self {
             Self::Tcp(stream) => {

@@ -11,7 +11,7 @@ use crate::tally::Counts;
 const BAR: usize = 16;
 
 impl Outcome {
-    /// The table: requests, answers, times.
+    /// The table of requests, answers and times.
     #[must_use]
     pub fn table(&self) -> String {
         let Self { counts, setting, .. } = self;
@@ -184,7 +184,7 @@ fn percent(part: u64, all: u64) -> String {
     format!("{share:.2} %")
 }
 
-/// A rate for people: without decimals from 100 on.
+/// A rate for people, without decimals from 100 on.
 pub(crate) fn round(rate: f64) -> String {
     if rate < 100.0 {
         return format!("{rate:.1}");

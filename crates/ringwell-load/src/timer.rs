@@ -1,4 +1,4 @@
-//! A timer with microsecond precision: polling alone waits whole milliseconds.
+//! A timer with microsecond precision, because polling alone waits for whole milliseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// A time of the monotonic clock at which a poll wakes up.
+/// Wakes up a poll at a time of the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
@@ -25,7 +25,8 @@ impl Timer {
         Ok(Self { fd, armed_ns: 0 })
     }
 
-    /// Wakes the poll at `at_ns`. It need not be read, because setting it again makes a new edge.
+    /// Wakes the poll at `at_ns`. The timer need not be read, because setting it again causes a new
+    /// edge.
     pub(crate) fn set(&mut self, at_ns: u64) -> io::Result<()> {
         if self.armed_ns == at_ns {
             return Ok(());

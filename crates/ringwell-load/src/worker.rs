@@ -1,8 +1,8 @@
 //! One thread of the generator: its connections, its batches, its counts.
 //!
 //! Owns its sockets and counts, and shares no mutable state with other threads except the flag that
-//! ends the run. Invariant: a connection is in `idle` or `waiting`, once, exactly if its state is
-//! `Idle`.
+//! ends the run. Invariant: a connection whose state is `Idle` is in `idle` or `waiting` exactly
+//! once, and any other is in neither.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ use crate::tally::{Counts, Failure, Latencies, Tally};
 use crate::target::Endpoint;
 use crate::timer::Timer;
 
-/// Answers up to this size are read at once and processed in place.
+/// Answers up to this size are read with one call and processed in place.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The maximum number of events that one poll returns.
 const EVENTS: usize = 1_024;
@@ -33,10 +33,10 @@ const EVENTS: usize = 1_024;
 const TICK_NS: u64 = 50_000_000;
 /// The pause before a lost connection is opened again.
 const RECONNECT_NS: u64 = 50_000_000;
-/// The time before a batch is due in which the thread does not sleep, because waking up takes about
+/// The thread does not sleep for this long before a batch is due, because waking up takes about
 /// this long.
 const SPIN_NS: u64 = 60_000;
-/// The time that answers in progress have after SIGINT.
+/// The time for which answers in progress are awaited after SIGINT.
 const STOP_NS: u64 = 1_000_000_000;
 /// The maximum number of times that a batch is sent.
 const TRIES: u32 = 4;
@@ -73,7 +73,7 @@ pub(crate) struct Worker<'a> {
     /// For each connection, the data on the batch in flight that a history needs.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
-    /// Connections that have not joined yet (ramp of a closed loop).
+    /// Connections that have not joined yet, during the ramp of a closed loop.
     waiting: VecDeque<usize>,
     busy: usize,
     /// The index of the next batch.
@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
     /// Opens the thread's share of the connections.
     ///
     /// # Errors
-    /// Contains the index of the endpoint that did not answer.
+    /// The error, with the index of the endpoint that did not answer.
     pub(crate) fn connect(
         shared: &'a Shared<'a>,
         thread: usize,
@@ -129,7 +129,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Sends and receives until everything is sent and answered, or the time is up.
+    /// Sends and receives until every batch is sent and answered, or the time is up.
     ///
     /// # Errors
     /// If polling or the history fails.
@@ -183,7 +183,8 @@ impl<'a> Worker<'a> {
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// The time to wait for events, and a timer for deadlines more precise than milliseconds.
+    /// Returns the time to wait for events, and sets a timer for the next due time, which is more
+    /// precise than milliseconds.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {
@@ -213,7 +214,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The next new batch.
+    /// Makes the next new batch.
     fn make(&mut self) -> (Request, Option<Attempt>) {
         let index = self.next;
         self.next += 1;
@@ -326,8 +327,8 @@ impl<'a> Worker<'a> {
         self.lost(place, Failure::Bad, now, feed)
     }
 
-    /// Closes a connection that cannot be used any more. Its batch in flight has failed, or is sent
-    /// again.
+    /// Closes a connection that can no longer be used. Its batch in flight counts as failed, or is
+    /// sent again.
     fn lost(
         &mut self,
         place: usize,
@@ -373,7 +374,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Opens closed connections, abandons slow ones, and lets connections join.
+    /// Reopens closed connections, closes slow ones, and lets connections join.
     fn look_through(&mut self, now: u64, start: u64, feed: &mut Feed) -> io::Result<()> {
         let patience = as_ns(self.shared.plan.timeout);
         for place in 0..self.connections.len() {

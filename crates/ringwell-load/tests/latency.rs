@@ -1,4 +1,5 @@
-//! The generator's results for servers with known behaviour: a fixed delay, a stall, refusals.
+//! Tests the generator's results for servers with known behaviour: a fixed delay, a stall,
+//! refusals.
 //!
 //! These tests sleep, because they measure time. Limits are one-sided, because a busy machine can
 //! only add latency.
@@ -25,8 +26,8 @@ fn answer(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// A server with a thread for each connection; `respond` receives the request's number and may
-/// sleep; its result is sent unchanged, and `None` closes the connection.
+/// A server with a thread for each connection. `respond` receives the request's number and may
+/// sleep. Its result is sent unchanged; `None` closes the connection.
 fn serve(respond: impl Fn(u64) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -110,7 +111,7 @@ fn a_delay_of_20_ms_is_reported_as_20_ms_in_both_loops() {
         let outcome = measure(&LoadPlan { pace, ..plan(address) });
         let latency = outcome.latency;
         assert!(latency.min_us >= 19_990.0, "{latency:?}");
-        // A busy machine delays answers, but does not double half of them.
+        // A busy machine delays answers, but does not double the latency of half of them.
         assert!(latency.p50_us < 40_000.0, "{latency:?}");
         assert_eq!(outcome.counts.failures(), 0, "{:?}", outcome.counts);
         let ok = outcome.counts.ok();
@@ -136,7 +137,7 @@ fn an_open_loop_shows_a_server_that_stops_for_a_second_and_a_closed_one_hides_it
     };
     let duration = Duration::from_millis(2500);
     let open_loop = measure(&LoadPlan { pace: open(200.0), duration, ..plan(stalling()) });
-    // 200 of 500 batches were due during the stall; they waited between 1 s and 0 s, half of them
+    // 200 of 500 batches were due during the stall. They waited for up to 1 s, half of them for
     // more than 0.5 s.
     let latency = open_loop.latency;
     assert!(latency.p90_us > 500_000.0, "{latency:?}");

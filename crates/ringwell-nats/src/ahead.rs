@@ -1,9 +1,9 @@
-//! Many messages of a stream in order, by a consumer that exists only for that.
+//! Reads many messages of a stream in order, with a consumer that exists only for this.
 //!
-//! The messages come as they are, many for one request: a request for each, which is answered in
-//! base64 within JSON, takes several times as long. The consumer may be on a server other than the
-//! stream's leader, so this is a hint only: the driver checks the chain, and reads the rest one by
-//! one. Source: docs/spec/log.md, "JetStream".
+//! The messages arrive unencoded, many for one request. Separate requests, which are answered in
+//! base64 within JSON, take several times as long. The consumer may be on a server other than the
+//! stream's leader, so its messages are only a hint: the driver checks the chain, and reads the
+//! rest one by one. Source: docs/spec/log.md, "JetStream".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// The time within which the consumer must exist. Earlier permissions do not include it.
+/// The time limit for creating the consumer. Permissions of earlier releases do not allow it.
 const CREATE_MAX: Duration = Duration::from_millis(500);
 
-/// The time within which the next message must come.
+/// The time within which the next message must arrive.
 const NEXT_MAX: Duration = Duration::from_secs(1);
 
 /// The servers remove the consumer after this time without a request.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 
-/// The count of messages of one request, two of which are in progress. A message may have 1 MiB.
+/// The count of messages in one request; two requests are in progress. A message may have 1 MiB.
 const BATCH: u64 = 64;
 
 /// The count of messages that wait for the caller.

@@ -2,10 +2,10 @@
 //! does.
 //!
 //! These messages are not stored. A heartbeat that is lost, late or stale causes overflow numbers,
-//! but never a number given twice, because only the log decides who owns a shard. Silence is
-//! measured on this machine's clock, and only while the streams answer, so that the election of a
-//! leader is not mistaken for a failed process. `ringwell_driver::store::Silence` decides when it is
-//! over. Source: docs/spec/log.md, "Standby".
+//! but never a number given twice, because only the log decides which process owns a shard. Silence
+//! is measured on this machine's clock, and only while the streams answer, so that the election of
+//! a leader is not mistaken for a failed process. `ringwell_driver::store::Silence` decides when it
+//! is over. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) struct Beats {
 }
 
 impl Beats {
-    /// For the processes that serve, or would serve, the shards that begin with `first`.
+    /// Beats of the processes that serve, or would serve, the shards that begin with `first`.
     pub(crate) fn new(client: Client, settings: &Replicated, first: u16) -> Self {
         Self { client, subject: format!("{}.beat.{first}", settings.stream.to_ascii_lowercase()) }
     }
@@ -44,7 +44,7 @@ impl Beats {
     /// Sends beats until `beat` returns nothing.
     pub(crate) async fn send(self, beat: impl Fn() -> Option<Beat>) {
         while let Some(beat) = beat() {
-            // Without a connection no node receives it, and none can take over.
+            // Without a connection, no node receives the beat, and none can take over.
             let _ = self.client.publish(self.subject.clone(), text(&beat).into()).await;
             let _ = self.client.flush().await;
             sleep(BEAT_EVERY).await;
@@ -57,8 +57,9 @@ impl Beats {
         let _ = self.client.flush().await;
     }
 
-    /// Returns when no beat has come for long enough while the streams answered, or when the
-    /// serving process has reported its end. The last heartbeat with a time, if one arrived.
+    /// Returns when no beat has arrived for long enough while the streams answered, or when the
+    /// serving process has reported its end. Returns the last heartbeat with a time, if one
+    /// arrived.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {
@@ -83,7 +84,7 @@ impl Beats {
                         has_reported = true;
                     }
                 }
-                // No beat has arrived that was not read.
+                // No unread beat has arrived.
                 Err(_) if silence.left(now()).is_zero() => break,
                 Err(_) => {
                     if !stream.answers().await {
@@ -104,8 +105,8 @@ impl Beats {
     }
 }
 
-/// A beat; that of a process that serves has its shard time, the epochs of its shards, and their
-/// newest groups.
+/// The text of a beat. That of a serving process has its shard time, the epochs of its shards, and
+/// their newest groups.
 fn text(beat: &Beat) -> Vec<u8> {
     match beat {
         Beat::Starting => STARTING.to_vec(),

@@ -16,7 +16,7 @@ use crate::error::{NatsError, Unfit, VERSION, unreached};
 /// The size of a message's headers, which is added to its bytes.
 const HEADERS_BYTES: usize = 4 << 10;
 
-/// The shortest time in which the server looks for duplicates, in nanoseconds. Messages have no id.
+/// The shortest period in which the server looks for duplicates, in ns. Messages have no id.
 const DUPLICATES_NS: u64 = 100_000_000;
 
 /// Checks the server that the client is connected to, and all servers in the settings.

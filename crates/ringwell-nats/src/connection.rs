@@ -7,10 +7,10 @@ use ringwell_config::Replicated;
 
 use crate::error::{NatsError, unreached};
 
-/// The time limit for a connection to one server, before the next one is tried: it may have lost power.
+/// The time limit for connecting to a server, which may have lost power; then the next is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The interval of pings; a server that misses three is left.
+/// The interval of pings; the client leaves a server that misses three.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> {

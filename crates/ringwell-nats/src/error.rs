@@ -15,7 +15,7 @@ pub enum NatsError {
     /// No connection.
     #[error("the journal's servers ({servers}) cannot be reached: {reason}")]
     Unreached {
-        /// The expected place.
+        /// The addresses of the servers.
         servers: String,
         /// The reason.
         reason: String,

@@ -19,7 +19,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// The settings in order.
+    /// The correct settings.
     pub fit: Vec<String>,
     /// Settings that reduce safety or speed.
     pub doubtful: Vec<String>,
@@ -107,7 +107,7 @@ async fn look_at_machines(
     Ok(())
 }
 
-/// Whether this client has all permissions that it needs, and others do not.
+/// Whether this client has all permissions that it needs, and other clients do not.
 async fn look_at_permissions(
     client: &Client,
     settings: &Replicated,

@@ -18,7 +18,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 impl Stream {
-    /// Its notes, and the place after the last message that it has ever had; `None` if it does not exist.
+    /// Its notes, and the place after the last message that it ever had; `None` if it does not
+    /// exist.
     pub(crate) async fn find(
         &self,
         settings: &Replicated,
@@ -27,7 +28,7 @@ impl Stream {
         Ok(found.map(|(config, last)| (read(&config), last + 1)))
     }
 
-    /// Adds shards, gaps and the end at which a process has failed to its notes.
+    /// Adds to the notes: shards, gaps, and the end at which a process has failed.
     async fn note(
         &self,
         shards: &BTreeSet<u16>,

@@ -44,7 +44,7 @@ pub use examine::{Examined, examine};
 /// The time to wait at startup for each answer of the servers.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// The time limit for the report of the end.
+/// The time limit for reporting the end.
 const END_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts at startup.
@@ -56,9 +56,9 @@ pub struct NatsLogs {
     reach: Arc<reach::Reach>,
     runtime: Handle,
     settings: Replicated,
-    /// The process serves, or has ended: it no longer reports that it starts.
+    /// Whether the process serves or has ended, and so no longer reports that it starts.
     has_started: Arc<AtomicBool>,
-    /// The process no longer serves anything.
+    /// Whether the process no longer serves anything.
     has_ended: Arc<AtomicBool>,
     /// The thread ends when this is dropped.
     _running: oneshot::Sender<()>,

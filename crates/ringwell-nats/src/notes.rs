@@ -90,7 +90,7 @@ mod tests {
         for text in ["garbage", "v2:2:14", ":", "1:99999999999999999999999"] {
             let mut config = json!({ "metadata": { FAILED_AT: text } });
             assert_eq!(read(&config).failed_at, any, "{text}");
-            // Nothing is written in its place.
+            // Writing the notes does not replace it.
             let notes = read(&config);
             write(&mut config, &notes);
             assert_eq!(config["metadata"][FAILED_AT], text);

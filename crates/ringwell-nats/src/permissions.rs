@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The time limit for the servers' answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The requests of JetStream's interface that Ringwell makes of each stream.
+/// The requests to JetStream's interface that Ringwell makes about each stream.
 const REQUESTS: [&str; 5] = [
     "$JS.API.STREAM.INFO",
     "$JS.API.STREAM.CREATE",
@@ -19,17 +19,17 @@ const REQUESTS: [&str; 5] = [
     "$JS.API.STREAM.LEADER.STEPDOWN",
 ];
 
-/// The request by which the notes of a stream of groups are changed.
+/// The request that changes the notes of a stream of groups.
 const UPDATE: &str = "$JS.API.STREAM.UPDATE";
 
-/// The requests by which a stream of groups is read ahead. Without them it is read more slowly.
+/// The requests that read ahead in a stream of groups. Without them, reading is slower.
 const CONSUMER: [&str; 2] = ["$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.MSG.NEXT"];
 
 /// Subjects that a client may use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Allowed {
-    /// All, if it is empty.
+    /// All subjects, if it is empty.
     allow: Vec<String>,
     deny: Vec<String>,
 }
@@ -41,7 +41,7 @@ impl Allowed {
     }
 }
 
-/// Whether a subject is among those of a pattern: `*` is one part of it, `>` all further ones.
+/// Whether a subject matches a pattern: `*` stands for one part of it, `>` for all further parts.
 fn matches(pattern: &str, subject: &str) -> bool {
     let (mut wanted, mut found) = (pattern.split('.'), subject.split('.'));
     loop {

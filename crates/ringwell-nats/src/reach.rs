@@ -1,8 +1,8 @@
 //! Whether the server that this client is connected to still reaches the others.
 //!
 //! A server that is cut off from the others keeps its connections. It may answer requests, but
-//! never stores anything. If nothing is stored for a while, the client connects again: to any of
-//! the servers, until one can store.
+//! never stores anything. If nothing is stored for a while, the client reconnects to any of the
+//! servers, until one can store.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,17 +17,17 @@ const STUCK_MAX: Duration = Duration::from_secs(10);
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// When the first request was made that had no effect, since the last one that did.
+    /// The time of the first request without effect since the last one that had an effect.
     stuck_since: Mutex<Option<Instant>>,
 }
 
 impl Reach {
-    /// A request had its effect.
+    /// Records that a request had its effect.
     pub(crate) fn progressed(&self) {
         *self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// A request, made at `asked`, had no effect.
+    /// Records that a request, made at `asked`, had no effect.
     pub(crate) async fn stuck(&self, client: &Client, asked: Instant) {
         let is_long = {
             let mut since = self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,8 +34,8 @@ const APPEND_MAX: Duration = Duration::from_secs(2);
 /// The same time for all other requests.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The time after which a request that changes nothing is sent again, and the longest such time: while
-/// a stream has no leader no server answers, and its next leader has not received earlier requests.
+/// The first and the longest time after which a request that changes nothing is sent again. While a
+/// stream has no leader, no server answers, and its next leader has not received earlier requests.
 const AGAIN_MIN: Duration = Duration::from_millis(250);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
@@ -168,7 +168,7 @@ impl Stream {
     }
 
     /// Creates the stream with `notes` if it does not exist, and checks whether it can be trusted.
-    /// `placement` identifies its pools; if it is empty, the stream is for any.
+    /// `placement` identifies its pools; if it is empty, the stream is for any pools.
     pub(crate) async fn open(
         &self,
         settings: &Replicated,
@@ -252,7 +252,8 @@ impl Stream {
         }
     }
 
-    /// The first answer to a request, which is sent again if it changes nothing.
+    /// The first answer to a request. Until it arrives, a request that changes nothing is sent
+    /// again.
     async fn answer(
         &self,
         subject: String,

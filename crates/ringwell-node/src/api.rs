@@ -1,4 +1,4 @@
-//! The published API under `/api/`: recognises requests and answers them.
+//! The published API under `/api/`: recognises its requests and answers them.
 
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -21,14 +21,14 @@ use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
 
-/// A client may request its answer sooner than configured, in whole milliseconds.
+/// The header with which a client shortens the configured deadline, in whole milliseconds.
 static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
-/// A request with this header may be sent again.
+/// The header that makes a request repeatable.
 static RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Answers a request under `/api/`. Takes the head by reference, because each of these functions
-/// would otherwise have two copies of it in the memory of the connection.
+/// Answers a request under `/api/`. Takes the head by reference, because otherwise each of these
+/// functions would hold two copies of it in the connection's memory.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     watch: &Watch,
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
     response
 }
 
-/// The span of a request, if requests are traced and this trace is kept.
+/// The span of a request, if tracing is on and this trace is kept.
 pub(crate) fn trace(
     method: &Method,
     uri: &Uri,
@@ -106,7 +106,7 @@ async fn dispatch(
             allow(&head.method, &Method::POST, origin::methods(route))?;
             let body = body.take().ok_or(RequestError::Broken)?;
             let (body, mut room) = read_body(thread, body).await?;
-            // A client on a slow line has as much time for its rows as any other.
+            // A client on a slow line gets as much time for its rows as any other.
             let now = *started.insert(thread.platform.moment());
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
@@ -123,7 +123,7 @@ async fn dispatch(
         }
         Route::Allocate { pool, format } => {
             if head.method == Method::HEAD {
-                // Answers as a GET would be answered, without using up a number.
+                // Answers like a GET, but uses up no number.
                 return Ok(whole(StatusCode::OK, format.content_type(), Vec::new()));
             }
             allow(&head.method, &Method::GET, origin::methods(route))?;
@@ -143,7 +143,7 @@ fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), Req
     if method == wanted { Ok(()) } else { Err(RequestError::Method { allow: name }) }
 }
 
-/// Deadline and digest of a request. `digest` computes the digest of a key.
+/// Returns the deadline and the digest of a request. `digest` computes the digest of a key.
 fn terms(
     thread: &HttpShard,
     headers: &HeaderMap,
@@ -166,8 +166,8 @@ fn terms(
     Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
 
-/// The fields of an answer to a batch, with times that [`time_headers`] replaces. Copied as a
-/// whole, because inserting each takes twice as many instructions.
+/// The header fields of an answer to a batch; [`time_headers`] replaces the times. Copied as a
+/// whole, because inserting each field takes twice as many instructions.
 static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     time_headers(&mut response, Duration::ZERO);

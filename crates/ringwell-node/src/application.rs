@@ -1,7 +1,7 @@
-//! The main application in the request path: the server asks it for unknown ring pools.
+//! The main application in the request path: the server requests unknown ring pools from it.
 //!
-//! Sends one request a pool, for any number of waiting batches; an answer becomes part of the
-//! process's directory, a refusal is remembered for a while. Rows of known pools do not wait.
+//! Sends one request per pool, however many batches wait for it. An answer becomes part of the
+//! process's directory; a refusal is remembered for a while. Rows of known pools do not wait.
 //! Source: docs/spec/application.md.
 
 mod age;
@@ -35,11 +35,11 @@ use ringwell_os::clock::coarse_time;
 /// refused pool goes to the application again.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// The maximum number of concurrent requests, so that strangers who name unknown pools cause no
-/// flood.
+/// The maximum number of concurrent requests. It keeps strangers who name unknown pools from
+/// causing a flood of requests.
 const REQUESTS_MAX: usize = 64;
 
-/// The pause after a request without an answer before the next one for the same pool.
+/// The pause after a request without an answer before the same pool is requested again.
 const TROUBLE_AGE: Duration = Duration::from_secs(1);
 
 /// The application, and the state of its answers.
@@ -48,8 +48,8 @@ pub(crate) struct Application {
     pub(crate) settings: Settings,
     pools: Mutex<Pools>,
     ages: Mutex<age::Ages>,
-    /// Held while a push is carried out, so that pushes are processed one after the other, in the
-    /// order in which they count.
+    /// Held while a push is carried out, so that pushes are processed one at a time, in the order
+    /// in which they count.
     replays: tokio::sync::Mutex<Replays>,
 }
 
@@ -91,7 +91,7 @@ impl PoolSource for Source {
 }
 
 impl Application {
-    /// Facts that must outlive the process are kept in `data`, if it is given.
+    /// Stores facts that must outlive the process in `data`, if given.
     pub(crate) fn new(settings: Settings, data: Option<&Path>) -> Self {
         let replays = Replays::open(data, webhook::unix_seconds()).into();
         Self { settings, pools: Mutex::default(), ages: Mutex::default(), replays }
@@ -106,8 +106,8 @@ impl Application {
         self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a pool that the directory lacks from the application. The returned receiver ends
-    /// (its sender is dropped) when there is an answer; `None` if no answer is expected now.
+    /// Requests a pool that the directory lacks from the application. The sender of the returned
+    /// receiver is dropped when there is an answer. Returns `None` if no answer is expected now.
     fn ask(
         self: &Arc<Self>,
         (node, peers): (&Arc<Node>, &Peers),
@@ -135,7 +135,7 @@ impl Application {
         Some(answer)
     }
 
-    /// Makes the request and adds the pool. Returns `Some` with a time within which the request
+    /// Makes the request and adds the pool. After a failure, returns the time for which the request
     /// must not be repeated.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let pushes = self.replays.lock().await.count();
@@ -182,8 +182,8 @@ impl Application {
         }
     }
 
-    /// Records that a pool has arrived by another way: it may be requested at once if it is removed
-    /// again.
+    /// Records that a pool has arrived another way. If it is removed again, it may be requested at
+    /// once.
     pub(crate) fn forget(&self, pool: PoolId) {
         let mut pools = self.pools();
         if matches!(pools.asked.get(&pool), Some(Asked::Refused { .. })) {

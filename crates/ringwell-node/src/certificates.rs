@@ -1,4 +1,4 @@
-//! Files of certificates: a thread checks them, and reads them again when they have changed.
+//! Certificate files: a thread checks them, and rereads them when they have changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 /// The interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Watches files as long as it lives.
+/// Watches files until dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// The thread ends when this is dropped.
@@ -17,10 +17,10 @@ pub(crate) struct Watched {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A file's time and length.
+/// A file's modification time and length.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// The state of some files, to be taken before they are read.
+/// The state of some files. Take it before reading them.
 #[derive(Debug)]
 pub(crate) struct Stamps(Vec<(PathBuf, Stamp)>);
 
@@ -67,7 +67,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // Nothing depends on it.
+            // A panic of the thread has no consequences here.
             let _ = thread.join();
         }
     }

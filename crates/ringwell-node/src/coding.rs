@@ -1,4 +1,4 @@
-//! Bodies in the codings gzip and deflate.
+//! Bodies with the content codings gzip and deflate.
 
 use std::io::{Read, Write as _};
 
@@ -16,20 +16,20 @@ use crate::http::{AnswerBody, values};
 const ENCODED_BYTES_MIN: usize = 1024;
 
 /// A body may decode to this many times its compressed size. Batches of 1,000 rows that differ only
-/// in their ids shrink to 1/32 (short rows) to 1/41 (rows of 250 bytes), those with click ids to
-/// 1/3; a body that is made for it, to 1/1000.
+/// in their ids shrink to 1/32 (short rows) to 1/41 (rows of 250 bytes), and batches with click ids
+/// to 1/3. A malicious body can shrink to 1/1000.
 const INFLATION_MAX: usize = 64;
 
-/// Every body may decode to this: short ones cost little, and identical rows compress to less than
-/// [`INFLATION_MAX`] allows.
+/// Every body may decode to this many bytes. Short bodies cost little, and identical rows compress
+/// better than [`INFLATION_MAX`] allows.
 const INFLATED_BYTES_MIN: usize = 64 << 10;
 
-/// Decodes the body by its `Content-Encoding`, to at most `limit` bytes, and not to many times its
-/// size: reading it costs time before any key is checked.
+/// Decodes the body by its `Content-Encoding`. The result is limited to `limit` bytes and to a
+/// multiple of the compressed size, because reading it costs time before any key is checked.
 ///
 /// # Errors
-/// [`RequestError::Coding`] for any other coding, or several; [`RequestError::TooLarge`],
-/// [`RequestError::Inflated`] and [`RequestError::Undecodable`] for the result.
+/// [`RequestError::Coding`] for an unsupported coding, or several; [`RequestError::TooLarge`],
+/// [`RequestError::Inflated`] or [`RequestError::Undecodable`] if decoding fails.
 pub(crate) fn decode(
     headers: &HeaderMap,
     body: Bytes,
@@ -61,7 +61,8 @@ pub(crate) fn decode(
     }
 }
 
-/// Reads at most `limit` bytes, so that a small body cannot become a large one; more are `excess`.
+/// Reads at most `limit` bytes, so that a small body cannot become a large one. Fails with `excess`
+/// if there are more.
 fn read(from: impl Read, limit: usize, excess: RequestError) -> Result<Bytes, RequestError> {
     let mut out = Vec::new();
     let read = from.take(limit as u64 + 1).read_to_end(&mut out);
@@ -140,7 +141,7 @@ mod tests {
             let body = batch(rows, more);
             assert_eq!(decoded(&body), Ok(Bytes::from(body.clone())), "{rows} rows {more}");
         }
-        // Identical rows compress much better, and still pass as long as they are short.
+        // Identical rows compress much better, but a short body of them is still accepted.
         let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=key"},"#;
         let body = format!(r#"{{"requests":[{}"#, row.repeat(1_000));
         assert!(decoded(body.as_bytes()).is_ok());
@@ -156,7 +157,7 @@ mod tests {
         let limit = INFLATED_BYTES_MIN;
         assert!(decoded(&vec![b' '; limit]).is_ok());
         assert_eq!(decoded(&vec![b' '; limit + 1]), Err(RequestError::Inflated { limit }));
-        // The limit of every body comes first.
+        // The limit for every body is checked first.
         assert_eq!(decoded(&vec![b' '; 8 << 20]).unwrap_err().status(), 413);
     }
 }

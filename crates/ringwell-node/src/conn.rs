@@ -1,9 +1,9 @@
-//! One client connection: its phases, its time limits, its end.
+//! One client connection: its phases, time limits and end.
 //!
 //! A request needs no timer and no clock: the connection records its phase, and a sweep once a
-//! second closes connections that it has found in one phase for too long. All records are stored
+//! second closes connections that have stayed in one phase for too long. All records are stored
 //! contiguously, so that the sweep need not follow thousands of pointers. Only a slow body has a
-//! timer, because it gets an answer (408).
+//! timer, because its client gets an answer (408).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,14 +17,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use ringwell_os::clock::coarse_time;
 
-/// The event for which a connection waits.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The next request.
     Idle,
     /// The rest of a request's head.
     Head,
-    /// The server: it is reading the body or preparing the answer. Other limits apply then.
+    /// The server, which is reading the body or preparing the answer. Other limits apply then.
     Service,
     /// The client receiving the answer.
     Write,
@@ -64,15 +64,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Enters a phase. The next sweep records the time: requests read no clock for this.
+    /// Enters a phase. The next sweep records the time, so that requests need not read a clock.
     pub(crate) fn enter(&self, phase: Phase) {
         if let Some(entry) = self.list.open.borrow().get(self.place) {
             entry.stay.set(Stay { phase, since: None });
         }
     }
 
-    /// The client may still be sending a refused request: the connection ends only after that, so
-    /// that the client sees the answer.
+    /// Keeps the connection open until the client has finished sending a refused request, so that
+    /// the client sees the answer.
     pub(crate) fn linger(&self) {
         self.lingers.set(true);
     }
@@ -94,7 +94,7 @@ impl Watch {
         self.order.get()
     }
 
-    /// The task to wake when a signal is set.
+    /// Sets the task to wake when a signal is set.
     pub(crate) fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -160,7 +160,7 @@ impl Connections {
             is_page,
             lingers: Cell::new(false),
         });
-        // A client that connects and sends nothing counts as one that does not finish its head.
+        // A client that connects and sends nothing counts as one with an unfinished head.
         let stay = Cell::new(Stay { phase: Phase::Head, since: None });
         entry.insert(Entry { stay, watch: Rc::clone(&watch) });
         Open { watch }
@@ -210,7 +210,7 @@ impl Drop for Open {
     }
 }
 
-/// A socket that records the phases which only it can see: the first byte of a head, and the last
+/// A socket that records the phases that only it can detect: the first byte of a head, and the last
 /// byte of an answer.
 #[derive(Debug)]
 pub(crate) struct Watched<S> {

@@ -1,20 +1,20 @@
-//! The limit on the process's files and sockets, and the part of it for clients.
+//! The limit on the process's files and sockets, and the share that clients may use.
 //!
-//! A journal that cannot open its next segment stops, so clients are refused before they use up the
-//! descriptors that the shards need.
+//! A journal stops if it cannot open its next segment. Clients are therefore refused before they
+//! use up the descriptors that the shards need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The descriptors of the process: database, links, webhooks, and a reserve.
+/// The descriptors of the process as a whole: database, links, webhooks, and a reserve.
 const PROCESS: u64 = 48;
 /// The descriptors of each shard: its runtime and listeners, its journal, a snapshot, look-ups.
 const SHARD: u64 = 16;
 
-/// Raises the process's limit as far as possible, and returns the count of connections that fit
-/// into it: `wanted`, or fewer, which is logged.
+/// Raises the process's limit as far as possible. Returns the count of connections that fit into
+/// it: `wanted`, or fewer, which is logged.
 pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // Every process may do this; if it fails, the limit is unchanged.
+    // Every process may raise its soft limit. If this fails, the limit is unchanged.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let Some(descriptors) = getrlimit(Resource::Nofile).current else { return wanted };
     let room = fitting(descriptors, shards);

@@ -1,4 +1,4 @@
-//! The files of a server: the driver's store on the operating system's files.
+//! The files of a server: the driver's store on files of the operating system.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub use ringwell_os::{
     create_directory, kept_secret, probe, random, warn_of_mode,
 };
 
-/// The file of a data directory with the key that signs what pages keep of their visitors.
+/// The file in the data directory with the key that signs the texts stored by pages.
 pub(crate) const SECRET: &str = "site-secret";
 
 /// Reads stored groups, from any thread.
@@ -25,8 +25,8 @@ pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
 
-/// The files beside the journals that keep a server from starting: each error names the file, the
-/// fault, and what to do.
+/// Lists the files beside the journals that keep a server from starting. Each error names the file,
+/// the fault, and the remedy.
 #[must_use]
 pub fn unreadable_files(data: &Path) -> Vec<String> {
     let unreadable = store::unreadable_files(&OsFiles, data);
@@ -35,7 +35,7 @@ pub fn unreadable_files(data: &Path) -> Vec<String> {
     unreadable.chain(secret.map(|error| error.to_string())).collect()
 }
 
-/// A shard whose journal in `data` is missing, or another one than was written last.
+/// Finds a shard whose journal in `data` is missing or is not the one last written.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,9 +1,9 @@
-//! The connection below the HTTP library: repairs the first request line of clients that do not
-//! escape their query, gives the library's own refusals a body, and lets clients whose request was
-//! refused before it was read finish sending before the connection ends.
+//! The connection below the HTTP library. It repairs the first request line of clients that do not
+//! escape their query, and gives the library's own refusals a body. If a request was refused before
+//! it was read, it lets the client finish sending before the connection ends.
 //!
-//! Only the first line of a connection is examined, because only there a request line certainly
-//! begins, regardless of later bytes. Other bytes pass through unchanged and uncopied.
+//! Only the first line of a connection is examined, because only there does a request line
+//! certainly begin, whatever bytes follow. Other bytes pass through unchanged and uncopied.
 
 use std::io;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ pub(crate) struct Edge<S> {
 enum Closing {
     /// Closing has not begun.
     Not,
-    /// The client sees the end; it may still send this many bytes.
+    /// Our side of the connection is closed. The client may still send this many bytes.
     Lingering(usize),
 }
 
@@ -45,15 +45,15 @@ enum Closing {
 enum First {
     /// Nothing has been read yet.
     Awaited,
-    /// A part of it, held back until the rest arrives.
+    /// A part of the line, held back until the rest arrives.
     Held(Vec<u8>),
-    /// The line and the bytes read with it, passed on from here.
+    /// The line with the bytes read after it, and the count of bytes already passed on.
     Read(Vec<u8>, usize),
-    /// All of it has been passed on.
+    /// The line has been passed on, or needs no repair.
     Passed,
 }
 
-/// Our bytes that replace the library's, and the count of written ones.
+/// Our bytes that replace the library's, and the count of bytes already written.
 #[derive(Debug)]
 struct Refusal {
     bytes: Vec<u8>,
@@ -117,7 +117,7 @@ impl<S: AsyncRead + Unpin> Edge<S> {
     }
 }
 
-/// Whether the first bytes may be a line to repair; nearly all clients send POST.
+/// Whether the first bytes may be a line to repair. Nearly all clients send POST, which needs none.
 fn may_need_repair(read: &[u8]) -> bool {
     let is_begun = |begin: &[u8]| read.iter().zip(begin).all(|(read, wanted)| read == wanted);
     !read.is_empty() && (is_begun(b"GET /") || is_begun(b"HEAD /"))
@@ -138,7 +138,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Edge<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Edge<S> {
-    /// Whether `bytes` come from the library itself, and must be replaced by ours.
+    /// Whether `bytes` are the library's own refusal, which ours must replace.
     #[inline]
     fn refuses(&mut self, bytes: &[u8]) -> bool {
         if self.refusal.is_none() && self.watch.is_in_service() {
@@ -179,7 +179,7 @@ impl<S: AsyncWrite + Unpin> Edge<S> {
     }
 }
 
-/// The error that corresponds to a head without a body, as the HTTP library writes it.
+/// Returns the error that corresponds to a head without a body, as the HTTP library writes it.
 fn refused(head: &[u8]) -> Option<RequestError> {
     let text = str::from_utf8(head).ok()?;
     let status = text.strip_prefix("HTTP/1.1 ").or(text.strip_prefix("HTTP/1.0 "))?;
@@ -246,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Edge<S> {
         if let Closing::Not = self.closing {
             ready!(self.write_refusal(cx))?;
             ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            // Its time is limited like that of an answer.
+            // Its time is limited as for an answer.
             self.watch.enter(Phase::Write);
             self.closing = Closing::Lingering(DROPPED_BYTES_MAX);
         }

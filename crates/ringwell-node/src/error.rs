@@ -1,4 +1,4 @@
-//! The reasons why a node does not start, for the operator.
+//! The reasons why a node does not start, or stops with unsaved data, for the operator.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub enum ServeError {
     /// Another process serves from this data directory.
     #[error(transparent)]
     Lock(#[from] disk::LockError),
-    /// An address cannot be listened on.
+    /// The node cannot listen on an address.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The certificate for clients cannot be used.
@@ -31,7 +31,7 @@ pub enum ServeError {
         /// The reason why it failed.
         error: io::Error,
     },
-    /// The data directory cannot be one.
+    /// The data directory is not a directory, and cannot be made one.
     #[error(
         "the data directory cannot be made: {}: {error}. Name another one as `data` or with --data",
         path.display()
@@ -42,7 +42,7 @@ pub enum ServeError {
         /// The reason.
         error: io::Error,
     },
-    /// A node with other shards made the data directory.
+    /// The data directory was made by a node with other shards.
     #[error(
         "{} has the journal of shard {shard}, which the cluster file does not give to node {node}: \
          lockouts that it knows would be lost. Start with the map that the data was made with, or \
@@ -73,13 +73,13 @@ pub enum ServeError {
          more memory"
     )]
     Thread(io::Error),
-    /// An internal fault while a journal was read.
+    /// An internal fault occurred while a journal was read.
     #[error("reading a journal failed because of a bug; the log has the line of code")]
     ReaderPanicked,
-    /// An internal fault while serving.
+    /// An internal fault occurred while serving.
     #[error("a shard's thread ended because of a bug; the log has the line of code")]
     ShardPanicked,
-    /// Lockouts were lengthened because the clock was far ahead, and that could not be stored.
+    /// Lockouts were lengthened because the clock was far ahead, and this could not be stored.
     #[error(
         "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, but \
             the snapshot that records it could not be written: {reason}. Free some space and \

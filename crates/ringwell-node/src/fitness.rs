@@ -1,5 +1,5 @@
-//! The needs of a configuration on this machine, apart from databases and free addresses: `serve`
-//! checks it before it opens anything, and so do `serve --check` and `ringwell doctor`.
+//! Checks that this machine can serve a configuration, apart from databases and free addresses.
+//! `serve` does this before it opens anything; so do `serve --check` and `ringwell doctor`.
 
 use std::io;
 use std::sync::Mutex;
@@ -11,11 +11,12 @@ use crate::ServeError;
 use crate::listen::Listeners;
 use crate::secure;
 
-/// A shard has a thread for its requests, one that stores groups, one that prepares segments, and
-/// one for calls that block.
+/// A shard has four threads: for its requests, for storing groups, for preparing segments, and for
+/// calls that block.
 const THREADS_PER_SHARD: usize = 4;
 
-/// Threads of the whole process: signals, the lock, certificates, management, calls, traces.
+/// Threads that serve the whole process: signals, the lock, certificates, management, calls,
+/// traces.
 const OTHER_THREADS: usize = 8;
 
 /// The reasons why this machine cannot serve this configuration, each with its remedy.
@@ -35,15 +36,15 @@ pub fn unfit(config: &Config) -> Vec<ServeError> {
     all
 }
 
-/// Whether the data directory is one, or can be made.
+/// Checks that the data directory is a directory or can be made.
 fn data_directory(config: &Config) -> Result<(), ServeError> {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     for place in data.ancestors() {
         let error = match place.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // Without the right to look there is none to judge either.
+            // Without permission to look, there is nothing to judge.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
-            // A path below a file: the file comes next.
+            // This path is below a file. The loop reaches that file next.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
             Err(error) => error,
             Ok(_) if place.is_dir() => return Ok(()),
@@ -54,8 +55,8 @@ fn data_directory(config: &Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Whether the process may have this many threads at once: without this, some shards would start and
-/// others would not.
+/// Checks that the process may have this many threads at once. Without this, some shards would
+/// start and others would not.
 fn threads(shards: u16) -> Result<(), ServeError> {
     let count = usize::from(shards) * THREADS_PER_SHARD + OTHER_THREADS;
     let gate = Mutex::new(());

@@ -1,7 +1,7 @@
 //! A running node, for the management API and the dashboard.
 //!
-//! Owns the queries to the shards, by messages only. Knows nothing of paths, tokens or response
-//! formats, which are in `ringwell-admin`.
+//! Owns the queries to the shards, which it sends as messages. Knows nothing of paths, tokens or
+//! response formats, which are in `ringwell-admin`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,15 +35,15 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
 use ringwell_os::Clock;
 
-/// An answer within this time is as good as one at once.
+/// An answer within this time counts as immediate.
 const PROMPT: Duration = Duration::from_millis(200);
 
-/// Builds the service for requests outside of `/api/` and those of web pages. Called once on each
+/// Builds the service for web pages and for requests outside of `/api/`. Called once on each
 /// shard's thread.
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
 
-/// A request extension: the body could not be read, and the request has none. The handler reports
-/// it, and the connection is closed.
+/// A request extension for a request whose body could not be read; the request then has no body.
+/// The handler reports the error, and the connection is closed.
 #[derive(Clone, Debug)]
 pub struct Unread(pub RequestError);
 
@@ -63,7 +63,7 @@ pub enum GiveError {
     Unknown(String),
     /// This node cannot do it now, or at all; repeating the request does not help.
     Conflict(String),
-    /// Repeating it helps, or it continues by itself.
+    /// Repeating the request helps, or the move continues by itself.
     Unavailable(String),
 }
 
@@ -107,13 +107,14 @@ impl Handle {
         &self.node().config
     }
 
-    /// The newest state of the directory.
+    /// The current state of the directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
         self.node().directory()
     }
 
-    /// The time since the directory was last confirmed to be current; `None` if it is a file.
+    /// The time since the directory was last confirmed to be current. `None` if it comes from a
+    /// file.
     #[must_use]
     pub fn directory_age(&self) -> Option<Duration> {
         self.node().directory_age(Tokio.moment())
@@ -131,12 +132,13 @@ impl Handle {
         self.node().durability.to_string()
     }
 
-    /// The shards of this node, in rising order, and the state of their journals.
+    /// The shards of this node, in ascending order, with the states of their journals.
     pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
         self.node().journals()
     }
 
-    /// The journals that do not store: the shard, its state, the reason, and for how long.
+    /// The journals that do not store: the shard, the state, the reason, and the time since it
+    /// began.
     #[must_use]
     pub fn troubles(&self) -> Vec<(u16, JournalState, String, Duration)> {
         let now = Tokio.moment();
@@ -144,30 +146,30 @@ impl Handle {
         troubles.map(|(id, state, it)| (id, state, it.reason, now.since(it.since))).collect()
     }
 
-    /// The shards with held pools, and for how long.
+    /// The shards with held pools, each with the remaining time of the hold.
     #[must_use]
     pub fn held(&self) -> Vec<(u16, Duration)> {
         self.node().held(Tokio.moment()).collect()
     }
 
-    /// The state of the parts of their histories that were not read at startup, in the same order.
+    /// The state of each shard's history that was not read at startup, in the same order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
 
-    /// The node's place in a cluster.
+    /// The node's membership in a cluster.
     #[must_use]
     pub fn membership(&self) -> Option<&Membership> {
         self.node().membership.as_ref()
     }
 
-    /// Moves of buckets that this node knows of since its cluster file began.
+    /// The count of bucket moves that this node has recorded since its cluster file began.
     #[must_use]
     pub fn moves(&self) -> Option<u64> {
         self.node().owners().map(|owners| owners.moves())
     }
 
-    /// The lead of the wall clock over shard time, in milliseconds.
+    /// The time by which the wall clock is ahead of shard time, in milliseconds.
     #[must_use]
     pub fn wall_ahead_ms(&self) -> i64 {
         self.clock.clocks().wall_less_shard()
@@ -191,20 +193,20 @@ impl Handle {
         table.iter().map(of).collect()
     }
 
-    /// The sites whose pages are answered now.
+    /// The sites whose pages are served now.
     #[must_use]
     pub fn served_sites(&self) -> Vec<Site> {
         self.server.sites.table().values().map(|entry| entry.site().clone()).collect()
     }
 
-    /// Visitors of web pages not yet known to be people.
+    /// The count of web page visitors who have not yet shown that they are people.
     #[must_use]
     pub fn sites_waiting(&self) -> usize {
         self.server.sites.waiting()
     }
 
-    /// Calls `tapped` with each number that a visitor of a web page has tapped; it runs on a
-    /// shard's thread and must not wait. If called several times, the first call counts.
+    /// Calls `tapped` with each number that a visitor of a web page has tapped. `tapped` runs on a
+    /// shard's thread and must not wait. If this is called several times, the first call counts.
     pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {
         self.server.sites.on_taps(Box::new(tapped));
     }
@@ -221,7 +223,7 @@ impl Handle {
         Ok(shards)
     }
 
-    /// The holder of `number` at `at`, by the wall clock.
+    /// Returns the holder of `number` at `at`, by the wall clock.
     ///
     /// # Errors
     /// [`HolderError`].
@@ -229,9 +231,9 @@ impl Handle {
         holder(self.node(), &self.peers, number, at).await
     }
 
-    /// The answer of each shard of the cluster about the holder of `number` at `at`, with the
-    /// keep-alives of the allocation. Shards of nodes of an older version do not answer; a shard
-    /// that did not answer is listed with its reason.
+    /// Asks each shard of the cluster for the holder of `number` at `at`, with the keep-alives of
+    /// the allocation. Shards of nodes of an older version do not answer; a shard that did not
+    /// answer is listed with its reason.
     ///
     /// # Errors
     /// [`AskError`].
@@ -243,7 +245,7 @@ impl Handle {
         ask(&self.peers, (number, at), true).await
     }
 
-    /// Ends a lockout, if it belongs to the allocation at `allocated_at`, in shard time. The inner
+    /// Ends a lockout if it belongs to the allocation at `allocated_at`, in shard time. The inner
     /// error is a refusal by the shard.
     ///
     /// # Errors
@@ -258,9 +260,9 @@ impl Handle {
             .await
     }
 
-    /// The newest allocation that a shard knows of a number: its time, as in [`Self::release`]; zero
-    /// if it knows none. `None` if the answer took so long that the allocation may have been made
-    /// after the question.
+    /// Returns the time of a shard's newest allocation of a number, as in [`Self::release`]; zero
+    /// if there is none. Returns `None` if the answer took so long that the allocation may have
+    /// been made after the question.
     ///
     /// # Errors
     /// [`AskError`]
@@ -269,7 +271,7 @@ impl Handle {
         shard: u16,
         number: PromoNumber,
     ) -> Result<Option<Millis>, AskError> {
-        // Lost periods and wrong clocks do not matter for the newest one.
+        // Lost periods and wrong clocks do not matter for the newest allocation.
         let at = Moment::Shard(Millis(u64::MAX));
         let (begun, wall) = (Tokio.moment(), Tokio.wall());
         let past = self
@@ -302,7 +304,7 @@ impl Handle {
     /// waiting.
     ///
     /// # Errors
-    /// [`GiveError`] says whether anything has moved.
+    /// [`GiveError`] indicates whether anything has moved.
     pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let given = async move { moves::give(&Tokio, &node, &peers, buckets, to).await };
@@ -312,7 +314,7 @@ impl Handle {
     /// Takes back released buckets that have not arrived; otherwise like [`Self::give`].
     ///
     /// # Errors
-    /// [`GiveError`]; then the move continues.
+    /// [`GiveError`]. The move then continues.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { moves::abort(&Tokio, &node, &peers).await };
@@ -327,38 +329,36 @@ impl Handle {
         application::webhook(self.clone(), headers, body).await
     }
 
-    /// The demand for each pool of this node.
+    /// Returns the demand for each pool of this node.
     pub async fn asked(&self) -> Vec<PoolAsked> {
         asked(self.node(), &self.peers).await
     }
 
-    /// The present state of `pool`; `None` if no shard of this node has it.
+    /// Returns the current state of `pool`; `None` if no shard of this node owns it.
     pub async fn state(&self, pool: PoolId) -> Option<PoolState> {
         let look = |place, reply| PoolQuery::State { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Numbers in the rotation of `pool` that have not been held since `since`.
+    /// Returns the numbers in the rotation of `pool` that no visitor has held since `since`.
     pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
         let look = |place, reply| PoolQuery::Unused { place, since, reply };
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
-    /// The time for which the numbers of `pool` have rested; `None` if no shard of this node has
-    /// it.
+    /// Returns how long the numbers of `pool` have rested; `None` if no shard of this node owns it.
     pub async fn rested(&self, pool: PoolId) -> Option<Rested> {
         let look = |place, reply| PoolQuery::Rested { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// The rows for `pool` that got no number on this node since it started although the pool was
-    /// not exhausted, counted by reason.
+    /// Counts, by reason, the rows for `pool` that got no number on this node since it started,
+    /// although the pool was not exhausted.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await
     }
 
-    /// The pools with the most rows that no shard answered, by each shard's count of its `top`
-    /// pools.
+    /// Counts the rows that no shard answered, by pool. Each shard reports its `top` pools.
     pub async fn most_refused(&self, top: usize) -> BTreeMap<PoolId, u64> {
         let mut most: BTreeMap<PoolId, u64> = BTreeMap::new();
         for shard in self.node().shards() {

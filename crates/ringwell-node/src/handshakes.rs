@@ -1,8 +1,8 @@
-//! TLS handshakes that a listener has in progress: a few, so that strangers who never finish theirs
-//! take no memory.
+//! The TLS handshakes that a listener has in progress. Their count is limited, so that strangers
+//! who never finish theirs take no memory.
 //!
-//! If there is no room, the address with the most of them makes some: its oldest handshake ends. A
-//! newcomer from that very address is refused.
+//! If there is no room, the oldest handshake of the address with the most of them ends. A newcomer
+//! from that address is refused instead.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-/// The maximum number of handshakes that a listener of a shard has in progress.
+/// The maximum number of handshakes that one shard's listener has in progress.
 const HANDSHAKES_MAX: usize = 256;
 
-/// The bits of an IPv6 address that a stranger cannot choose: those of the network.
+/// The bits of an IPv6 address that a stranger cannot choose: its network prefix.
 const NETWORK: u128 = u128::MAX << 64;
 
 /// The handshakes of a listener.
@@ -24,11 +24,11 @@ pub(crate) struct Handshakes(RefCell<Open>);
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// Oldest first: the address, and the task once it has begun.
+    /// Each handshake's address, and its task once that has begun. Oldest first.
     all: BTreeMap<u64, (IpAddr, Option<AbortHandle>)>,
 }
 
-/// The place of one handshake, until it is dropped.
+/// The place of one handshake, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     handshakes: Rc<Handshakes>,
@@ -36,7 +36,7 @@ pub(crate) struct Place {
 }
 
 impl Handshakes {
-    /// A place for a handshake with a client of this address, if there is one.
+    /// Takes a place for a handshake with a client of this address, if one is free.
     pub(crate) fn begin(self: &Rc<Self>, address: IpAddr) -> Option<Place> {
         let address = network(address);
         let open = &mut *self.0.borrow_mut();
@@ -52,7 +52,7 @@ impl Handshakes {
         Some(Place { handshakes: Rc::clone(self), number })
     }
 
-    /// Records the task of a handshake, to end it if its place is needed.
+    /// Records the task of a handshake, so that it can be ended if its place is needed.
     pub(crate) fn note(&self, number: u64, task: AbortHandle) {
         if let Some((_, known)) = self.0.borrow_mut().all.get_mut(&number) {
             *known = Some(task);
@@ -73,7 +73,8 @@ impl Drop for Place {
 }
 
 impl Open {
-    /// The oldest handshake of the address with the most; `None` if `newcomer` is that address.
+    /// Returns the oldest handshake of the address with the most; `None` if that address is
+    /// `newcomer`.
     fn oldest_of_most(&self, newcomer: IpAddr) -> Option<u64> {
         let mut of: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.all {

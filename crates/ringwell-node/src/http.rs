@@ -1,4 +1,4 @@
-//! HTTP on a shard's thread: accepts connections, reads bodies within their limits, and passes each
+//! HTTP on a shard's thread: accepts connections, reads bodies within limits, and passes each
 //! request to the handler of its path.
 
 use std::convert::Infallible;
@@ -38,10 +38,10 @@ use crate::{api, link, site};
 use ringwell_driver::node;
 use ringwell_os::clock::coarse_time;
 
-/// The pause after the kernel refused a new connection (no descriptors left).
+/// The pause after the kernel could not accept a connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The interval between two checks whether another node's certificate is still valid.
+/// The interval between two checks of whether another node's certificate is still valid.
 const VALID_EVERY: Duration = Duration::from_secs(10);
 
 /// The answer to a client over the limit of connections, before its connection is closed.
@@ -50,7 +50,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
     {\"errors\":{\"invalid_data\":\"too many open connections\",\"class\":\"ServiceUnavailable\"}}";
 
-/// An answer's body: made here at once, or by the management API.
+/// An answer's body, made here as a whole or by the management API.
 #[derive(Debug)]
 pub(crate) enum AnswerBody {
     /// All bytes; `None` once they are sent.
@@ -96,7 +96,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// The clients that a listener serves.
+/// The kinds of clients that a listener serves.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     /// Any client: the published API and the management API.
@@ -121,7 +121,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
     loop {
         let accepted = match &listener {
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, address)| {
-                // Answers are written as a whole, so waiting for more data would only cost time.
+                // Answers are written as a whole, so waiting for more data would only delay them.
                 let _ = socket.set_nodelay(true);
                 match &*who {
                     // A client that has not yet presented a certificate counts too.
@@ -145,8 +145,8 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
         };
         match accepted {
             Ok(true) => {}
-            // A refused client is disconnected before the next one is accepted, so that many of
-            // them use up no descriptors.
+            // Disconnects a refused client before accepting the next, so that many of them use up
+            // no descriptors.
             Ok(false) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
@@ -205,7 +205,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                 );
             }
         }
-        // No data arrived in time.
+        // The peer sent no data in time.
         Err(_) => thread.stats.connections_cut.add(1),
     }
 }
@@ -234,7 +234,7 @@ fn welcome_secure(
             Ok(Ok(socket)) => {
                 welcome(&thread, socket, &who, Some(address));
             }
-            // No TLS, or a version that is not allowed; unknown clients cause this, so it is not an
+            // No TLS, or a version that is not allowed. Unknown clients cause this, so it is not an
             // error of the server.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "no TLS was agreed on"),
             Err(_) => thread.stats.connections_cut.add(1),
@@ -244,7 +244,7 @@ fn welcome_secure(
     true
 }
 
-/// Serves a new connection on a separate task, if there is room; returns whether there was.
+/// Serves a new connection on its own task if there is room; returns whether there was.
 fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -260,12 +260,12 @@ where
     true
 }
 
-/// A place for another connection on this thread, if there is one.
+/// Takes a place for another connection on this thread, if there is one.
 ///
-/// Any client may connect to a listener that serves only web pages, so it gets half of the places,
-/// and other clients always have the rest.
+/// Any client may connect to a listener that serves only web pages. Such listeners get half of the
+/// places, so that the rest always remains for other clients.
 fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
-    // Shards that exist only for their history have no listeners.
+    // Shards kept only for their history have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
     let serving = thread.node.shards().filter(is_serving).count();
@@ -315,7 +315,7 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // A broken connection is the client's problem: there is no recipient for an error.
+        // A broken connection is the client's problem. Nothing could receive the error.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
@@ -324,11 +324,11 @@ async fn serve<S>(
 /// The HTTP library accepts no smaller buffer.
 const HYPER_BUFFER_MIN: usize = 8192;
 
-/// Answers one request; any refusal is an answer too.
+/// Answers one request. A refusal is an answer too.
 ///
-/// Answers are made on the heap, in the memory that the last answer on this thread has just given
-/// back. In the connection's own memory, which the HTTP library keeps as long as the connection is
-/// open, they would push each other out of the processor's caches.
+/// Answers are made on the heap, in the memory that the last answer on this thread has just freed.
+/// The HTTP library keeps a connection's own memory as long as the connection is open; answers
+/// there would evict each other from the CPU's caches.
 fn respond(
     thread: Rc<HttpShard>,
     watch: Rc<Watch>,
@@ -364,7 +364,7 @@ fn respond(
                 }
             },
         };
-        // An answered request is rarely unread, and says so itself.
+        // An answered request is rarely unread; if it is, its answer announces the close.
         if !response.status().is_success() && response.headers().contains_key(header::CONNECTION) {
             watch.linger();
         }
@@ -415,7 +415,7 @@ async fn page(
     response
 }
 
-/// The refusal of a request with an invalid head.
+/// Refuses a request with an invalid head.
 fn refuse_head(thread: &HttpShard, head: &Parts, body: &Incoming) -> Option<Response<AnswerBody>> {
     if is_ambiguous(head, body) {
         return Some(api::refuse(thread, &RequestError::Malformed));
@@ -456,16 +456,16 @@ async fn manage(
     response
 }
 
-/// Whether the body is chunked. If it stays unread, [`close`] the connection: trailer fields after
-/// the chunks have no certain end.
+/// Whether the body is chunked. If it stays unread, [`close`] the connection, because trailer
+/// fields after the chunks have no certain end.
 pub(crate) fn has_chunks(body: &Incoming) -> bool {
     body.size_hint().exact().is_none()
 }
 
 /// Drops a body that is not needed; returns whether all of it has arrived. If not, [`close`] the
-/// connection: the HTTP library waits for no more, and would close without an announcement.
+/// connection: the HTTP library waits for no more, and would close without announcing it.
 pub(crate) async fn discard(head: &Parts, mut body: Incoming) -> bool {
-    // To look for a body that waits for permission would be the permission.
+    // If the client awaits permission to send the body, polling the body would grant it.
     if has_chunks(&body) || head.headers.contains_key(header::EXPECT) {
         return body.is_end_stream();
     }
@@ -484,8 +484,8 @@ pub(crate) fn close(response: &mut Response<AnswerBody>) {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Whether a proxy in front could see another host in the request, or another end of its body. The
-/// HTTP library is more lenient, but closes the connection after a request with both lengths.
+/// Whether a proxy in front could read another host, or another end of the body, from this request.
+/// The HTTP library is more lenient, but closes the connection after a request with both lengths.
 fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     let mut hosts = values(&head.headers, &header::HOST);
     let has_host = hosts.next().is_some() || head.version < Version::HTTP_11;
@@ -497,8 +497,8 @@ fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     !has_host || hosts.next().is_some() || !is_framed
 }
 
-/// The values of a field, in their order. Requests have few fields, so checking each is cheaper
-/// than a look-up by the hash of its name.
+/// The values of a field, in order. Requests have few fields, so checking each is cheaper than a
+/// look-up by the hash of its name.
 pub(crate) fn values<'a>(
     headers: &'a HeaderMap,
     wanted: &HeaderName,
@@ -506,7 +506,7 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// Reads a body within the limits of size, time, and memory for all bodies together; its memory is
+/// Reads a body within the limits of size, time, and memory for all bodies together. Its memory is
 /// free again when the [`Room`] is dropped.
 ///
 /// # Errors
@@ -519,8 +519,8 @@ pub(crate) async fn read_body(
         .await
 }
 
-/// Reads a body with a separate limit and without a share of the common memory: from another node,
-/// which is authenticated, or one too small to count.
+/// Reads a body with its own size limit and without a share of the common memory. For authenticated
+/// nodes, and for bodies too small to count.
 ///
 /// # Errors
 /// The same as for [`read_body`].
@@ -532,7 +532,7 @@ pub(crate) async fn read_frame(
     read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
 }
 
-/// Like [`read_body`], with another size limit and a separate share of memory.
+/// Like [`read_body`], with another size limit and the given share of memory.
 ///
 /// # Errors
 /// The same as for [`read_body`].
@@ -564,15 +564,15 @@ async fn collect(
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }
-    // Nearly every body is one frame, which is passed on unchanged. It is part of the connection's
-    // buffer, so it needs no other room.
+    // Nearly every body is one frame, which is passed on unchanged. It lies in the connection's
+    // buffer and needs no memory of its own.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     let mut taken = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::Broken)?;
-        // Trailer fields: the library accepts a bare LF before and within them, and would read the
-        // next request as one of them.
+        // Refuses trailer fields: the library accepts a bare LF before and within them, and would
+        // read the next request as one of them.
         let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
         let bytes = first.len().max(all.len()) + data.len();
         if bytes > limit {

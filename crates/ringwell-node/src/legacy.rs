@@ -1,6 +1,6 @@
 //! `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`: one number.
 //!
-//! A batch of one row with another form of answer. Overflow numbers are not marked.
+//! Handled as a batch of one row with another form of answer. Overflow numbers are not marked.
 
 use std::convert::Infallible;
 

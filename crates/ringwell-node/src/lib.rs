@@ -1,8 +1,9 @@
 //! A running node: threads, HTTP, files, clock and signals around the engine.
 //!
-//! Thin on purpose: the rules are in `ringwell-core`, the meaning of records in `ringwell-engine`,
-//! the published API in `ringwell-wire`. Each shard has one thread with a current-thread runtime;
-//! threads communicate by messages and share no mutable state except a few flags.
+//! Thin on purpose: the rules are in `ringwell-core`, the meaning of records is in
+//! `ringwell-engine`, and the published API is in `ringwell-wire`. Each shard has one thread with a
+//! current-thread runtime; threads communicate by messages and share no mutable state except a few
+//! flags.
 
 mod api;
 mod application;

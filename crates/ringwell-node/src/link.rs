@@ -1,5 +1,5 @@
-//! Links to other nodes as HTTP/1.1: connections out, requests in. The driver decides which rows
-//! are sent when, and which answers return.
+//! Links to other nodes over HTTP/1.1: outgoing connections and incoming requests. The driver
+//! decides which rows are sent, when, and which answers return.
 
 mod call;
 mod clocks;
@@ -18,10 +18,10 @@ pub(crate) use self::call::HttpNet;
 use crate::platform::Tokio;
 use crate::server::Server;
 
-/// The links of the thread of shard `caller`; adds their queues to `peers`.
+/// Makes the links of shard `caller`'s thread, and adds their queues to `peers`.
 pub(crate) fn ways(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way<Tokio>> {
     let node = &server.node;
-    // Of the links between two machines, one warns.
+    // Only one of the links between two machines warns.
     let is_first = node.shards().next() == Some(caller);
     let known = RefCell::new(BTreeSet::new());
     to_others(&Tokio, node, caller, peers, |neighbour| {

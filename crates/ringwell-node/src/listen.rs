@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 /// The maximum number of connections that the kernel may queue before it refuses more.
 const BACKLOG: i32 = 4096;
 
-/// A listener of one shard, not yet tied to a runtime.
+/// A listener of one shard, not yet attached to a runtime.
 #[derive(Debug)]
 pub(crate) enum Listener {
     /// host:port
@@ -23,7 +23,7 @@ pub(crate) enum Listener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// The reason why an address could not be listened on.
+/// The reason why the process cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {reason}")]
 pub struct ListenError {
@@ -64,7 +64,7 @@ impl Listeners {
         Ok(all)
     }
 
-    /// Fails like [`Self::bind`], but keeps nothing: if the start fails, it should not leave
+    /// Fails like [`Self::bind`], but keeps nothing, because a failed start should not leave
     /// journals behind. The socket does not listen, because a client that connected now would be
     /// dropped.
     ///
@@ -74,7 +74,7 @@ impl Listeners {
         Self::bind(addresses, 0).map(drop)
     }
 
-    /// Whether a socket of this name is possible, even if a program listens there now.
+    /// Checks that a socket of this name is possible, even if a program listens there now.
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.
@@ -108,7 +108,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// The addresses for the log; empty if there are none.
+    /// Formats the addresses for the log; `None` if there are none.
     pub(crate) fn listed(&self) -> Option<tracing::field::DebugValue<&[String]>> {
         (!self.addresses.is_empty()).then(|| tracing::field::debug(&*self.addresses))
     }
@@ -138,8 +138,8 @@ impl Listeners {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::other("the name has no address"))?;
-        // SO_REUSEPORT would let a second server of the same user share the port silently; a first
-        // socket without it fails if any process listens there.
+        // With SO_REUSEPORT alone, a second server of the same user would silently share the port.
+        // A first socket without it fails if any process listens there.
         let exclusive = tcp_socket(wanted)?;
         exclusive.bind(&wanted.into())?;
         let bound = exclusive
@@ -162,7 +162,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         for path in &self.paths {
-            // A socket file that remains is harmless: it is removed at the next start.
+            // A leftover socket file is harmless, because the next start removes it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -222,7 +222,8 @@ mod tests {
 
     use super::*;
 
-    /// A supervisor that waits for the socket would take the probe for the server.
+    /// A probe must not accept: a supervisor that waits for the socket would take it for the
+    /// server.
     #[test]
     fn a_probe_accepts_no_connection() {
         let folder = tempfile::tempdir().expect("a folder");

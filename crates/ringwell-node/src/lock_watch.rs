@@ -12,7 +12,7 @@ use crate::disk::DataLock;
 
 /// The interval between two checks of the lock's file.
 const LOOK: Duration = Duration::from_secs(1);
-/// Status of a process that has lost its lock.
+/// The exit status of a process that has lost its lock.
 const LOST: i32 = 1;
 
 /// The lock of a data directory, watched. Released when dropped.
@@ -56,7 +56,7 @@ impl Drop for LockWatch {
     fn drop(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // The lock is released however the thread ended.
+            // The lock is released regardless of how the thread ended.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! Journals in a log shared by several machines: a node's work for them at startup and while it
-//! serves.
+//! Journals in a log shared by several machines: a node's work for them at startup and while
+//! serving.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use ringwell_os::clock::{Clock, reading};
 use crate::platform::Tokio;
 use crate::{ServeError, disk};
 
-/// The settings that exclude such journals.
+/// The error for settings that exclude such journals.
 const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\"";
 
-/// The interval between two checks whether another process has taken shards.
+/// The interval between two checks of whether another process has taken shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The time in which a process that has failed leaves a note of it with the logs.
+/// The time that a failed process gets to leave a note of the failure with the logs.
 const NOTES_MAX: Duration = Duration::from_secs(3);
 
-/// Prepares the files for use as a copy of a log, and waits while another process serves, if so
-/// configured. Returns the time of that process.
+/// Prepares the files for use as a copy of a log. If so configured, waits while another process
+/// serves, and returns the time of that process.
 ///
 /// # Errors
 /// [`ServeError::Log`] if settings of the configuration exclude each other.
@@ -44,8 +44,8 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The copy counts uncompressed bodies, so that the stream is never longer. The rest is room
-        // for records that are written while the oldest part is removed.
+        // The copy counts uncompressed bodies, so the stream is never longer. The remaining quarter
+        // is for records that are written while the oldest part is removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
@@ -56,8 +56,8 @@ pub(crate) fn prepare(
     Ok(heard.map(|heard| heard.owner(&reading())))
 }
 
-/// The size of a copy's segments if its history may have `bytes`: the newest one counts as a whole,
-/// although it may be empty.
+/// Returns the size of a copy's segments if its history may have `bytes`. The newest segment counts
+/// in full, although it may be empty.
 fn segment_bytes_max(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     (bytes / 16 / MIB * MIB).max(MIB)
@@ -75,8 +75,8 @@ fn first_shard(membership: Option<&Membership>) -> u16 {
 /// The name of the placement to which the logs belong.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
-        // A single process has all logs, and passes lockouts to the shards that own their numbers
-        // now.
+        // A single process has all logs, and passes lockouts to the shards that now own their
+        // numbers.
         None => "one process".to_owned(),
         Some(_) => placement_name(directory.placement()),
     }
@@ -91,8 +91,8 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
     }
 }
 
-/// Announces to other processes that this one serves, and keeps its facts about its journals with
-/// the logs, while it does.
+/// Announces to other processes that this one serves. While it serves, also keeps the facts about
+/// its journals with the logs.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let first = first_shard(node.membership.as_ref());
@@ -118,11 +118,11 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
     logs.serving(first, Box::new(sign));
 }
 
-/// Returns when this process should end, so that its supervisor starts it again: a journal in a log
-/// has failed, or others own its shards and it would be a standby. Logs that.
+/// Returns when this process should end so that its supervisor restarts it, and logs the reason: a
+/// journal in a log has failed, or other processes own its shards and it would be a standby.
 pub(crate) async fn is_over(node: &Node) {
     let Some(replicated) = &node.config.journal.replicated else { return pending().await };
-    // Without standbys an operator decides which of two processes serves.
+    // Without standbys, an operator decides which of two processes serves.
     let counts = |state: &JournalState| replicated.standby || *state != JournalState::Taken;
     let states = || node.journals().map(|(_, state)| state).filter(counts);
     let mut fenced = Fenced::default();
@@ -130,7 +130,8 @@ pub(crate) async fn is_over(node: &Node) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     if states().any(|state| state == JournalState::Failed) {
-        // Time for the notes of the logs: they show the loss to a machine without this data.
+        // Leaves time to write the notes of the logs, which show the loss to a machine without this
+        // data.
         tokio::time::sleep(NOTES_MAX).await;
         tracing::error!("a journal has failed: stopping, to read it again after a restart");
     } else if states().all(|state| state == JournalState::Taken) {

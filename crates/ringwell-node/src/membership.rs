@@ -1,11 +1,11 @@
-//! This process's place in a cluster, with the certificates of its links.
+//! This process's membership in a cluster, with the certificates of its links.
 
 use ringwell_config::{Cluster, ClusterNode};
 use ringwell_driver::membership;
 
 use crate::link::tls::{Tls, TlsError};
 
-/// A node's membership in a cluster. Without one, this process has all shards.
+/// A node's membership in a cluster. Without it, this process has all shards.
 #[derive(Clone, Debug)]
 pub struct Membership {
     pub(crate) member: membership::Membership,
@@ -13,7 +13,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// The node with that `name`; `None` if the cluster has none.
+    /// Makes the membership of the node `name`; `None` if the cluster has no such node.
     ///
     /// # Errors
     /// [`TlsError`] if the certificates of its links cannot be used.

@@ -1,6 +1,6 @@
-//! The limit on the process's memory, and the part of it for the bodies of requests.
+//! The limit on the process's memory, and the share of it for the bodies of requests.
 //!
-//! Bodies are read before their senders are known; without a common limit, a few thousand stalled
+//! Bodies are read before their senders are known. Without a common limit, a few thousand stalled
 //! uploads would take all memory.
 
 use std::fs;
@@ -9,12 +9,12 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The share of memory that bodies may take.
+/// The divisor for the share of memory that bodies may take.
 const PART: u64 = 10;
 /// The assumed memory of a machine that does not report it.
 const MEMORY_MIN: u64 = 1 << 30;
 
-/// The maximum number of bytes that all bodies in progress may take together.
+/// The limit on the memory of all bodies in progress together.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     free: Semaphore,
@@ -28,24 +28,24 @@ pub(crate) struct Room<'a> {
 }
 
 impl Bodies {
-    /// Reserves `bytes`.
+    /// Sets the limit to `bytes`.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { free: Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)) }
     }
 
-    /// Reserves nothing yet.
+    /// Starts a reservation of 0 bytes.
     pub(crate) fn room(&self) -> Room<'_> {
         Room { bodies: Some(self), taken: None }
     }
 }
 
 impl Room<'_> {
-    /// Without a limit, for authenticated senders.
+    /// Makes a reservation without a limit, for authenticated senders.
     pub(crate) fn unbounded() -> Self {
         Self { bodies: None, taken: None }
     }
 
-    /// Reserves this many more bytes; returns `false` if there are too few.
+    /// Reserves this many more bytes; returns `false` if too few are left.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let Some(bodies) = self.bodies else { return true };
         let more = u32::try_from(bytes).ok().and_then(|n| bodies.free.try_acquire_many(n).ok());
@@ -58,14 +58,16 @@ impl Room<'_> {
     }
 }
 
-/// A share of the memory available to this process, but at least room for one body of `body_bytes`.
+/// Returns the share of this process's memory that bodies may take, at least one body of
+/// `body_bytes`.
 #[must_use]
 pub fn bodies_bytes(body_bytes: usize) -> usize {
     let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);
     part.max(body_bytes)
 }
 
-/// The machine's memory, or less if its group of processes or its address space has a limit.
+/// Returns the machine's memory, or less if the process's control group or address space has a
+/// limit.
 fn process_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let limits = [machine, group_bytes(), getrlimit(Resource::As).current];
@@ -78,7 +80,8 @@ fn total(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least `memory.max` of the process's control group and its parents (cgroups(7), version 2).
+/// The smallest `memory.max` of the process's control group and its parents (cgroups(7), version
+/// 2).
 fn group_bytes() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

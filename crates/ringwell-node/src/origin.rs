@@ -1,8 +1,8 @@
-//! The web pages that may use the published API: none, unless the configuration names their origin.
+//! The web pages that may use the published API: only those whose origin the configuration names.
 //!
 //! Browsers send a simple cross-origin request without permission; only reading the answer needs
-//! it. The request would use up a number, so it is refused first. Clients other than browsers send
-//! no `Origin`.
+//! it. Such a request is refused at once, because it would use up a number. Other clients send no
+//! `Origin`.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -27,7 +27,7 @@ pub(crate) const fn methods(route: Route<'_>) -> &'static str {
 
 /// The requesting origin, if it is allowed.
 pub(crate) fn allowed(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
-    // If none are configured, nothing is checked.
+    // If no origins are configured, nothing is checked.
     let origin = (!api.origins.is_empty()).then(|| values(headers, &header::ORIGIN).next())??;
     is_named(api, origin).then(|| origin.clone())
 }
@@ -45,7 +45,7 @@ fn is_named(api: &Api, origin: &HeaderValue) -> bool {
     api.origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
 }
 
-/// The answer to `OPTIONS`, which requests the permission or the methods.
+/// Answers `OPTIONS`, with which a client requests the permission or the methods.
 pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -16,7 +16,8 @@ use ringwell_os::clock::{boot_time, wall_time};
 /// The origin of the process's monotonic times.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// A task as tokio gets it: its code for a task would be compiled again for each kind of task.
+/// Boxes a task before tokio gets it. Otherwise tokio's code for a task would be compiled again for
+/// each kind of task.
 pub(crate) fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(task)
 }
@@ -69,7 +70,7 @@ impl Platform for Tokio {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
         let (done, output) = oneshot::channel();
-        // As a box, like tasks.
+        // Boxed for the same reason as tasks.
         let work: Box<dyn FnOnce() + Send> = Box::new(move || drop(done.send(work())));
         let ended = tokio::task::spawn_blocking(work);
         async move {

@@ -1,14 +1,14 @@
-//! The priority of threads beside the shards.
+//! The priority of the threads that run beside the shards.
 
 use rustix::io;
 use rustix::process::{getpid, getpriority_process, setpriority_process};
 
-/// A third of a shard's share if both need the same core.
+/// This niceness gives a third of a shard's share if both need the same core.
 const NICENESS: i32 = 5;
-/// The lowest priority.
+/// The niceness of the lowest priority.
 const NICENESS_MAX: i32 = 19;
 
-/// Lowers the priority of the calling thread, and of those that it starts, below that of the
+/// Lowers the priority of the calling thread, and of the threads that it starts, below that of the
 /// shards, which have the priority of the process. Linux applies niceness to threads.
 pub fn step_back() {
     if let Err(error) = lower() {
@@ -17,7 +17,8 @@ pub fn step_back() {
 }
 
 fn lower() -> io::Result<()> {
-    // That of the first thread, which keeps it. The server may have been started with `nice`.
+    // Uses the priority of the first thread, which keeps it: the server may have been started with
+    // `nice`.
     let of_process = getpriority_process(Some(getpid()))?;
     setpriority_process(None, (of_process + NICENESS).min(NICENESS_MAX))
 }

@@ -1,6 +1,6 @@
-//! Reads, after the start, the part of a shard's history that was skipped at startup: segments
-//! before the snapshot. Damage there makes look-ups fail, and would otherwise go unnoticed until
-//! then.
+//! Checks, after startup, the part of a shard's history that was not read then: the segments before
+//! the snapshot. Damage there makes look-ups fail, and would otherwise go unnoticed until the first
+//! one.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! SIGHUP: pools, web sites, calls and management tokens of the configuration are read again while
-//! the node serves.
+//! SIGHUP: reloads pools, web sites, calls and management tokens from the configuration while the
+//! node serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::queue::Peers;
 
-/// Reads the pools again. An unreadable or invalid configuration leaves everything unchanged, and
-/// is logged.
+/// Reads the pools again. An unreadable or invalid configuration is logged, and leaves everything
+/// unchanged.
 pub(crate) async fn again(
     server: &Server,
     peers: &Peers,
@@ -58,11 +58,11 @@ pub(crate) async fn again(
     }
 }
 
-/// The interval between two checks whether the database was read.
+/// The interval between two checks of whether the database was read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// Reads the pools again because a shard was suspended and may have missed a change. A database is
-/// read by its follower.
+/// Reads the pools again because a shard was suspended and may have missed a change. If they come
+/// from a database, its follower reads them.
 pub(crate) async fn confirm(
     server: &Arc<Server>,
     peers: &Peers,

@@ -40,7 +40,7 @@ use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
 use ringwell_os::clock::reading;
 
-/// Orders to a shard, in this sequence.
+/// The stages of a shard's life, ordered by the node in this sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
     /// Check whether the shard may serve.
@@ -52,7 +52,7 @@ enum Course {
     Stop,
 }
 
-/// Reports of a shard, in this sequence; a fault may cause the end at any time.
+/// A shard's reports, in this sequence. A fault may cause `Ended` at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Ready,
@@ -65,7 +65,7 @@ struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        // When the node ends, the receiver is dropped.
+        // Fails only if the node is ending and has dropped the receiver.
         let _ = self.0.send(Report::Ended);
     }
 }
@@ -73,26 +73,27 @@ impl Drop for EndReport {
 /// The time that requests in progress get when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// Reloads the pools and web sites, at SIGHUP.
+/// Reloads the pools and web sites on SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
-/// Reloads settings; they take effect through shared parts of the configuration.
+/// Reloads settings. They take effect through shared parts of the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
 /// The ways in which the directory changes while the node serves.
 #[derive(Default)]
 pub struct Directories {
-    /// By SIGHUP.
+    /// On SIGHUP.
     pub reload: Option<Reload>,
-    /// By SIGHUP for the other settings that may change, if pools come from elsewhere.
+    /// On SIGHUP, for the other settings that may change, if pools come from elsewhere.
     pub reload_settings: Option<ReloadSettings>,
-    /// By the keeper of the directory.
+    /// On orders from the part of the process that keeps the directory.
     pub orders: Option<Orders>,
-    /// Whether a SIGHUP came before the node took signals: the files are read again once it serves.
+    /// Whether a SIGHUP came before the node handled signals. If so, it reads the files again once
+    /// it serves.
     pub hung_up: Arc<AtomicBool>,
 }
 
-/// Called once with the bound addresses, when requests are answered.
+/// Called once with the bound addresses, as soon as requests are answered.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once.
@@ -180,7 +181,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Serves until a signal, or something else, ends that.
+/// Serves until a signal or another event ends that.
 async fn serve_on(
     server: &Arc<Server>,
     peers: &Peers,
@@ -210,7 +211,7 @@ async fn serve_on(
     }
 }
 
-/// The node's threads, and the sockets that are theirs.
+/// The node's threads and their sockets.
 struct Running {
     server: Arc<Server>,
     threads: Vec<JoinHandle<Result<(), ServeError>>>,
@@ -224,7 +225,7 @@ struct Running {
     epochs: Vec<u64>,
 }
 
-/// The channels between node and shards about their life, and the services for clients.
+/// The channels through which the node controls its shards, and the services for clients.
 struct Channels {
     routes: Routes,
     course_now: watch::Receiver<Course>,
@@ -298,12 +299,12 @@ fn start_threads(
 /// The shards' reports.
 struct Reported {
     reports: mpsc::UnboundedReceiver<Report>,
-    /// The count of shards that will report nothing more.
+    /// The count of shards that will send no more reports.
     ended: usize,
 }
 
 impl Reported {
-    /// Waits until each of `shards` has reported this, or its end; returns `false` if one has
+    /// Waits until each of `shards` has reported `wanted` or ended; returns `false` if one has
     /// ended.
     async fn wait_for(&mut self, wanted: Report, shards: usize) -> bool {
         let mut there = 0;
@@ -331,7 +332,7 @@ impl Reported {
 fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
     let ends =
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(ServeError::ShardPanicked)));
-    // All are joined before the first error is returned.
+    // Joins all threads before the first error is returned.
     ends.collect::<Vec<_>>().into_iter().collect()
 }
 
@@ -354,12 +355,12 @@ fn warn_of_disk(config: &Config, durability: Durability) {
     }
 }
 
-/// SIGTERM and SIGINT; SIGHUP.
+/// The receivers of SIGTERM, SIGINT and SIGHUP.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// Whether a SIGHUP came before.
+    /// Whether a SIGHUP came before these receivers existed.
     hung_up: bool,
 }
 
@@ -392,7 +393,7 @@ impl Signals {
                 name = self.next().await;
             }
             tracing::warn!(signal = name, "second signal: ending at once");
-            // The exit status that a shell reports for a process ended by a signal.
+            // The exit status that a shell reports for a process that a signal ended.
             std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
         });
     }
@@ -402,7 +403,7 @@ impl Signals {
 struct ShardPlan {
     shard: u16,
     engine: Engine,
-    /// Lockouts were lengthened without a record.
+    /// Whether lockouts were lengthened without a record.
     is_lengthened: bool,
     server: Arc<Server>,
     clock: Clock,
@@ -417,7 +418,7 @@ struct ShardPlan {
 }
 
 pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
-    // Files of the history are read for look-ups on other threads, which do not delay batches.
+    // Other threads read files of the history for look-ups, and must not delay batches.
     let mut runtime = Builder::new_current_thread();
     runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }
@@ -448,7 +449,7 @@ fn spawn(
         .map_err(ServeError::Thread)
 }
 
-/// The store of a shard's groups: in files, in memory, or in a log of which the files are a copy.
+/// The store of a shard's groups: files, memory, or a log of which the files are a copy.
 type Stored = Either<Either<Journal, Memory>, CopiedLog>;
 
 /// Runs a shard on its thread.
@@ -474,7 +475,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let http = shard_of(server, shard, engine, &clock, peers);
     let thread = Rc::clone(&*http);
-    // Set before any request for older history causes it to be indexed.
+    // Determined before a request for older history can cause it to be indexed.
     let unread = store.reader().unread();
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();
@@ -510,8 +511,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
         () = wait_until(&mut course_now, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    // Continues to answer, and announces the end of each connection: clients must see `/readyz`, or
-    // such an answer, before a connection closes.
+    // Continues to answer, and announces the end of each connection. Before a connection closes,
+    // its client must see such an answer, or `/readyz`.
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&http).await;
@@ -521,13 +522,13 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let _ = reports.send(Report::Drained);
     wait_until(&mut course_now, Course::Stop).await;
     let is_saved = life::save(&thread, &*store).await;
-    // Drops their shares of the store as well.
+    // Ending the tasks also drops their references to the store.
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(store).is_none_or(|store| store.close().is_ok());
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
 }
 
-/// The shard with all that its thread shares.
+/// Makes the shard with everything that its thread shares.
 fn shard_of(
     server: Arc<Server>,
     shard: u16,
@@ -549,8 +550,7 @@ async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     tasks.spawn_local(boxed(application::renew(Rc::clone(http))));
 }
 
-/// Returns when one of the shard's own tasks has panicked, because the shard cannot continue
-/// without it.
+/// Returns when one of the shard's own tasks has panicked: the shard cannot continue without it.
 async fn any_panics(tasks: &mut JoinSet<()>) {
     while let Some(end) = tasks.join_next().await {
         if end.is_err() {
@@ -560,7 +560,7 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
     std::future::pending::<()>().await;
 }
 
-/// A node's work for and with other nodes of its cluster, on one of its threads.
+/// Does a node's work for and with other nodes of its cluster, on one of its threads.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
     let reported = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
     tokio::join!(reported, moves::resume(Tokio, node, peers));
@@ -576,7 +576,7 @@ fn accept(
 }
 
 async fn wait_until(course_now: &mut watch::Receiver<Course>, course: Course) {
-    // An error means that the receiver was dropped, which has the same effect as the end.
+    // An error means that the sender was dropped, which has the same effect as the end.
     let _ = course_now.wait_for(|now| *now >= course).await;
 }
 

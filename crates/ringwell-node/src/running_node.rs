@@ -1,5 +1,5 @@
-//! The handle of a running node for the keeper of its directory: passes changes of pools in, and
-//! returns the shards' data on pools.
+//! A handle to a running node, for the part of the process that keeps the directory. It passes
+//! changes of pools to the node, and returns the shards' data on pools.
 //!
 //! Does not know where the directory is stored.
 
@@ -28,7 +28,7 @@ const ORDERS_MAX: usize = 64;
 /// The maximum number of pools that a shard examines between two batches.
 const LOOK_AT_ONCE: usize = 256;
 
-/// A handle on a running node. Orders given before the node runs wait; orders given after it has
+/// A handle to a running node. Orders given before the node runs wait; orders given after it has
 /// ended fail.
 #[derive(Clone, Debug)]
 pub struct RunningNode(mpsc::Sender<Order>);
@@ -59,7 +59,7 @@ enum Order {
     Current,
 }
 
-/// Makes a handle and its receiving end.
+/// Makes a handle and the receiving end of its orders.
 #[must_use]
 pub fn order_channel() -> (RunningNode, Orders) {
     let (sender, orders) = mpsc::channel(ORDERS_MAX);
@@ -67,8 +67,8 @@ pub fn order_channel() -> (RunningNode, Orders) {
 }
 
 impl RunningNode {
-    /// Brings pools, in their present form, into the rotation of all shards of the node, and
-    /// removes others. Returns when every shard uses the change.
+    /// Brings pools, in their new form, into the rotation of all shards of the node, and removes
+    /// others. Returns when every shard uses the change.
     ///
     /// # Errors
     /// [`OrderError`]; a refused change leaves everything unchanged.
@@ -77,7 +77,7 @@ impl RunningNode {
         taken.map_err(OrderError::Refused)
     }
 
-    /// The present state of `pool`; `None` if no shard of this node has it.
+    /// Returns the current state of `pool`; `None` if no shard of this node owns it.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -85,8 +85,8 @@ impl RunningNode {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
-    /// The rows for `pool` that got no number on this node since it started although the pool was
-    /// not exhausted, counted by reason.
+    /// Counts, by reason, the rows for `pool` that got no number on this node since it started,
+    /// although the pool was not exhausted.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -94,8 +94,8 @@ impl RunningNode {
         self.ask(|reply| Order::Refused { pool, reply }).await
     }
 
-    /// Numbers in the rotation of `pool` that have not been held since `since`; empty if no shard
-    /// of this node has the pool.
+    /// Returns the numbers in the rotation of `pool` that no visitor has held since `since`; empty
+    /// if no shard of this node owns the pool.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -107,7 +107,7 @@ impl RunningNode {
         self.ask(|reply| Order::Unused { pool, since, reply }).await
     }
 
-    /// The demand for each pool of this node.
+    /// Returns the demand for each pool of this node.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -130,10 +130,10 @@ impl RunningNode {
         answer.await.map_err(|_| OrderError::Stopping)
     }
 
-    /// Reports that the directory has just been confirmed to match the node's; `/healthz` reports
-    /// the time since.
+    /// Reports that the node's directory has just been confirmed to be current. `/healthz` shows
+    /// the time since then.
     pub async fn is_current(&self) {
-        // A stopping node needs no reports.
+        // A stopping node needs no such reports.
         let _ = self.0.send(Order::Current).await;
     }
 }
@@ -223,7 +223,7 @@ pub(crate) async fn look_at<T>(
     answer.await.ok()
 }
 
-/// Every thread counts the rows that it received.
+/// Adds up the counts of all threads, because each counts only the rows that it received.
 pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
     let mut counts = [0; Reason::ALL.len()];
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
@@ -236,7 +236,7 @@ pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'
     Reason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, n)| *n > 0).collect()
 }
 
-/// Works in parts, so that no shard is kept from its rows.
+/// Queries in parts, so that no shard keeps its rows waiting.
 pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     let directory = node.directory();
     let mut asked = Vec::with_capacity(directory.pool_count());

@@ -20,7 +20,7 @@ use crate::ServeError;
 use crate::certificates::{Stamps, Watched};
 use crate::link::tls::{TlsError, certificates};
 
-/// The TLS settings of a shard; the files are watched as long as this value lives.
+/// The TLS settings of a shard. The files are watched as long as this value lives.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
     _watched: Watched,
@@ -46,7 +46,7 @@ impl Secure {
     /// Reads the certificate, and watches its files from then on.
     ///
     /// # Errors
-    /// [`ServeError`] names the file that cannot be used.
+    /// [`ServeError`] names the unusable file.
     pub(crate) fn begin(files: &ClientTls) -> Result<Self, ServeError> {
         let seen = Stamps::of([files.certificate.clone(), files.key.clone()]);
         let shown = Arc::new(Shown(RwLock::new(Arc::new(load(files)?))));
@@ -67,7 +67,7 @@ impl Secure {
                     tracing::warn!("{warning}");
                 }
             }
-            // Perhaps one of two files has been replaced, and the other will follow.
+            // One of the two files may have been replaced before the other.
             Err(error) => tracing::error!(%error, "the certificate for clients is unchanged"),
         };
         let watched = Watched::begin(seen, changed).map_err(ServeError::Thread)?;
@@ -75,21 +75,21 @@ impl Secure {
     }
 }
 
-/// Whether the certificate can be used.
+/// Checks that the certificate can be used.
 ///
 /// # Errors
-/// [`ServeError`] names the file that cannot.
+/// [`ServeError`] names the unusable file.
 pub(crate) fn check(files: &ClientTls) -> Result<(), ServeError> {
     load(files)?;
     Ok(())
 }
 
-/// A warning if the certificate is valid at another time only: no client accepts it.
+/// Returns a warning if the certificate is not valid now: no client would accept it.
 #[must_use]
 pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
     let chain = certificates(&files.certificate).ok()?;
     let (own, others) = chain.split_first()?;
-    // Any signer will do: only the time is of interest.
+    // Trusts any signer, because only the time is of interest.
     let mut roots = RootCertStore::empty();
     roots.add(chain.last()?.clone()).ok()?;
     let provider = Arc::new(ring::default_provider());
@@ -109,7 +109,7 @@ pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
     Some(format!("tls.certificate: {path} {what}: clients refuse it until it is replaced"))
 }
 
-/// A certificate and its key.
+/// Reads a certificate and its key.
 fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key);

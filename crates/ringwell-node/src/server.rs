@@ -1,4 +1,4 @@
-//! The state that the threads of the process share beside the driver's [`Node`], for HTTP.
+//! The state that the process's threads share for HTTP, in addition to the driver's [`Node`].
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::memory::{Bodies, bodies_bytes};
 use crate::secure::Secure;
 use crate::site::Sites;
 
-/// Shared by all threads.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) node: Arc<Node>,
     pub(crate) application: Option<Arc<Application>>,
     pub(crate) sites: Sites,
-    /// Whether the listener's clients use TLS.
+    /// The TLS settings for clients, if any listener uses TLS.
     pub(crate) secure: Option<Secure>,
     /// The TLS settings of links over TCP.
     pub(crate) links: Option<Tls>,
-    /// The memory for bodies of clients.
+    /// The memory for clients' bodies.
     pub(crate) bodies: Bodies,
 }
 
@@ -39,7 +39,7 @@ impl Server {
     }
 }
 
-/// Requests that fail on purpose, for tests, controlled by environment variables:
+/// Reads from environment variables which requests fail on purpose, for tests:
 /// `RINGWELL_DRILL_PANIC_ON` and, on the shard that owns a row, `RINGWELL_DRILL_PANIC_AT_OWNER_ON`.
 pub(crate) fn drills() -> Drills {
     let text = |variable| std::env::var(variable).ok().map(String::into_bytes);

@@ -1,4 +1,4 @@
-//! A shard as seen by HTTP: the driver's shard, its connections, and the server's additions for its
+//! A shard as HTTP uses it: the driver's shard, its connections, and the server's additions for
 //! clients.
 
 use std::ops::Deref;

@@ -1,5 +1,5 @@
-//! From files to engines that serve: opens the shards, starts the threads that read them, and makes
-//! the messages for the operator. The driver does the work (`ringwell_driver::open`).
+//! From files to engines that serve: opens the shards, starts the threads that read them, and
+//! writes the messages for the operator. The driver (`ringwell_driver::open`) does the work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) store: Inline<OsFiles>,
-    /// The store of the journal, if it is not files.
+    /// The log that stores the journal, if it is not stored in files.
     pub(crate) log: Option<ShardLog>,
-    /// The time by which lockouts were lengthened without a record: the shard must not continue
+    /// The time by which lockouts were lengthened without a record. The shard must not continue
     /// before a snapshot contains it.
     pub(crate) lengthened: Option<Millis>,
 }
 
-/// The store of a shard in a log; the files are a copy.
+/// The store of a shard whose journal is in a log; the files are a copy.
 pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Tokio>;
 
 /// A shard's log, and the identity under which this process writes to it.
@@ -49,22 +49,22 @@ pub(crate) struct ShardLog {
     log: Numbered<Arc<dyn SharedLog>>,
     author: Author,
     shelf: Arc<dyn Shelf>,
-    /// The snapshots that are kept.
+    /// The snapshots in the log.
     kept: Vec<(u64, SnapshotIndex)>,
     prefix: Prefix,
     limits: HistoryLimits,
 }
 
 impl ShardLog {
-    /// The store of the shard's groups; the files are a copy.
+    /// Makes the store of the shard's groups; the files are a copy.
     pub(crate) fn store(self, copy: Journal) -> CopiedLog {
         let Self { log, author, shelf, kept, prefix, limits } = self;
         LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
     }
 }
 
-/// Opens all shards of the directory. Shards that exist only in the journals have no pools: they
-/// pass their lockouts to the present owners of the numbers, and continue to answer for history.
+/// Opens all shards of the directory. Shards that exist only in the journals have no pools. They
+/// pass their lockouts to the current owners of the numbers, and continue to answer look-ups.
 ///
 /// # Errors
 /// [`ServeError`] if a journal is damaged or cannot be read; then nothing has been changed.
@@ -90,8 +90,8 @@ pub(crate) fn start(
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
-    // Other nodes' knowledge is compared with the earlier contents, without the group that took the
-    // shard over.
+    // Other nodes' data is compared with the earlier contents, without the group with which this
+    // process took over the shard.
     let own = u64::from(logs.is_some());
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
@@ -165,16 +165,16 @@ fn shards(
 struct OpenLog {
     log: Arc<dyn SharedLog>,
     notes: LogNotes,
-    /// The place after its last message before it was opened.
+    /// The position after the log's last message before it was opened.
     end: u64,
-    /// The end that other processes reported.
+    /// The end of the log that other processes reported.
     reached: LogEnd,
 }
 
 type OpenLogs = BTreeMap<u16, OpenLog>;
 
-/// Opens the logs of all shards. All are created before the first one gets a message: so if one has
-/// messages and another does not exist, that one was lost.
+/// Opens the logs of all shards. All logs are created before the first one gets a message. If one
+/// has messages and another does not exist, the latter was therefore lost.
 fn open_logs(
     logs: &dyn Logs,
     shards: &[u16],
@@ -195,7 +195,7 @@ fn open_logs(
     Ok(opened.into_iter().collect())
 }
 
-/// Does the same for each item, on a separate thread each.
+/// Does `work` for each item, on a separate thread each.
 fn each<I: Send, T: Send>(
     items: impl Iterator<Item = I>,
     work: impl Fn(I) -> Result<T, ServeError> + Sync,
@@ -214,7 +214,7 @@ fn each<I: Send, T: Send>(
     })
 }
 
-/// Reads the logs of the shards beyond this machine's files, and takes the shards over.
+/// Reads each shard's log where it goes beyond this machine's files, and takes the shard over.
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
@@ -225,7 +225,7 @@ fn take_over(
     Ok(followed.into_iter().unzip())
 }
 
-/// The log of a shard that no longer exists would contain lockouts unknown to any shard.
+/// Refuses to start if a shard beyond these has a log: its lockouts would be unknown to all shards.
 fn refuse_more_shards(
     logs: &dyn Logs,
     membership: Option<&Membership>,
@@ -242,7 +242,7 @@ fn refuse_more_shards(
     Ok(())
 }
 
-/// The pools, the location of the files, and how far they are trusted.
+/// The directory, the settings of the files, and how far the files are trusted.
 type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
 
 fn follow(
@@ -324,7 +324,7 @@ impl From<OverflowTaken> for ServeError {
     }
 }
 
-/// Logs the doubts.
+/// Logs the doubts about a shard, and returns what it needs to serve.
 fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Settings) -> Started {
     let Opened { shard, engine, store, doubts, verdict } = opened;
     let directory = settings.shard_directory(u32::from(shard));

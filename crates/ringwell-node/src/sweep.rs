@@ -1,4 +1,4 @@
-//! A shard thread's work for its connections, other than answering.
+//! A shard thread's work for its connections, apart from answering.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::shard::HttpShard;
 /// The interval between two sweeps of connections.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Enforces the time limits of connections' phases until the thread ends; a separate task, so that
-/// a hanging disk does not keep slow clients connected.
+/// Enforces the time limits of the connections' phases until the thread ends. This is a separate
+/// task, so that a hanging disk does not keep slow clients connected.
 pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     let limits = &thread.node.config.limits;
     let phases = PhaseLimits {

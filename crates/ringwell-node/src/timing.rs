@@ -16,13 +16,13 @@ const DECIMALS: usize = 3;
 const DIGITS_MAX: usize = 20;
 const BYTES_MAX: usize = NAME.len() + DIGITS_MAX + 1;
 
-/// Milliseconds since the request was complete, as an integer and with decimals. Replaces earlier
-/// times.
+/// Sets the time since the request was complete, in milliseconds: as an integer and with decimals.
+/// Replaces earlier times.
 pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut text = [0; BYTES_MAX];
     let (timing, whole) = write(us, &mut text);
-    // Digits and a name are always valid. Most answers take a few milliseconds, and then the value
+    // Digits and a name are always valid. Most answers take a few milliseconds; that value then
     // needs no memory of its own.
     let whole = match usize::try_from(us / 1000) {
         Ok(ms) if ms < 10 => Ok(HeaderValue::from_static(&"0123456789"[ms..=ms])),
@@ -35,8 +35,8 @@ pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     }
 }
 
-/// Sets a field. Answers have few, and those of a batch begin with these two, so checking each is
-/// cheaper than a look-up by the hash of its name.
+/// Sets a field. Answers have few fields, and a batch's answer begins with these two, so checking
+/// each is cheaper than a look-up by the hash of its name.
 fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
     match headers.iter_mut().find(|(known, _)| *known == name) {
         Some((_, place)) => *place = value,
@@ -45,7 +45,7 @@ fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
 }
 
 /// Writes the time into `text`, from its end and without the formatting machinery. Returns the
-/// value of `Server-Timing`, and the part of it that is the whole milliseconds.
+/// value of `Server-Timing`, and the part of it with the whole milliseconds.
 fn write(us: u64, text: &mut [u8; BYTES_MAX]) -> (&[u8], &[u8]) {
     let point = BYTES_MAX - DECIMALS - 1;
     text[point] = b'.';

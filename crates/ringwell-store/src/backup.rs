@@ -1,4 +1,4 @@
-//! A copy of a SQLite database while others use it.
+//! Copies a SQLite database while others use it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{FileFault, StoreError};
 
 /// Copies the SQLite database at `from` into the new file `to`, as of a single point in time, and
 /// checks the copy. Readers and writers of `from` are not blocked. Does not change its tables,
-/// because its schema may be of another release.
+/// because its schema may be from another release.
 ///
 /// # Errors
 /// [`StoreError`] if `from` cannot be read, `to` is not empty, or the copy is damaged.

@@ -1,4 +1,4 @@
-//! The limits on the numbers of a pool, and of all pools of a network together.
+//! The limits on the count of numbers in a pool, and in all pools of a network together.
 //!
 //! Owns the ceilings. Automatic changes never exceed them; a number that was promised before a
 //! ceiling was lowered stays promised. Source: docs/spec/directory.md, "Ceilings".
@@ -19,7 +19,7 @@ pub struct Network {
     pub id: String,
     /// The count of numbers of its pools, including promised or quarantined ones.
     pub numbers: u64,
-    /// The maximum that they may have; `None` for no limit.
+    /// The maximum of that count; `None` for no limit.
     pub ceiling: Option<u64>,
     /// Whether that ceiling is set for this network; otherwise it is the default.
     pub is_own: bool,
@@ -30,7 +30,7 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
-    /// The maximum number of numbers that it may have, and the difference to its present count.
+    /// The network's maximum count of numbers, and the room that is left.
     ceiling: Option<(u64, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl Change {
         Ok(Some(most.saturating_sub(used(&mut self.tx, network).await?)))
     }
 
-    /// Sets or removes the ceiling of `network`. Pools that have more keep them.
+    /// Sets or removes the ceiling of `network`. Pools that exceed it keep their numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -147,7 +147,7 @@ impl Store {
         Ok(Some(Network { id: id.to_owned(), numbers, ceiling, is_own: own.is_some() }))
     }
 
-    /// At most `limit` networks after the one called `after`, by id.
+    /// At most `limit` networks whose ids follow `after`, by id.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -73,8 +73,8 @@ impl Change {
         })
     }
 
-    /// The same change by an author who has access to `network` only, if one is given: a pool
-    /// cannot get an id of another network's pool, and refusals do not describe its numbers.
+    /// The same change by an author with access only to `network`, if one is given: a pool cannot
+    /// get the id of another network's pool, and refusals do not describe that network's numbers.
     #[must_use]
     pub fn limited_to(self, network: Option<&str>) -> Self {
         Self { only: network.map(str::to_owned), ..self }
@@ -86,8 +86,8 @@ impl Change {
         self.version
     }
 
-    /// Checks every changed pool, makes the ordered purchases, and commits the change. The
-    /// directory's version afterwards, unchanged if nothing was changed.
+    /// Checks every changed pool, makes the ordered purchases, and commits the change. Returns the
+    /// directory's version afterwards, which stays the same if nothing was changed.
     ///
     /// # Errors
     /// [`Refusal::Pool`] if a pool breaks a rule now, [`StoreError::Provider`]; then nothing has
@@ -183,7 +183,7 @@ impl Change {
     }
 
     /// Creates a pool without numbers, and its network, advertiser and campaign if they are new.
-    /// Without `id` it gets the next id that no pool ever had.
+    /// Without `id`, the pool gets the next id that no pool ever had.
     ///
     /// # Errors
     /// [`Refusal::PoolExists`], [`Refusal::PoolIdUnusable`], [`Refusal::IdTaken`],
@@ -283,8 +283,8 @@ impl Change {
         self.replace_key(id, next).await
     }
 
-    /// Gives the pool a second key, replacing an existing second one. One that it has already is
-    /// not valid any more.
+    /// Gives the pool a second key. If it already has a second one, that is replaced and no longer
+    /// valid.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] at the commit if the key equals the first.
@@ -357,7 +357,7 @@ impl Change {
         Ok(())
     }
 
-    /// This version, if any node must confirm it.
+    /// This version, if there are nodes that must confirm it.
     pub(crate) async fn first_unconfirmed(&mut self) -> Result<Option<u64>, StoreError> {
         let query = sqlx::query("SELECT COUNT(*) FROM nodes");
         let nodes: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
@@ -401,7 +401,7 @@ impl Change {
         Ok(())
     }
 
-    /// The next pool's id, unless the pool has one already.
+    /// The id that the next pool gets, unless it already has one.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -419,7 +419,7 @@ impl Change {
         Ok(())
     }
 
-    /// Ensures that no later pool gets `id` or a lower one. Ids that are [`FAR`] are only reserved
+    /// Ensures that no later pool gets `id` or a lower one. Ids from [`FAR`] on are reserved only
     /// if they are the next one, so that a single such id does not use up all others.
     pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
         let Ok(next) = i64::try_from(id.0.saturating_add(1)) else { return Ok(()) };
@@ -467,7 +467,7 @@ impl Change {
 /// No directory has that many pools.
 pub(crate) const FAR: u64 = 1 << 53;
 
-/// The longest row of an index has three ids; PostgreSQL's may have 2,704 bytes.
+/// The longest row of an index has three ids; in PostgreSQL, a row may have 2,704 bytes.
 const ID_BYTES_MAX: usize = 512;
 
 /// Refuses ids that are too long for PostgreSQL.

@@ -22,7 +22,7 @@ use crate::file::{self, FileFault};
 use crate::schema::{self, Schema};
 use crate::{Repeated, StoreError};
 
-/// The time for which a change waits for another one's end.
+/// The time for which a change waits for another one to end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Changes that wait for a long one occupy a connection each, and readers need some too.
 const CONNECTIONS_MAX: u32 = 16;
@@ -63,8 +63,8 @@ pub struct Database {
     file: Option<PathBuf>,
     /// The file that was opened, and its log of changes.
     opened: Arc<OnceCell<[OpenedFile; 2]>>,
-    /// Whether the log of changes is still the one that was opened: with a connection that cannot be
-    /// used again, SQLite may remove it.
+    /// Whether the log of changes is still the one that was opened. SQLite may remove it together
+    /// with a connection that cannot be used again.
     keeps_log: Arc<AtomicBool>,
     schema: &'static Schema,
     /// Set when the schema is up to date.
@@ -94,10 +94,10 @@ impl Kind {
     const fn greeting(self) -> &'static str {
         match self {
             // Readers do not wait for a writer; a change is on the disk when it is confirmed. The
-            // undo data of a long change stay in memory: in a file, an import of 10,000 lines wrote
-            // 580 MB of them. Pages also stay in memory until the change is complete. The log of
+            // undo data of a long change stays in memory: an import of 10,000 lines wrote 580 MB of
+            // it to a file. Pages also stay in memory until the change is complete. The log of
             // changes is copied into the database at 64 MB, not at 4: each copy is a flush of many
-            // pages, for which the flushes of allocations on the same disk wait.
+            // pages, and the flushes of allocations on the same disk wait for it.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -134,7 +134,7 @@ async fn greet(connection: &mut AnyConnection, kind: Kind) -> Result<(), sqlx::E
     connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
 }
 
-/// SQLite's errors about the content of the file at `path` as [`FileFault`].
+/// Converts SQLite's errors about the content of the file at `path` to [`FileFault`].
 fn of_damage(path: &Path, error: StoreError) -> StoreError {
     let StoreError::Database(inner) = &error else { return error };
     FileFault::of_damage(path, inner).map_or(error, StoreError::File)
@@ -230,7 +230,7 @@ impl Database {
         let pool = options.clone().connect_lazy(&url)?;
         let (writers, short_reads) = match kind {
             Kind::Sqlite => {
-                // Its log of changes stays as long as this connection.
+                // SQLite's log of changes stays as long as this connection does.
                 let writer = options.max_connections(1).idle_timeout(None).max_lifetime(None);
                 (writer.connect_lazy(&url)?, short.connect_lazy(&url)?)
             }
@@ -251,9 +251,9 @@ impl Database {
         })
     }
 
-    /// Connects at the first use, as each read or change does. Afterwards a file that was removed or
-    /// replaced is an error: SQLite would go on with the old one, and its changes would be lost with
-    /// the last connection.
+    /// Connects at the first use, as each read or change does. Afterwards, a file that was removed
+    /// or replaced is an error: SQLite would continue with the old one, and its changes would be
+    /// lost with the last connection.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -275,7 +275,7 @@ impl Database {
         };
         file::examine(path)?;
         if !path.exists() {
-            // It stays empty if this attempt fails: the next one must not take it for damaged.
+            // If this attempt fails, the file stays empty. That does not count as damage later.
             file::mark(path, false)
                 .map_err(|error| FileFault::Unreadable { path: file::lock_of(path), error })?;
         }
@@ -288,7 +288,7 @@ impl Database {
             Ok(first)
         };
         let first = first.await.map_err(|error| of_damage(path, error))?;
-        // The database works without it.
+        // The database works without this mark.
         if let Err(error) = file::mark(path, true) {
             tracing::warn!(%error, "cannot write beside {}", path.display());
         }
@@ -354,8 +354,8 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
-    /// The rows of a single short read. It takes one statement; a transaction takes two more, and the
-    /// check of its connection a third.
+    /// Returns the rows of a single short read. This takes one statement; a transaction takes two
+    /// more, and the check of its connection a third.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,7 +1,8 @@
 //! The choice of numbers that a pool draws from the inventory, and of those that it returns first.
 //!
-//! A pool without a preference gets the lowest. A local pool gets numbers of the nearest area code
-//! first, then toll-free ones, unless it is set to wait; it returns them in the opposite order.
+//! A pool without a preference gets the lowest numbers. A local pool gets numbers of the nearest
+//! area code first, then toll-free ones, unless it is set to wait; it returns them in the opposite
+//! order.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_directory::AreaCode;
@@ -18,7 +19,7 @@ use crate::pools::Pool;
 pub(crate) struct Taste {
     /// Area codes, the best first; `None` if any number is suitable.
     wanted: Option<Vec<AreaCode>>,
-    /// The count of local ones.
+    /// The count of local area codes.
     local: usize,
 }
 

@@ -26,7 +26,7 @@ pub enum StoreError {
         /// The newest known version.
         known: usize,
     },
-    /// The stored data break a rule that every writer keeps.
+    /// The stored data breaks a rule that every writer keeps.
     #[error("the directory's database is damaged: {0}")]
     Damaged(String),
     /// Numbers cannot be bought now. Asking again later may help.
@@ -69,7 +69,7 @@ pub enum Refusal {
     /// The number is not free, and the author may not learn why: it is not in the author's network.
     #[error("{0} cannot be used by this network")]
     NumberUnusable(PromoNumber),
-    /// The id is or was another network's.
+    /// The id belongs or belonged to another network.
     #[error("the ring pool id {0} cannot be used by this network")]
     PoolIdUnusable(PoolId),
     /// The number was never added to the inventory.
@@ -142,7 +142,7 @@ impl StoreError {
     }
 }
 
-/// The library retries a refused connection until the time is over, and then knows no reason.
+/// The library retries a refused connection until the time is over, and then reports no reason.
 fn reason(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::PoolTimedOut => "no connection in time: check that it runs, and its address, \

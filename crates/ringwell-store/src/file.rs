@@ -1,8 +1,8 @@
-//! A database's file before it is opened: whether it can be one.
+//! Checks whether a file can be a database, before it is opened.
 //!
-//! Reads its header and changes nothing, so that a file that is something else stays as it is. The
-//! file beside it that servers lock shows whether one has used it: an empty one is then no new one.
-//! Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
+//! Reads the header and changes nothing, so that a file with other contents stays as it is. The
+//! lock file beside it shows whether a server has used it: if so, an empty file is not a new
+//! database. Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 /// The beginning of each database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// The text of a lock's file, once its database has been used.
+/// The text of a lock file, once its database has been used.
 const USED: &str = "A server has used this database.\n";
 /// The header, and the first byte of the first page's tree.
 const HEAD_BYTES: usize = 101;
@@ -24,14 +24,14 @@ pub enum FileFault {
     /// It is a directory, a device or a socket.
     #[error("{} is not a file: name a file, which the server makes if it is missing", .0.display())]
     NotAFile(PathBuf),
-    /// It does not begin as a database.
+    /// It does not begin like a database.
     #[error(
         "{}: name another file, or restore it from a backup (`ringwell restore`), or {}",
         not_a_database(.0),
         move_away(.0)
     )]
     NotADatabase(PathBuf),
-    /// It begins as a database, but cannot be read as one.
+    /// It begins like a database, but cannot be read as one.
     #[error(
         "{}: restore it from a backup (`ringwell restore`), or {}",
         damaged(.path, .what),
@@ -85,7 +85,7 @@ fn move_away(path: &Path) -> String {
 }
 
 impl FileFault {
-    /// The fault of a file that is damaged or no database, without what helps.
+    /// The fault of a file that is damaged or not a database, without the remedy.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self {
@@ -97,8 +97,8 @@ impl FileFault {
         }
     }
 
-    /// The message if the file is a call log. It is repaired alone: a restored data directory would
-    /// have older journals too.
+    /// The message if the file is a call log. A call log is repaired alone, because a restored data
+    /// directory would have older journals too.
     #[must_use]
     pub fn of_calls(&self) -> String {
         let path = match self {
@@ -172,14 +172,14 @@ pub fn lock_of(path: &Path) -> PathBuf {
     beside(path, ".lock")
 }
 
-/// The file whose name is the database's with an `ending`.
+/// The file with the database's name and an `ending`.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = place(path).into_os_string();
     name.push(ending);
     name.into()
 }
 
-/// Records in the lock's file, if there is one, whether the database at `path` has been used.
+/// Records in the lock file, if there is one, whether the database at `path` has been used.
 pub(crate) fn mark(path: &Path, is_used: bool) -> io::Result<()> {
     let lock = lock_of(path);
     if was_used(path) == is_used || !lock.exists() {
@@ -192,7 +192,7 @@ fn was_used(path: &Path) -> bool {
     fs::metadata(lock_of(path)).is_ok_and(|found| found.len() > 0)
 }
 
-/// Whether there is a file at `path`. Something else is refused, because opening it may wait
+/// Whether there is a file at `path`. Anything else is refused, because opening it may wait
 /// forever: a named pipe waits for its other end.
 ///
 /// # Errors
@@ -214,8 +214,8 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
 }
 
 /// Checks the beginning of the file at `path`, and whether SQLite can write its files beside it. A
-/// missing or empty file is no fault: it becomes a database; except for an empty one that a server
-/// has used.
+/// missing or empty file is no fault, because it becomes a database, unless it is empty although a
+/// server has used it.
 ///
 /// # Errors
 /// [`FileFault`].
@@ -256,8 +256,8 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
         bytes => u64::from(bytes),
     };
     let pages = u32::from_be_bytes([head[28], head[29], head[30], head[31]]);
-    // The count is valid if this version of the file wrote it. A log of changes that is being copied
-    // may have written the first page and not yet the last one.
+    // The count is valid if this version of the file wrote it. A log of changes that is being
+    // copied may have written the first page and not yet the last one.
     let is_counted = head[24..28] == head[92..96] && !has_changes(path);
     if is_counted && length < page_bytes * u64::from(pages) {
         return Err(damaged("its end is missing"));
@@ -265,7 +265,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// Checks the files beside the database, which may be missing. Opens none: the end of any file
+/// Checks the files beside the database, which may be missing. Opens none: closing any file
 /// descriptor of `-shm` would end the locks that SQLite holds in this process.
 pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     let lock = lock_of(path);
@@ -292,7 +292,7 @@ pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// A link to a file that is still to be made needs its directory.
+/// Checks that a link's target could be created, because its directory exists.
 fn examine_link(path: &Path) -> io::Result<()> {
     let Ok(target) = fs::read_link(path) else { return Ok(()) };
     let target = path.parent().unwrap_or(Path::new("")).join(target);
@@ -360,7 +360,7 @@ mod tests {
         assert!(fault(&path).contains("first page"));
     }
 
-    /// As after a power cut, or a copy onto a full disk.
+    /// This happens after a power cut, or after a copy onto a full disk.
     #[tokio::test]
     async fn an_empty_file_is_a_new_database_unless_a_server_has_used_it() {
         let folder = TempDir::new().unwrap();
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(fault(&path), "none");
         fs::write(&path, "").unwrap();
         assert!(fault(&path).contains("it is empty"), "{}", fault(&path));
-        // Moved away: a start that is interrupted may leave an empty file.
+        // The file was moved away, and a start that is interrupted may leave an empty file.
         fs::remove_file(&path).unwrap();
         assert_eq!(fault(&path), "none");
         mark(&path, false).unwrap();

@@ -68,7 +68,7 @@ impl Change {
         Ok(rotation.filter_map(part).collect())
     }
 
-    /// Raises the pool's maximum size to its present one, for numbers that were added by hand.
+    /// Raises the pool's maximum size to its present size, for numbers that were added by hand.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -1,8 +1,8 @@
 //! Growth of busy pools, and return of unused numbers.
 //!
-//! Owns the amounts. Only the shards know which pools are busy and which numbers are unused: both
-//! come in as arguments, as does the time. The audit log records all changes under a separate
-//! author; with `dry_run` nothing else is changed.
+//! Owns the amounts. Only the shards can report busy pools and unused numbers, so both come in as
+//! arguments, as does the time. The audit log records all changes under a separate author; with
+//! `dry_run` nothing else is changed.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 

@@ -19,12 +19,12 @@ use crate::pools::{self, PoolSettings, Scope};
 use crate::row::{digits, ms, to_db};
 use crate::{Refusal, Store, StoreError};
 
-/// The maximum number of rows of one statement. SQLite looks up each argument from the first on, so
-/// that long statements are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200
-/// (examples/import.rs).
+/// The maximum number of rows of one statement. SQLite looks for each argument from the first on,
+/// so long statements are slower: 100,000 pools took 6.6 s with 8 rows each, 10.8 s with 25, and
+/// 25.6 s with 200 (examples/import.rs).
 const ROWS: usize = 8;
-/// The maximum number of times that an import waits for another server's: PostgreSQL takes longer for
-/// a list of the maximum size than a change waits.
+/// The maximum number of times that an import waits for another server's: for a list of the maximum
+/// size, PostgreSQL takes longer than a change waits.
 const WAITS_MAX: u32 = 30;
 const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;
@@ -39,8 +39,9 @@ impl Scope {
 }
 
 impl Store {
-    /// Imports `pools` if the directory was never changed. Of several servers that do so at the same
-    /// time, one imports its list and the others wait for that. Returns whether this one has.
+    /// Imports `pools` if the directory was never changed. If several servers do so at the same
+    /// time, one imports its list and the others wait for it. Returns whether this server imported
+    /// its list.
     ///
     /// # Errors
     /// [`Refusal::NotEmpty`]; [`StoreError::Database`].
@@ -64,7 +65,7 @@ impl Store {
                 begun => break begun?,
             }
         };
-        // The lock of the version makes this certain: a list that another server imported before is
+        // The lock of the version ensures that a list that another server imported before is
         // complete now.
         if change.version() > 1 {
             return Ok(false);
@@ -207,7 +208,7 @@ fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, Any
         text.push_str(if row == 0 { "(" } else { ", (" });
         for column in 1..=columns {
             let comma = if column == 1 { "" } else { ", " };
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = write!(text, "{comma}${}", row * columns + column);
         }
         text.push(')');

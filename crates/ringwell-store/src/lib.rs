@@ -1,7 +1,7 @@
 //! The directory of ring pools as a database: SQLite inside the process, or PostgreSQL.
 //!
 //! Owns pools, numbers, tokens and nodes, and the authors of changes. Time comes in as an argument.
-//! Knows nothing of HTTP and of locked numbers, which only the shards know. Invariants: a number is
+//! Knows nothing of HTTP, or of locked numbers, which only the shards have. Invariants: a number is
 //! in one place; each change has one version, one author and its lines in the audit log; a number
 //! that a visitor may hold enters no other pool. Source: docs/spec/directory.md.
 

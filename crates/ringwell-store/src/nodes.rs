@@ -1,4 +1,4 @@
-//! The data directory that a node served last, so that a node that returns with another one is
+//! The data directory that a node last served, so that a node that returns with a different one is
 //! noticed.
 //!
 //! Owns one column of the table of nodes. Source: docs/spec/cluster.md, "A lost disk".
@@ -12,7 +12,7 @@ use crate::store::Store;
 
 impl Store {
     /// Confirms `version` as [`Self::confirm`] does. While the disk is full, a node that confirmed
-    /// it before, and was restarted, may serve it all the same. Returns whether it was recorded.
+    /// the version before it was restarted may serve it anyway. Returns whether it was recorded.
     ///
     /// # Errors
     /// [`StoreError::Database`].

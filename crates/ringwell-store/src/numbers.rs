@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
 use crate::{Refusal, StoreError};
 
-/// The present state of a number. The shards know whether it is locked.
+/// The present state of a number. Only the shards record whether it is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NumberState {
     /// In a pool's rotation.
@@ -94,7 +94,7 @@ impl NumberState {
         }
     }
 
-    /// The state of that name.
+    /// The state with that name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
@@ -244,8 +244,8 @@ pub(crate) async fn touching(
 }
 
 /// Removes `range` from the table and returns its rows, cut where `range` begins and ends, in the
-/// order of numbers. Numbers outside the table are not in the result. The caller that removes them
-/// inserts them again.
+/// order of numbers. Numbers outside the table are not in the result. The caller inserts the
+/// removed rows again.
 pub(crate) async fn cut(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -390,7 +390,7 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
     Ok(())
 }
 
-/// The parts outside of `cut`: their neighbours are already other rows, so no merge is needed.
+/// Inserts a part outside of a cut. Its neighbours are already other rows, so no merge is needed.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await
 }

@@ -42,7 +42,7 @@ pub struct PoolSettings {
     pub preferred: bool,
     /// Whether it gets all its numbers at once.
     pub fill_immediately: bool,
-    /// Whether a number is kept for overflow. Set only at the creation.
+    /// Whether a number is kept for overflow. Set only at creation.
     pub allow_overflow: bool,
     /// The destination of calls.
     pub destination: Option<String>,
@@ -133,7 +133,7 @@ impl Pool {
         })
     }
 
-    /// The data for the audit log: all but the keys.
+    /// The data for the audit log: everything except the keys.
     pub(crate) fn to_json(&self) -> Value {
         let settings = &self.settings;
         json!({
@@ -278,7 +278,7 @@ pub(crate) async fn by_network_id(
     row.map(|row| Pool::from_row(&row)).transpose()
 }
 
-/// The network of the pool `id`, also if the pool was removed. `None` if it never existed, or was
+/// The network of the pool `id`, even if the pool was removed. `None` if it never existed, or was
 /// removed before schema 6.
 pub(crate) async fn network_of(
     db: &mut AnyConnection,

@@ -37,7 +37,7 @@ pub struct Purchase {
 #[error("the provider of numbers: {0}")]
 pub struct ProviderError(pub String);
 
-/// A seller of numbers. Its methods may block for a few seconds; they run on other threads than
+/// A seller of numbers. Its methods may block for a few seconds; they run on threads other than
 /// those that hand out numbers, while other changes of the directory wait.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// At most `limit` numbers of `numbers` that can be bought, the cheapest first.

@@ -21,7 +21,7 @@ use crate::row::from_db;
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum number of numbers that are bought at once, and the most offers that are read.
+/// The maximum count of numbers that are bought at once, and of offers that are read.
 const OFFERS_MAX: usize = 10_000;
 
 /// The purchases that a change orders from the provider.
@@ -30,7 +30,7 @@ pub(crate) struct Orders {
     provider: Option<Arc<dyn Provider>>,
     /// To be bought when the change is committed.
     purchases: Vec<Purchase>,
-    /// Whether a search was made for numbers that were bought but never arrived.
+    /// Whether this change has looked for numbers that were bought but never arrived.
     has_looked: bool,
 }
 
@@ -132,7 +132,7 @@ impl Change {
         Ok(false)
     }
 
-    /// Numbers that were bought in a change that was not committed.
+    /// Adds to the inventory numbers that were bought in a change that was not committed.
     async fn take_what_was_sold(&mut self, provider: &Arc<dyn Provider>) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.orders.has_looked, true) {
             return Ok(());

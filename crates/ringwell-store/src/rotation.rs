@@ -1,9 +1,10 @@
 //! Rules for numbers that enter and leave rotations.
 //!
 //! Owns the one rule that protects visitors: a number that a visitor may hold does not enter
-//! another rotation, and does not become an overflow number. It leaves with a version; when every
-//! node has confirmed that version, no visitor gets it any more; one lifetime later no visitor
-//! holds it. Until then it waits, and [`Change::move_due`] moves it to its promised place.
+//! another rotation, and does not become an overflow number. A number leaves with a version. Once
+//! every node has confirmed that version, no visitor gets the number any more; one lifetime later,
+//! no visitor holds it. Until then it waits, and [`Change::move_due`] moves it to its promised
+//! place.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -83,8 +84,8 @@ impl Change {
     /// numbers are added to the inventory; those already in the rotation stay.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`] or [`Refusal::NumberUnusable`] for the first that is used elsewhere,
-    /// [`Refusal::UnknownPool`], [`Refusal::NetworkCeiling`].
+    /// [`Refusal::NumberTaken`] or [`Refusal::NumberUnusable`] for the first that is used
+    /// elsewhere, [`Refusal::UnknownPool`], [`Refusal::NetworkCeiling`].
     pub async fn add_numbers(
         &mut self,
         pool: PoolId,
@@ -177,7 +178,7 @@ impl Change {
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
-                    // Its own pool must wait as well.
+                    // Even its own pool must wait.
                     run.left.pool = None;
                     run.left.ready = run.left.ready.max(self.now + cooldown);
                 }
@@ -196,9 +197,9 @@ impl Change {
         Ok(placed)
     }
 
-    /// Replaces or removes a pool's overflow number. A number that a visitor may hold is promised;
-    /// the previous one stays until then. An earlier promise ends. Returns `true` if the change took
-    /// effect at once.
+    /// Replaces or removes a pool's overflow number. A number that a visitor may hold is promised,
+    /// and the previous one stays until then. An earlier promise ends. Returns `true` if the change
+    /// took effect at once.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::OverflowIsFixed`] if the
@@ -219,7 +220,7 @@ impl Change {
         let is_counted = run.is_some_and(is_counted);
         let is_there = self.place_overflow(id, number).await?;
         if is_counted || pool.overflow.is_some() {
-            // It replaces another one; whether that is still counted depends on other pools.
+            // It replaces another number; whether that one is still counted depends on other pools.
             self.check_network_ceiling(id).await?;
         } else {
             self.use_room(room, 1)?;
@@ -377,7 +378,7 @@ impl Change {
         if run.state != NumberState::Free || !is_ours {
             return Err(self.taken(&run).await?.into());
         }
-        // A pool knows its own lockouts, so numbers that return to it need not wait.
+        // A pool keeps its own lockouts, so numbers that return to it need not wait.
         let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
         if returns || run.left.is_over(self.now) {
             run.left = Left::default();
@@ -444,7 +445,7 @@ impl Change {
         run.insert(&mut self.tx).await
     }
 
-    /// The overflow number goes to the inventory, unless another pool has the same.
+    /// Moves the overflow number to the inventory, unless another pool has the same one.
     async fn release_overflow(&mut self, pool: &Pool) -> Result<(), StoreError> {
         let Some(number) = pool.overflow else { return Ok(()) };
         let query =

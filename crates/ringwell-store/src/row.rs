@@ -1,6 +1,6 @@
 //! Conversion between the database's integers and texts and the program's types.
 //!
-//! Invariant: all data are checked when read; a row that breaks a rule leads to
+//! Invariant: all data is checked when it is read; a row that breaks a rule leads to
 //! [`StoreError::Damaged`].
 
 use ringwell_core::{Millis, PromoNumber};

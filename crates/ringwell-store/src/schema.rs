@@ -1,4 +1,4 @@
-//! The schema of the database and the way from one version of it to the next.
+//! The schema of the database, and the upgrades from one version to the next.
 //!
 //! Owns the scripts, which are part of the program. Independent of the purpose of the tables.
 //! Invariant: a released script never changes; each addition is a new version.
@@ -52,8 +52,8 @@ const STEPS: [Step; 6] = [
 /// Upgrades the database to this program's schema, in one transaction.
 ///
 /// # Errors
-/// [`StoreError::NewerSchema`] if a newer program has upgraded it; [`StoreError::Damaged`] if the
-/// version is none.
+/// [`StoreError::NewerSchema`] if a newer program has upgraded it; [`StoreError::Damaged`] if its
+/// version is invalid.
 pub(crate) async fn upgrade(
     schema: &Schema,
     kind: Kind,
@@ -65,7 +65,7 @@ pub(crate) async fn upgrade(
         // If two programs start together, the second finds the work done.
         tx.execute("SELECT pg_advisory_xact_lock(7464923651)").await?;
     }
-    // A name of this program, never one from outside.
+    // The table's name comes from this program, never from outside.
     let statement = |text: String| sqlx::query(sqlx::AssertSqlSafe(text));
     statement(format!("CREATE TABLE IF NOT EXISTS {table} (version BIGINT NOT NULL)"))
         .execute(&mut *tx)

@@ -15,7 +15,7 @@ use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum number of sites of a directory, because each has a series of metrics for each
+/// The maximum count of sites in a directory, because each has a series of metrics for each
 /// outcome.
 const SITES_MAX: i64 = 1000;
 

@@ -89,7 +89,7 @@ pub struct Numbers {
     pub state: NumberState,
     /// The pool that has them, or to which they were promised.
     pub pool: Option<PoolId>,
-    /// The next state of waiting ones.
+    /// The next state, if they wait.
     pub goal: Option<Goal>,
     /// The network that may use them; `None` for all.
     pub network: Option<String>,
@@ -99,8 +99,8 @@ pub struct Numbers {
 }
 
 impl Store {
-    /// The largest difference between the clocks of nodes plus the longest transport of an answer:
-    /// added to every lockout before a number goes elsewhere.
+    /// The largest difference between the clocks of nodes plus the longest transport of an answer.
+    /// It is added to every lockout before a number goes elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
 
     /// Opens the database, and brings its schema up to date.
@@ -113,7 +113,7 @@ impl Store {
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }
 
-    /// The same directory with the limits and provider of `inventory`.
+    /// The same directory, with the limits and provider of `inventory`.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
         let files = inventory.offers.clone().zip(inventory.purchases.clone());
@@ -149,7 +149,7 @@ impl Store {
         Change::begin(self.database.write().await?, who, now, rules).await
     }
 
-    /// The network of a pool, also if the pool was removed. `None` if it never existed, or was
+    /// The network of a pool, even if the pool was removed. `None` if it never existed, or was
     /// removed before schema 6.
     ///
     /// # Errors
@@ -189,8 +189,8 @@ impl Store {
         Ok(Loaded { version, pools, sites: sites::all(&mut tx).await? })
     }
 
-    /// The changes after `version`; 0 for everything. Its cost depends on the changed pools, not on
-    /// all.
+    /// The changes after `version`; 0 for everything. The cost depends on the count of changed
+    /// pools, not of all pools.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -231,7 +231,7 @@ impl Store {
         Ok(delta)
     }
 
-    /// Records that a node serves `version` since `at`. A node confirms before it hands out its
+    /// Records that a node has served `version` since `at`. A node confirms before it hands out its
     /// first number, and after it has applied each new version; it never returns to an older one.
     ///
     /// # Errors

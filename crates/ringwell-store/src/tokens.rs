@@ -72,7 +72,7 @@ impl Role {
         }
     }
 
-    /// The role of that name.
+    /// The role with that name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)

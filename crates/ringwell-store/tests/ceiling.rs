@@ -1,4 +1,4 @@
-//! The limits on the numbers of a pool, and of all pools of a network together.
+//! The limits on the count of numbers in a pool, and in all pools of a network together.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 

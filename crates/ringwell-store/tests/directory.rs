@@ -487,7 +487,7 @@ async fn a_database_of_a_newer_program_is_left_alone(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;
     store.close().await;
-    // Opens it again: there is nothing to upgrade, and all data exist.
+    // Opens the database again: there is nothing to upgrade, and all data exists.
     let store = open(&rig).await;
     assert_eq!(store.version().await.unwrap(), 1);
     store.close().await;

@@ -56,7 +56,7 @@ async fn sizes(store: &Store, growth: Growth, steps: usize) -> Vec<u64> {
 async fn a_busy_pool_grows_by_a_share_up_to_a_step_and_its_ceiling(rig: Rig) {
     let store = store(&rig, 1000, 2000).await;
     let growth = Growth { percent: 20, step_max: 50, dry_run: false };
-    // A tenth at first; 20 % more each time; never more than 50.
+    // A tenth at first, then 20 % more each time, but never more than 50 at once.
     let grown = sizes(&store, growth, 12).await;
     assert_eq!(grown, [120, 144, 173, 208, 250, 300, 350, 400, 450, 500, 550, 600]);
     assert_eq!(sizes(&store, growth, 9).await, [650, 700, 750, 800, 850, 900, 950, 1000]);

@@ -95,7 +95,7 @@ impl World {
         assert!(self.moved >= 3, "seed {}: only {} numbers moved", self.seed, self.moved);
     }
 
-    /// The node loads the latest directory and confirms it.
+    /// Makes the node load the latest directory and confirm it.
     async fn apply(&mut self, node: usize) {
         let loaded = self.store.load_all().await.unwrap();
         self.nodes[node] = Node { version: loaded.version, pools: loaded.pools };

@@ -55,7 +55,7 @@ async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
     store.confirm("n2", 9, NOW).await.unwrap();
     assert_eq!(store.journal("n2").await.unwrap().as_deref(), Some("another"));
     assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
-    // The network of a pool that an earlier program has removed is not known.
+    // The network of a pool that an earlier program removed is unknown.
     assert!(!takes_id_2(&store, Some("7")).await);
     assert!(takes_id_2(&store, None).await);
 }
@@ -87,7 +87,7 @@ async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
     let (url, own) = match &rig.location {
-        // The rig's name contains a character that URLs use otherwise.
+        // The rig's name contains a character that has another meaning in URLs.
         Location::File(path) => {
             let path = path.display().to_string().replace('%', "%25");
             (format!("sqlite://{path}?mode=rwc"), "sqlite.sql")
@@ -103,8 +103,8 @@ async fn make(rig: &Rig, version: &str) {
     pool.close().await;
 }
 
-/// Nothing is lost, pending work continues, and today's changes are possible. The network has
-/// `ceiling`.
+/// Asserts that nothing is lost, pending work continues, and today's changes are possible. The
+/// network has `ceiling`.
 async fn opens(rig: &Rig, ceiling: Option<u64>) {
     let store = Store::open(&rig.location).await.unwrap();
     let loaded = store.load_all().await.unwrap();

@@ -1,8 +1,8 @@
 //! Changes made from a page: a pool's size and key, a number's quarantine, sites, missed webhooks.
 //!
-//! Each does the same as its request under `/v1/`, in the name of the session, and leaves a line in
-//! the audit log. Owns the permission: a session whose token may write, by the form of its own
-//! page.
+//! Each change does the same as the corresponding request under `/v1/`, in the name of the session,
+//! and adds a line to the audit log. Owns the permission: the session's token must allow writing,
+//! and the form must come from the session's own page.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -27,11 +27,11 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};
 
-/// The count of lines of the audit log that are searched for those of a page, and the count of
-/// lines shown.
+/// The number of audit log lines that are searched for those about a page, and the number of lines
+/// shown.
 const AUDIT_MAX: u32 = 500;
 const AUDIT_SHOWN: usize = 20;
-/// The largest pool that a form asks for.
+/// The largest pool size that a form accepts.
 const NUMBERS_MAX: u64 = 1_000_000;
 
 /// The result of a change.
@@ -179,7 +179,8 @@ pub(super) async fn commit(context: &Context, change: Change) -> Result<(), NoPa
     Ok(())
 }
 
-/// Brings the pool to `wanted` numbers: takes free ones from the inventory, or returns some to it.
+/// Brings the pool to `wanted` numbers: takes free numbers from the inventory, or returns some to
+/// it.
 async fn resize(
     context: &Context,
     session: &Session,
@@ -230,8 +231,8 @@ async fn webhook(service: &Service, id: &str, action: &str) -> Result<(), NoPage
     if found { Ok(()) } else { Err(NoPage::Missing("There is no such endpoint.")) }
 }
 
-/// Endpoints belong to the call log; the author of a change is recorded with all other changes, or
-/// if there is no database, in the server's log.
+/// Records the author of a change to an endpoint. Endpoints belong to the call log, but the author
+/// is recorded with all other changes or, if there is no database, in the server's log.
 async fn audit_webhook(
     context: Option<&Context>,
     session: &Session,
@@ -250,7 +251,7 @@ fn endpoint_object(id: &str) -> String {
     format!("webhook_endpoint {id}")
 }
 
-/// A form with one button that makes a change, if the session may.
+/// A form with one button that makes a change, if the session permits it.
 pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup) -> Markup {
     html! { @if asked.may_change() {
         form.find method="post" action=(action) {
@@ -322,7 +323,7 @@ pub(super) async fn of_webhooks(asked: &Asked<'_>) -> Markup {
     changes(asked, store, |line| line.object.starts_with("webhook_endpoint ")).await
 }
 
-/// The newest changes that match `is_of`, for sessions that may read the audit log.
+/// The newest changes for which `is_of` holds, for sessions that may read the audit log.
 async fn changes(asked: &Asked<'_>, store: &Store, is_of: impl Fn(&AuditLine) -> bool) -> Markup {
     if asked.session.role < Role::Admin {
         return html! {};

@@ -15,13 +15,13 @@ use super::session::Session;
 use super::table::Table;
 use crate::Context;
 
-/// Longer than any text that people type; the rest is cut off.
+/// The maximum length of a typed text, longer than any that people type; the rest is cut off.
 const QUERY_TEXT_MAX: usize = 100;
 
-/// Figures that change while a page is open, by name.
+/// Figures that change while a page is open, each with its name.
 pub(super) type Live = Vec<(String, String)>;
 
-/// The contents of a page without its frame, and of its JSON and CSV forms.
+/// The contents of a page, without its frame, and of the page's JSON and CSV forms.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
@@ -35,11 +35,11 @@ pub(super) struct View {
 pub(super) enum NoPage {
     /// The page does not exist.
     Missing(&'static str),
-    /// This session may not see it.
+    /// This session may not see the page.
     Forbidden(&'static str),
     /// The request is invalid.
     Wrong(String),
-    /// It is temporarily unavailable.
+    /// The page is temporarily unavailable.
     Unavailable(String),
 }
 
@@ -47,7 +47,7 @@ pub(super) enum NoPage {
 pub(super) struct Asked<'a> {
     pub(super) node: &'a Handle,
     pub(super) sampler: &'a Sampler,
-    /// Pairs of the query, decoded.
+    /// The decoded pairs of the query.
     pub(super) query: Vec<(String, String)>,
     /// The relative path to the first page: `../`.
     pub(super) up: &'static str,
@@ -77,7 +77,7 @@ impl Asked<'_> {
         self.calls.ok_or(NoPage::Missing(missing))
     }
 
-    /// Whether callers' numbers are shown whole.
+    /// Whether callers' numbers are shown in full.
     pub(super) fn sees_callers(&self) -> bool {
         self.session.role >= Role::Admin
     }
@@ -92,7 +92,7 @@ impl Asked<'_> {
         self.context.map(|context| &context.store)
     }
 
-    /// A parameter of the query, cut to the length of typed text.
+    /// A parameter of the query, cut to the maximum length of typed text.
     pub(super) fn text(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(it, _)| it == name);
         let text = found.map_or("", |(_, value)| value.trim());
@@ -111,7 +111,7 @@ pub(super) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decode(name), decode(value))
     };
-    // More fields than any form has.
+    // The limit is more fields than any form has.
     pairs.take(20).map(split).collect()
 }
 

@@ -1,7 +1,8 @@
-//! The files that pages load: a style, a script, and a library for charts.
+//! The files that pages load: a style sheet, a script, and a library for charts.
 //!
-//! Owns their bytes and how long browsers keep them. Addresses carry a digest of all files, so that
-//! changed files have new addresses. uPlot is included as published: `assets/uplot.LICENSE`.
+//! Owns their bytes, and how long browsers keep them. The addresses of files contain a digest of
+//! all files, so that changed files have new addresses. uPlot is included as published:
+//! `assets/uplot.LICENSE`.
 
 use std::io::Write;
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 //! Calls, the newest first; one call with its whole history; and the destinations of events.
 //!
-//! Owns the visibility of callers. Asks the log on the thread of calls.
+//! Owns the rules on who sees callers. Queries the log on the thread of calls.
 
 use maud::{Markup, html};
 use ringwell_calls::caller::masked;
@@ -16,12 +16,12 @@ use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, duration, moment, several, share, stamp};
 
-/// Calls on a page.
+/// The number of calls on a page.
 const PAGE: u32 = 50;
-/// Calls that are listed of one number.
+/// The number of calls that are listed for one number.
 const OF_NUMBER: u32 = 20;
 
-/// Results by which calls are filtered: names of the log.
+/// The outcomes by which calls can be filtered, by their names in the log.
 const OUTCOMES: [(&str, &str); 7] = [
     ("", "any"),
     ("answered", "answered"),
@@ -219,7 +219,7 @@ where
     })
 }
 
-/// A number as typed, in the form of the log.
+/// Converts a typed number to the form of the log.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))
@@ -358,7 +358,7 @@ fn facts(asked: &Asked<'_>, call: &CallRow) -> Tiles {
     tiles
 }
 
-/// The caller, as far as this visitor of the dashboard may see it.
+/// The caller, as far as this visitor of the dashboard may see the number.
 fn caller(asked: &Asked<'_>, call: &CallRow) -> String {
     match &call.caller {
         Caller::Withheld if call.redacted_at.is_some() => "erased".to_owned(),

@@ -1,4 +1,4 @@
-//! Nodes, shards and the links between them: plain words first, figures folded below.
+//! Nodes, shards and the links between them: plain words first, with collapsed figures below.
 
 use maud::{Markup, html};
 use ringwell_node::{JournalState, LinkStats, ShardStats};
@@ -99,7 +99,7 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
 /// A node counts as slow if at least this many of a hundred requests were slow.
 const SLOW_PERCENT: u64 = 1;
 
-/// A node's state, and the operator's response.
+/// A node's state, and what the operator should do.
 fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
     let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
     if !node.answers {

@@ -8,7 +8,7 @@ use super::session::Session;
 
 /// The frame of a page.
 pub(super) struct Frame<'a> {
-    /// Below `/ui/`.
+    /// The path of the page below `/ui/`.
     pub(super) path: &'a str,
     pub(super) query: Option<&'a str>,
     /// The relative path to the first page.
@@ -126,7 +126,7 @@ impl Tiles {
     }
 }
 
-/// A curve, drawn by the script from the page's JSON; a table beside it has the figures.
+/// A curve, which the script draws from the page's JSON. A table beside it has the figures.
 pub(super) fn chart(from: &str, key: &str, label: &str, summary: &str) -> Markup {
     html! {
         h2 { (label) }

@@ -43,7 +43,7 @@ fn ask(status: StatusCode, fault: Option<&str>) -> Response {
     (status, page(&frame, "Log in", &body, false)).into_response()
 }
 
-/// Takes the token or the code of a link, and sets a session cookie.
+/// Accepts a token or the code of a link, and sets a session cookie.
 pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes) -> Response {
     if !is_own(&headers) {
         return ask(StatusCode::FORBIDDEN, Some("The form was sent by another site."));
@@ -63,7 +63,7 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
             already been used, or is older than five minutes.";
         return ask(StatusCode::UNAUTHORIZED, Some(fault));
     };
-    // Never reuses a session: its cookie may belong to another user.
+    // Never reuses a session, because the cookie may belong to another user.
     ui.sessions().end(&headers);
     let cookie = ui.sessions().begin(&visitor, token).as_deref().and_then(set_cookie);
     let Some(cookie) = cookie else {
@@ -88,7 +88,7 @@ pub(super) async fn leave(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
     response
 }
 
-/// `POST /v1/ui/links`: a one-time link, for the holder of a token.
+/// `POST /v1/ui/links`: creates a one-time link for the holder of a token.
 pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Response, Problem> {
     let token = bearer(&headers).and_then(|token| str::from_utf8(token).ok());
     let visitor = ui.door.enter(token, Role::Read, None).await?;
@@ -105,7 +105,7 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
 }
 
-/// The token's owner, if the token allows everything to be seen.
+/// The token's owner, if the token permits its owner to see everything.
 async fn visitor(ui: &Ui, token: &str) -> Option<(Visitor, TokenHash)> {
     let visitor = ui.door.enter(Some(token), Role::Read, None).await.ok()?;
     visitor.network().is_none().then(|| (visitor, TokenHash::of(token.as_bytes())))
@@ -115,8 +115,8 @@ fn fields(body: &[u8]) -> Vec<(String, String)> {
     pairs(str::from_utf8(body).ok())
 }
 
-/// Whether a form was sent by a page of this address. Programs that send neither field are not
-/// browsers, and pages of other sites cannot make them send a cookie.
+/// Whether a form was sent by a page of this address. Clients that send neither field are not
+/// browsers, so pages of other sites cannot make them send a cookie.
 pub(super) fn is_own(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = field("sec-fetch-site") {

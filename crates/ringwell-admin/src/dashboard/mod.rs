@@ -2,8 +2,8 @@
 //!
 //! Owns paths under `/ui/`, sessions, and the forms of pages; each page also has a `.json` and a
 //! `.csv` form. The node, the store and `ringwell-plan` supply rules and figures. Pages only read;
-//! their forms make changes (`actions.rs`). Invariant: nothing is shown without a session, and no
-//! received text is shown unescaped. Source: docs/dashboard.md.
+//! changes are made by their forms (`actions.rs`). Invariant: nothing is shown without a session,
+//! and no received text is shown unescaped. Source: docs/dashboard.md.
 
 mod actions;
 mod asked;
@@ -75,7 +75,7 @@ struct Ui {
 }
 
 impl Dashboard {
-    /// A dashboard that shows nothing until a node is set; it shares the data on loads.
+    /// A dashboard that shows nothing until a node is attached. It shares `loads` with their owner.
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
@@ -88,23 +88,23 @@ impl Dashboard {
         }))
     }
 
-    /// Starts serving the node's pages. Only the first of several calls takes effect.
+    /// Starts serving the node's pages. Only the first call of this function has an effect.
     pub fn attach(&self, node: Handle) {
-        // Later calls pass the same node from its other threads.
+        // Later calls come from the other threads of the same node.
         let _ = self.0.node.set(node);
     }
 
-    /// Adds the pages of calls. If called several times, the first call counts.
+    /// Adds the pages of calls. Only the first call of this function has an effect.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
     }
 
-    /// Reports of calls that are not stored yet; none without calls.
+    /// The reports of calls that are not stored yet; none if no calls are accepted.
     pub(crate) fn waiting_calls(&self) -> Waiting {
         self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
 
-    /// Samples the node repeatedly until it ends.
+    /// Samples the node repeatedly until the node ends.
     pub async fn run(&self) {
         loop {
             if let Some(node) = self.0.node.get() {
@@ -115,7 +115,7 @@ impl Dashboard {
     }
 
     /// The path, from the root of the address, that logs in its first visitor with the permissions
-    /// of that token. `None` if too many such paths are waiting.
+    /// of `token`. `None` if there are too many unused paths.
     #[must_use]
     pub fn login_path(&self, token: TokenHash) -> Option<String> {
         let code = self.0.sessions.link(Visitor::configured(), token)?;
@@ -162,7 +162,7 @@ impl Ui {
     /// The visitor, if logged in with a token that is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // A new token may be missing from those read a second ago.
+        // A new token may be missing from those that were read up to a second ago.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
@@ -198,7 +198,7 @@ impl Ui {
         })
     }
 
-    /// Makes that page.
+    /// Renders that page.
     async fn view(
         &self,
         path: &str,
@@ -229,7 +229,8 @@ impl Ui {
         session: &Session,
     ) -> Result<Live, NoPage> {
         if let Some(id) = path.strip_prefix("pools/") {
-            // The rest of this page takes formulas of many steps, and a walk over its numbers.
+            // The rest of this page requires formulas of many steps, and a pass over the pool's
+            // numbers.
             let asked = self.asked(path, query, session)?;
             return Ok(pool::live(&asked, pool_id(id)?).await);
         }
@@ -285,14 +286,14 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     assets::get(&name, &headers)
 }
 
-/// Redirects to another page by a relative address, because a proxy may serve this under another
-/// path.
+/// Redirects to another page by a relative address, because a proxy may serve the dashboard under
+/// another path.
 fn redirect(to: &str) -> Response {
     let Ok(to) = HeaderValue::try_from(to) else { return StatusCode::NOT_FOUND.into_response() };
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Headers that keep others' scripts and frames out.
+/// Adds headers that keep foreign scripts and frames out.
 async fn protect(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -1,4 +1,4 @@
-//! The first page: whether all is well, and otherwise what to do.
+//! The first page: shows whether all is well and, if not, what to do.
 
 use maud::{Markup, html};
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
@@ -13,7 +13,7 @@ use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
 use crate::loads::Loads;
 
-/// The overflow a second from which a finding is shown.
+/// The overflow rows per second from which a finding is shown.
 const RATE_MIN: f64 = 0.01;
 
 /// A condition that needs attention.
@@ -172,7 +172,7 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     found
 }
 
-/// The server's state and that of its disk.
+/// Adds findings about the server and its disk.
 fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str, &'static str)) {
     match node.phase() {
         Phase::Serving => {}
@@ -257,7 +257,7 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
     })
 }
 
-/// The data behind the forecast of the night.
+/// Describes the data behind the forecast for the night.
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(

@@ -1,4 +1,4 @@
-//! One promo number: its holder, now or at a given time. The support desk's page.
+//! One promo number: its holder, now or at a given time. This page is for the support desk.
 
 use maud::{Markup, html};
 use ringwell_core::{Millis, PromoNumber};
@@ -12,7 +12,7 @@ use super::words::{count, moment, stamp};
 use crate::now;
 use crate::v1::attribution::{parse_moment, parse_number};
 
-/// The count of listed allocations: each takes one look-up.
+/// The maximum number of listed allocations, each of which takes one look-up.
 const HOLDERS_MAX: usize = 20;
 
 pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
@@ -30,7 +30,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let number = parse_number(text).map_err(|problem| NoPage::Wrong(problem.to_string()))?;
     let at = match at_text {
         "" => now(),
-        // A form's field for times sends it without a zone; it is then in UTC.
+        // A form's field for times sends the time without a zone, which then means UTC.
         text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
             || {
                 let text = "Enter the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";

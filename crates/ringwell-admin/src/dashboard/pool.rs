@@ -1,4 +1,4 @@
-//! One ring pool: whether it is large enough, and the effect of another size.
+//! One ring pool: shows whether it is large enough, and the effect of another size.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use super::sample::{Health, OVERFLOW_MAX, PoolLine};
 use super::table::{Cell, Table};
 use super::words::{Cause, count, duration, moment, rate, share, stamp};
 
-/// Points of the curve of sizes.
+/// The number of points on the curve of sizes.
 const SIZES: u32 = 40;
-/// Above this no size helps, and the formula takes long.
+/// Above this load no size helps, and the formula takes a long time.
 const LOAD_MAX: f64 = 200_000.0;
-/// Ranges of numbers that are listed.
+/// The maximum number of ranges that are listed.
 const RANGES_MAX: usize = 200;
 
 /// The results of the formulas.
@@ -42,7 +42,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     let sizing = match line {
         Some(line) if line.load > 0.0 => {
             let load = busiest.max(line.load);
-            // Formulas of many steps run on another thread, so that others need not wait.
+            // Formulas of many steps run on another thread, so that other requests need not wait.
             tokio::task::spawn_blocking(move || size(&line, load)).await.ok().flatten()
         }
         _ => None,
@@ -276,8 +276,8 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
     table.or(html! { "None since the start." })
 }
 
-/// A histogram: the sooner numbers are reused, the more late calls are attributed to the next
-/// visitor.
+/// A histogram of the time since each number was held. The sooner numbers are reused, the more late
+/// calls are attributed to the next visitor.
 fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
@@ -317,7 +317,7 @@ fn of_rested(rested: &Rested) -> serde_json::Value {
         "bounds_in_lifetimes": REST_BOUNDS, "numbers": rested.rested })
 }
 
-/// The directory's contents.
+/// The directory's data on the pool.
 fn facts(pool: &ringwell_directory::RingPool) -> Markup {
     let ranges = pool.numbers();
     let overflow = pool.overflow().map(|number| number.to_string());

@@ -1,4 +1,4 @@
-//! All ring pools of the node: those in trouble first, fifty on a page.
+//! All ring pools of the node, fifty on a page, those in trouble first.
 
 use std::cmp::Ordering;
 
@@ -40,7 +40,7 @@ impl Health {
         }
     }
 
-    /// For people; the sign carries the same meaning without colour.
+    /// The form for people. The sign conveys the same without colour.
     pub(super) fn html(self) -> Markup {
         let text = match self {
             Self::TooSmall => "✖ too small",
@@ -98,7 +98,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     View { title, body, data, table, live }
 }
 
-/// Whether `name` contains `wanted`, in lower case; without copying each of many names.
+/// Whether `name` contains `wanted`, which is in lower case. Avoids copying each of many names.
 fn holds(name: &str, wanted: &str) -> bool {
     if !name.is_ascii() {
         return name.to_lowercase().contains(wanted);
@@ -151,7 +151,7 @@ fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering {
     by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
 }
 
-/// The severity, now or predicted.
+/// The present or predicted severity, whichever is greater.
 fn trouble(line: &PoolLine) -> f64 {
     line.overflow.max(line.overflow_in_an_hour)
 }
@@ -184,7 +184,7 @@ pub(super) fn columns() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// One pool in such a list.
+/// The row of one pool in such a list.
 pub(super) fn row(asked: &Asked<'_>, line: &PoolLine) -> Vec<Cell> {
     let id = line.id.0;
     let directory = asked.node.directory();

@@ -1,9 +1,9 @@
 //! The node's state, sampled at an interval, independent of the number of pages that show it.
 //!
-//! Owns the newest sample and the curve of the last quarter of an hour. Asks the shards once a
-//! second while a page is open, else every five seconds; all pools every five seconds, or less
-//! often if sampling would take more than 1 % of the time. Invariant: nothing here grows with time
-//! or with the number of readers.
+//! Owns the newest sample and the curve of the last quarter of an hour. Samples the shards once a
+//! second while a page is open, otherwise every five seconds. Samples all pools every five seconds,
+//! or less often if that would take more than 1 % of the time. Invariant: nothing here grows with
+//! time or with the number of readers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,19 +26,20 @@ use crate::now;
 
 /// The interval while a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
-/// The interval without viewers, and the interval for all pools unless sampling takes long.
+/// The interval while no page is open, and the interval for all pools unless sampling them takes
+/// long.
 const SELDOM: Duration = Duration::from_secs(5);
-/// Sampling all pools takes at most this fraction of the time (one part in …).
+/// Sampling all pools takes at most one part in this many of the time.
 const LOOK_PART: u32 = 100;
-/// The longest gap between them.
+/// The longest interval between two samples of all pools.
 const LOOK_MAX: Duration = Duration::from_mins(1);
-/// Points of the curve.
+/// The maximum number of points on the curve.
 const POINTS_MAX: usize = 900;
-/// The period that latency covers.
+/// The period for which latency is shown.
 const LATENCY_TIME: Duration = Duration::from_mins(1);
-/// If more than this share of the visitors gets no number, a pool is too small.
+/// A pool is too small if more than this share of its visitors gets no number.
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
-/// A load that was measured for less time is not representative of an hour.
+/// A load that was measured for less than this time is not representative of an hour.
 const MEASURED_MIN: Millis = Millis(60_000);
 /// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
@@ -51,7 +52,7 @@ pub(super) struct Point {
     /// Milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) allocated: f64,
-    /// In the order of [`Cause::ALL`].
+    /// By cause, in the order of [`Cause::ALL`].
     pub(super) overflow: [f64; 4],
 }
 
@@ -67,24 +68,24 @@ pub(crate) enum Health {
     Idle,
 }
 
-/// The data on a pool that are available without reading its numbers.
+/// The data on a pool that are available without reading the states of its numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolLine {
     pub(super) id: PoolId,
     pub(super) numbers: u32,
     pub(super) lifetime: Millis,
-    /// Numbers that would be locked out on average.
+    /// The count of numbers that would be locked out on average.
     pub(super) load: f64,
-    /// The same value in an hour, at the present trend.
+    /// The load an hour from now, at the present trend.
     pub(super) load_in_an_hour: f64,
-    /// The time that the load was measured over: the lifetime, unless the server started later.
+    /// The time over which the load was measured: the lifetime, unless the server started later.
     pub(super) over: Millis,
-    /// Share of the visitors of that time.
+    /// The share of visitors in that time who got no number.
     pub(super) overflow: f64,
-    /// Share of the visitors in an hour.
+    /// The same share an hour from now.
     pub(super) overflow_in_an_hour: f64,
     pub(super) health: Health,
-    /// When it will be too small, if that is within the next twelve hours.
+    /// The time when the pool will be too small, if that is within the next twelve hours.
     pub(super) tonight: Option<Tonight>,
 }
 
@@ -98,7 +99,7 @@ pub(super) struct Top {
 }
 
 impl Top {
-    /// The maximum number of pools of each list.
+    /// The maximum number of pools in each list.
     const LENGTH: usize = 10;
 
     fn of(pools: &[PoolLine]) -> Self {
@@ -110,10 +111,10 @@ impl Top {
     }
 }
 
-/// The time when a pool will be too small, judged by the previous day.
+/// The time when a pool will be too small, based on the previous day.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tonight {
-    /// The clock hour that begins then is the first.
+    /// The beginning of the first clock hour in which it is too small.
     pub(super) at: Millis,
     /// The highest load of the twelve hours.
     pub(super) load: f64,
@@ -128,11 +129,11 @@ pub(super) struct Sample {
     /// Since the start, by [`Cause::ALL`].
     pub(super) overflow: [u64; 4],
     pub(super) allocated: u64,
-    /// The value of the last minute, in milliseconds; `None` if there were no requests.
+    /// The 99th percentile of the last minute, in milliseconds; `None` if there were no requests.
     pub(super) p99_ms: Option<f64>,
     /// The other nodes of the cluster, by name.
     pub(super) others: Vec<OtherNode>,
-    /// In the order of their ids; those on other nodes are missing.
+    /// Sorted by id; pools on other nodes are missing.
     pub(super) pools: Arc<Vec<PoolLine>>,
     /// The pools that the first page lists.
     pub(super) top: Arc<Top>,
@@ -142,13 +143,13 @@ pub(super) struct Sample {
     pub(super) watched: usize,
 }
 
-/// Another node, over all links to its shards, in the last minute.
+/// The last minute of another node, over all links to its shards.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OtherNode {
     pub(super) node: String,
     /// Whether it answers at all.
     pub(super) answers: bool,
-    /// In milliseconds; `None` without an answer.
+    /// The 99th percentile in milliseconds; `None` if there was no answer.
     pub(super) p99_ms: Option<f64>,
     /// Requests that wait for a slot now.
     pub(super) waiting: u32,
@@ -161,7 +162,7 @@ pub(super) struct OtherNode {
 #[derive(Debug, Default)]
 struct NodeBefore {
     latency: VecDeque<(Instant, Histogram<u64>)>,
-    /// Requests, and those that were slow or lost.
+    /// The counts of requests, and of requests that were slow or lost.
     counts: VecDeque<(Instant, [u64; 2])>,
 }
 
@@ -239,7 +240,7 @@ impl Sampler {
         self.curve.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The coming samples; `None` if there are `most` subscribers already.
+    /// Subscribes to future samples; `None` if there are already `most` subscribers.
     pub(super) fn watch(
         self: &Arc<Self>,
         most: usize,
@@ -350,7 +351,7 @@ fn recent_p99<'a>(
     mut latencies: impl Iterator<Item = &'a Histogram<u64>>,
 ) -> Option<f64> {
     let mut all = latencies.next()?.clone();
-    // All have the same bounds.
+    // All histograms have the same bounds.
     latencies.for_each(|latency| all.add(latency).unwrap_or_default());
     let is_old = |(at, _): &(Instant, _)| now.duration_since(*at) >= LATENCY_TIME;
     while before.len() > 1 && is_old(&before[1]) {
@@ -377,7 +378,7 @@ struct Pools {
     too_small: usize,
     exhausting: usize,
     watched: usize,
-    /// The pools whose exhaustion was reported lately, and when.
+    /// The pools whose exhaustion was reported recently, and when.
     reported: Vec<(PoolId, Millis)>,
 }
 
@@ -399,7 +400,7 @@ impl Pools {
         self.lines = Arc::new(lines);
     }
 
-    /// Reports pools that run out, once an hour each: as a log line, and, if calls are accepted, as
+    /// Reports each pool that runs out, once an hour: as a log line and, if calls are accepted, as
     /// an event that webhooks deliver.
     fn report(&mut self, lines: &[PoolLine], calls: Option<&Service>) {
         let at = now();
@@ -471,7 +472,7 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
     }
 }
 
-/// The first of the next twelve hours in which the pool will be too small, judged by the previous
+/// The first of the next twelve hours in which the pool will be too small, based on the previous
 /// day.
 fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
     // Overflow grows with the load, so most pools need only one evaluation of the formula.
@@ -484,8 +485,8 @@ fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
     first.map(|(at, _)| Tonight { at, load: most })
 }
 
-/// The share of visitors without a number. Skips the formula if its result is certain: for a pool
-/// of many numbers at a third of its load.
+/// The share of visitors without a number. Skips the formula where its result is certain: for a
+/// pool of many numbers with a load of a third of them.
 pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
     if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
         return 0.0;

@@ -1,8 +1,8 @@
 //! Sessions, and one-time links that log in.
 //!
-//! Owns the secrets of cookies and links: only their SHA-256 is kept, so that leaks through the
-//! memory's layout or a comparison's time are useless. Knows the tokens' hashes, never the tokens.
-//! Invariant: a session ends with its token, and at most [`SESSIONS_MAX`] are open.
+//! Owns the secrets of cookies and links. Only their SHA-256 is kept, so that leaks through the
+//! memory's layout or the time of a comparison are useless. Likewise, only the hashes of tokens are
+//! kept. Invariant: a session ends with its token, and at most [`SESSIONS_MAX`] are open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use subtle::ConstantTimeEq;
 
 use crate::access::Visitor;
 
-/// More sessions than one server has users.
+/// The maximum number of open sessions, more than one server has users.
 const SESSIONS_MAX: usize = 1_000;
-/// Links that have not been followed yet.
+/// The maximum number of links that have not been followed yet.
 const LINKS_MAX: usize = 100;
 const SESSION_TIME: Duration = Duration::from_hours(12);
 const LINK_TIME: Duration = Duration::from_mins(5);
@@ -27,11 +27,11 @@ const COOKIE: &str = "rw_session";
 /// A logged-in user.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// For the page's head and the audit log.
+    /// The user's name, for the page's head and the audit log.
     pub(super) who: String,
     /// The role of its token.
     pub(super) role: Role,
-    /// Stands in every form.
+    /// The secret that every form contains.
     pub(super) form_token: String,
     /// The token that opened it.
     pub(super) token: TokenHash,
@@ -102,8 +102,8 @@ impl Sessions {
         self.open().sessions.retain(|_, session| session.token != *token);
     }
 
-    /// The secret of a link that logs in the first visitor who follows it, within five minutes.
-    /// `None` if too many links are waiting or no random bytes are available.
+    /// Creates a link that logs in the first visitor who follows it within five minutes; returns
+    /// its secret. `None` if there are too many unused links, or no random bytes are available.
     pub(super) fn link(&self, visitor: Visitor, token: TokenHash) -> Option<String> {
         let secret = secret()?;
         let mut open = self.open();
@@ -116,22 +116,22 @@ impl Sessions {
         Some(secret)
     }
 
-    /// The user of a link. The link is invalid from then on.
+    /// The user of a link, which becomes invalid.
     pub(super) fn follow(&self, secret: &str) -> Option<(Visitor, TokenHash)> {
         let (visitor, token, until) = self.open().links.remove(&digest(secret))?;
         (until > Instant::now()).then_some((visitor, token))
     }
 }
 
-/// The header that keeps a session in the browser. No attribute `Secure`: this address has no TLS;
-/// a proxy that adds TLS also adds the attribute.
+/// The header that keeps a session in the browser. Lacks the attribute `Secure` because this
+/// address has no TLS. A proxy that adds TLS also adds the attribute.
 pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
     let seconds = SESSION_TIME.as_secs();
     let text = format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
     HeaderValue::try_from(text).ok()
 }
 
-/// The header that removes it.
+/// The header that removes the cookie.
 pub(super) const UNSET_COOKIE: HeaderValue =
     HeaderValue::from_static("rw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
 

@@ -1,7 +1,7 @@
 //! Forms that create, change and remove web sites.
 //!
-//! A form contains a checksum of the settings that it was filled with: two pages that change a site
-//! at once do not overwrite each other.
+//! A form contains a checksum of the settings with which it was filled, so that two pages that
+//! change a site at the same time do not overwrite each other's changes.
 
 use maud::{Markup, html};
 use ringwell_config::{Site, SiteText, SwapText};
@@ -21,15 +21,15 @@ const CONSENTS: [(&str, &str); 3] = [
     ("cookieless", "never asked: nothing is stored"),
 ];
 
-/// The fields of a form about sites.
+/// The change that a form about sites requests.
 pub(super) enum Wanted<'a> {
-    /// Uses the configured site with that key, so that it keeps its secret.
+    /// A new site. If a site of the configuration has the same key, its secret is kept.
     New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),
 }
 
-/// Fields of a form, by name.
+/// Returns the field of a form with a given name.
 pub(super) type Fields<'a> = &'a (dyn Fn(&str) -> &'a str + Sync);
 
 /// Makes the change; returns the site's key.
@@ -118,7 +118,7 @@ fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoP
     text.check().map_err(|fault| wrong(fault.to_string()))
 }
 
-/// Covers all settings that are shown. The edge key is on no page in any form.
+/// A checksum of all settings that are shown. The edge key is not on any page in any form.
 fn checksum(site: &Site) -> String {
     let text = SiteText { edge_key: None, ..site.to_text() };
     let has_key = site.edge_key.is_some();
@@ -183,7 +183,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
     let area = |name: &str, label: &str, lines: Vec<String>, is_required: bool| {
         html! { label { (label)
             textarea name=(name) rows="3" cols="36" required[is_required] spellcheck="false" {
-                // A browser drops the first line break.
+                // Browsers drop the first line break.
                 "\n" (lines.join("\n"))
             }
         } }

@@ -11,10 +11,10 @@ use super::table::{Cell, Table};
 use super::words::{count, several, share};
 use super::{actions, site_forms};
 
-/// As many as a directory may have.
+/// The maximum number of sites, as many as a directory may have.
 const SITES_MAX: u32 = 1_000;
 
-/// The meaning of each outcome for the owner of a site; names equal those of metrics.
+/// The meaning of each outcome for the owner of a site. The names are those in the metrics.
 const OUTCOMES: [(&str, &str); 7] = [
     ("numbers", "Numbers given"),
     ("beat", "Visits kept alive"),
@@ -102,8 +102,8 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     Ok(View { title: format!("Web site {key}"), body, data, table, live })
 }
 
-/// All sites and whether the directory has them: its own, then those that are only in the
-/// configuration.
+/// All sites, each with whether it is in the directory: first those of the directory, then those
+/// that are only in the configuration.
 async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
     let kept = match asked.store() {
         Some(store) => store.sites("", SITES_MAX).await?,

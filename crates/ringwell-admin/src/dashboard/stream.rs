@@ -1,7 +1,7 @@
 //! Figures of an open page, sent as they change (server-sent events).
 //!
-//! Owns the limit on open pages, the end of a stream, and the figures of the newest sample: pages
-//! with the same figures share them.
+//! Owns the limit on open pages, the end of a stream, and the figures of the newest sample, which
+//! pages with the same figures share.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,11 +21,12 @@ use super::asked::Live;
 use super::sample::{Sample, Watcher};
 use super::session::Session;
 
-/// Pages that may be open at once.
+/// The maximum number of pages that may be open at once.
 const STREAMS_MAX: usize = 100;
-/// A comment line, so that proxies keep the connection.
+/// The interval of comment lines, which make proxies keep the connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// A browser that reconnects continues its session; an ended session is reported as ended.
+/// The longest duration of a stream. A browser then reconnects, which shows whether its session is
+/// still valid.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
 
 /// The figures of the open pages as of one sample.
@@ -35,7 +36,8 @@ pub(super) struct Figures(Mutex<OfSample>);
 #[derive(Debug, Default)]
 struct OfSample {
     at: Millis,
-    /// Empty while the first page that shows them computes them; `None` if it could not.
+    /// The figures of pages. A cell is empty while the first page that shows its figures computes
+    /// them, and `None` if that failed.
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
@@ -112,8 +114,8 @@ pub(super) async fn get(
 }
 
 impl Streamed {
-    /// Whether the page can have changed. Pages of calls are rendered again only when the log has
-    /// changed, so that many open ones cost nothing while no call arrives.
+    /// Whether the page may have changed. Pages of calls are rendered again only when the log has
+    /// changed, so that many open pages cost nothing while no call arrives.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {
@@ -123,7 +125,7 @@ impl Streamed {
         std::mem::replace(&mut self.calls_seen, changes) != changes
     }
 
-    /// The page's figures; `None` if it cannot be shown any more.
+    /// The page's figures; `None` if the page can no longer be shown.
     async fn live(&mut self, session: &Session) -> Option<Arc<Live>> {
         let at = self.samples.borrow_and_update().at;
         let (path, query) = (&self.path, self.query.as_deref());

@@ -1,4 +1,4 @@
-//! One table, as a page shows it and as programs read it.
+//! A table, as a page shows it and as programs read it.
 //!
 //! Owns both forms, so that a page and its `.csv` cannot differ.
 
@@ -10,14 +10,14 @@ use super::words::{moment, stamp};
 
 /// One field.
 pub(super) struct Cell {
-    /// For people.
+    /// The form for people.
     shown: Markup,
-    /// For programs.
+    /// The form for programs.
     value: String,
     is_number: bool,
-    /// The way in which the script updates the table if whole rows change.
+    /// The form from which the script updates the table if whole rows change.
     plain: Plain,
-    /// Changes while the page is open: its name, and its present value.
+    /// The name and the present value of a figure that changes while the page is open.
     live: Option<(String, String)>,
 }
 
@@ -27,7 +27,7 @@ struct Plain {
     text: String,
     /// The target of the link.
     href: Option<String>,
-    /// The time that it shows.
+    /// The time that the cell shows.
     at: Option<String>,
 }
 
@@ -35,10 +35,10 @@ struct Plain {
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) caption: String,
-    /// Name for programs, heading for people.
+    /// For each column, a name for programs and a heading for people.
     pub(super) columns: Vec<(&'static str, &'static str)>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// The text of an empty table: mostly the next step.
+    /// The text for an empty table, usually the next step.
     empty: Option<Markup>,
     /// Whether rows are added and removed while the page is open.
     pub(super) rows_change: bool,
@@ -53,7 +53,7 @@ impl Cell {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "figures are small")]
-    /// A figure: the form for people, the form for programs.
+    /// A figure, in its forms for people and for programs.
     pub(super) fn figure(shown: impl Into<String>, value: impl ToString) -> Self {
         let shown = shown.into();
         let plain = Plain { text: shown.clone(), ..Plain::default() };
@@ -61,13 +61,13 @@ impl Cell {
         Self { shown: html! { (shown) }, value, is_number: true, plain, live: None }
     }
 
-    /// Any other value: the form for people, the form for programs.
+    /// Any other value, in its forms for people and for programs.
     pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
         let plain = Plain::default();
         Self { shown, value: value.into(), is_number: false, plain, live: None }
     }
 
-    /// Text that leads to another page.
+    /// Text that links to another page.
     pub(super) fn link(href: String, text: impl Into<String>) -> Self {
         let text = text.into();
         let shown = html! { a href=(href) { (text) } };
@@ -98,7 +98,7 @@ impl Table {
         Self { caption: caption.to_owned(), columns: columns.to_vec(), ..Self::default() }
     }
 
-    /// The text of an empty table.
+    /// Sets the text for an empty table.
     pub(super) fn or(mut self, empty: Markup) -> Self {
         self.empty = Some(empty);
         self
@@ -130,7 +130,7 @@ impl Table {
         }
     }
 
-    /// The cells that change, by name; or all rows under the name `rows`.
+    /// The cells that change, by name, or all rows under the name `rows`.
     pub(super) fn live(&self) -> impl Iterator<Item = (String, String)> {
         let cells = self.rows.iter().flatten();
         let cells = cells.filter_map(|cell| cell.live.clone());
@@ -146,8 +146,8 @@ impl Table {
         cells.chain(rows)
     }
 
-    /// In the form of RFC 4180, with a head. Text that a spreadsheet would read as a formula gets
-    /// an apostrophe before it.
+    /// The table in the form of RFC 4180, with a header. An apostrophe precedes text that a
+    /// spreadsheet would read as a formula.
     pub(super) fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         // Writing to memory does not fail.

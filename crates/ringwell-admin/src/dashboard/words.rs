@@ -1,4 +1,4 @@
-//! Words and figures for people: reasons of overflow, counts, shares, times.
+//! Words and figures for people: reasons for overflow, counts, shares, times.
 //!
 //! Terms of the implementation must not leave this file.
 
@@ -78,7 +78,7 @@ pub(super) fn several(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// `0.4`, `12`, `1,234`: as many digits as are significant.
+/// `0.4`, `12`, `1,234`: only as many digits as are significant.
 pub(super) fn rate(value: f64) -> String {
     if value >= 10.0 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
@@ -127,7 +127,7 @@ pub(super) fn stamp(at: Millis) -> String {
     format!("{:.0}", Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX))
 }
 
-/// A moment; the script shows it in the reader's own zone.
+/// A moment, which the script shows in the reader's own time zone.
 pub(super) fn moment(at: Millis) -> Markup {
     let stamp = stamp(at);
     let text = stamp.replace('T', " ").replace('Z', " UTC");

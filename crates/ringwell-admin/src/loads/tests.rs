@@ -9,7 +9,7 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
     PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted }
 }
 
-/// `rate` allocations in each step, for this many steps beginning with `from`.
+/// Counts `rate` allocations in each of `steps` steps, beginning with step `from`.
 fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32) {
     for step in from..from + steps {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, *counted, 0)]);
@@ -23,7 +23,7 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     let mut counted = u32::MAX - 100;
     loads.take(START, &[asked(100, counted, 0)]);
     assert_eq!(loads.of(POOL), None, "nobody has looked twice");
-    // Two in ten seconds are 360 in half an hour, from the first on.
+    // Two in ten seconds are 360 in half an hour, from the first sample on.
     watch(&mut loads, 0, 10, 2, &mut counted);
     assert!((loads.of(POOL).unwrap().load - 360.0).abs() < 0.1, "{loads:?}");
     watch(&mut loads, 10, 1000, 2, &mut counted);
@@ -31,7 +31,8 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     assert!((load.load - 360.0).abs() < 0.1, "{load:?}");
     assert!(load.over >= LIFETIME && load.over.0 <= LIFETIME.0 * 9 / 8 + STEP.0, "{load:?}");
     assert!(loads.0[&POOL].marks.len() <= MARKS_MAX + 2);
-    // After a quiet lifetime none of it is left, but the busiest hour is remembered for a day.
+    // After a quiet lifetime, none of the load is left, but the busiest hour is remembered for a
+    // day.
     watch(&mut loads, 1010, 250, 0, &mut counted);
     let load = loads.of(POOL).unwrap();
     assert!(load.load < 0.1 && (load.busiest - 360.0).abs() < 1.0, "{load:?}");
@@ -43,14 +44,14 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
 fn a_pool_is_busy_when_its_rows_overflow_or_would() {
     let mut loads = Loads::default();
     let mut counted = 0;
-    // 36 of 100 numbers: far from full.
+    // 36 of 100 numbers are in use, which is far from full.
     watch(&mut loads, 0, 200, 0, &mut counted);
     for step in 200..400 {
         counted += u32::from(step % 5 == 0);
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
-    // The same load is too high for 40 numbers: 1 % overflow needs 50.
+    // The same load is too high for 40 numbers, because 1 % overflow needs 50.
     loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
@@ -75,7 +76,7 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     const HOUR_STEPS: u64 = HOUR.0 / STEP.0;
     let mut loads = Loads::default();
     let (mut counted, mut step) = (0, 0);
-    // Two in ten seconds all day, ten in the hours from the sixth to the eighth.
+    // Two in ten seconds all day, but ten in the hours 6 to 8.
     let rate = |hour: u64| if (6..9).contains(&(hour % 24)) { 10 } else { 2 };
     for hour in 0..24 {
         watch(&mut loads, step, HOUR_STEPS, rate(hour), &mut counted);
@@ -91,12 +92,12 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     assert!(loads.watched() >= Loads::WATCHED_MIN);
     let night = night(&loads);
     assert_eq!(night.len(), NIGHT);
-    // It is between one and two o'clock of the second day: the next hour begins at two.
+    // It is between one and two o'clock on the second day, so the next hour begins at two.
     assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
-    // The rate times the lifetime of half an hour is 360; up to half as much again, because the
-    // load lags by a lifetime.
+    // The rate times the lifetime of half an hour is 360. The forecast is up to half as much again,
+    // because the load lags by a lifetime.
     assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
-    // The busiest hours of the day before, a day later.
+    // The busiest hours of the previous day recur a day later.
     let (_, most) = night[6];
     assert_eq!(night[6].0, Millis(START.0 + 32 * HOUR.0));
     assert!((2_300.0..2_800.0).contains(&most), "{night:?}");

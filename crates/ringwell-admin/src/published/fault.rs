@@ -1,4 +1,4 @@
-//! Errors of the published API for ring pools, in its shapes.
+//! Errors of the published API for ring pools, in the formats of that API.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -16,15 +16,15 @@ pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
 /// The reason why a request for ring pools fails.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Fields with their errors.
+    /// Some fields are invalid; each is listed with its error.
     Invalid(Vec<(String, String)>),
-    /// An unknown member of a nested object.
+    /// A nested object has an unknown member.
     Nested(&'static str),
-    /// No such pool.
+    /// The pool does not exist.
     NotFound { id: String, scope: Scope },
     /// The request cannot be read as a whole.
     Unreadable(&'static str),
-    /// No token, or none that is known.
+    /// There is no token, or it is unknown.
     Unknown,
     /// The token does not allow this.
     NotAllowed,
@@ -122,7 +122,7 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     envelope(status, errors)
 }
 
-/// The same statuses as for the paths below `/v1/`.
+/// Answers with the same statuses as the paths below `/v1/`.
 fn failed(error: StoreError) -> Response {
     match error {
         StoreError::Database(_) | StoreError::Silent | StoreError::Provider(_) => {
@@ -133,7 +133,7 @@ fn failed(error: StoreError) -> Response {
     }
 }
 
-/// The log line contains the handle and the cause.
+/// Answers with a random handle. The log line contains the handle and the cause.
 fn internal(error: &StoreError) -> Response {
     let mut bytes = [0; 4];
     // Without random bytes all handles are 0; the log still has the error.

@@ -1,8 +1,8 @@
-//! The clients' fields of a ring pool, and their conversion.
+//! The fields of a ring pool that clients send, and their conversion.
 //!
-//! Owns defaults, conversions and the texts of errors. Values come as JSON or as texts of the same
-//! meaning: the published samples send `"preferred":"true"`. Unknown members are ignored, as in the
-//! published API.
+//! Owns defaults, conversions and the texts of errors. Values come as JSON values, or as texts with
+//! the same meaning: the published samples contain `"preferred":"true"`. Unknown members are
+//! ignored, as in the published API.
 
 use ringwell_config::NumberCheck;
 use ringwell_core::Millis;
@@ -14,12 +14,12 @@ use super::fault::Fault;
 use super::nested;
 use crate::numbering;
 
-/// The default lifetime: that of the published samples. No document names a default.
+/// The default lifetime, which is that of the published samples. No document defines a default.
 const LIFETIME: Millis = Millis(1_800_000);
 const SIZE: u32 = 2;
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// Members of older versions, kept and shown as they were received.
+/// Members from older versions, which are kept and shown as they were received.
 pub(super) const OLDER: [&str; 14] = [
     "pool_type",
     "param1",
@@ -37,15 +37,15 @@ pub(super) const OLDER: [&str; 14] = [
     "is_first_preference",
 ];
 
-/// The client's value.
+/// The pool's settings as the client wants them.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) settings: PoolSettings,
-    /// Name of a page's tag, stored for the destination.
+    /// The name of a page's tag, which is stored for the destination.
     pub(super) tag: Option<String>,
 }
 
-/// Reads fields one after the other and collects their errors.
+/// Reads fields one by one, and collects their errors.
 struct Reader<'a> {
     body: &'a Map<String, Value>,
     check: NumberCheck,
@@ -55,7 +55,7 @@ struct Reader<'a> {
 /// The result of applying `body` to `before`, or to a new pool with the network's `id`.
 ///
 /// # Errors
-/// [`Fault::Invalid`] with all fields that are wrong; [`Fault::Nested`].
+/// [`Fault::Invalid`] with all invalid fields, or [`Fault::Nested`].
 pub(super) fn read(
     body: &Map<String, Value>,
     before: Option<&PoolSettings>,
@@ -179,7 +179,8 @@ impl Reader<'_> {
         let Some(text) = self.text("destination_phone_number") else { return };
         let digits: String = text.chars().filter(char::is_ascii_digit).collect();
         let plain = |c: char| c.is_ascii_digit() || "+-.() ".contains(c);
-        // E.164 has at most 15 digits; no country's numbers have fewer than 7 with its code.
+        // An E.164 number has at most 15 digits. With the country code, no country's numbers have
+        // fewer than 7.
         let plus = if text.starts_with('+') { "+" } else { "" };
         let number = format!("{plus}{digits}");
         let is_known = || self.check == NumberCheck::Possible || numbering::is_valid(&number);
@@ -201,7 +202,7 @@ impl Reader<'_> {
     }
 }
 
-/// A text, or the digits of a number.
+/// The text of a text value, or the digits of a number.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -210,7 +211,7 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// A whole number that is not negative, also as a text.
+/// A non-negative whole number, as a number or as text.
 pub(super) fn integer(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
@@ -219,7 +220,7 @@ pub(super) fn integer(value: &Value) -> Option<u64> {
     }
 }
 
-/// True or false, also as a text or as 1 and 0.
+/// True or false, as a boolean, as text, or as 1 and 0.
 pub(super) fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) struct Members(pub(super) Vec<(String, Value)>);
 
 impl Members {
-    /// Each field once, with a list of all its errors.
+    /// Lists each field once, with all its errors.
     pub(super) fn grouped(fields: Vec<(String, String)>) -> Self {
         let mut grouped: Vec<(String, Vec<Value>)> = Vec::new();
         for (field, message) in fields {

@@ -1,8 +1,8 @@
 //! Ring pools as the published API manages them.
 //!
-//! Owns its paths, its tokens in three places, upserts and statuses. Advertisers and campaigns in a
-//! path are created with their first pool, because there is no other way to create them. Source:
-//! docs/spec/management.md, "The published API".
+//! Owns the API's paths, the three places of its tokens, upserts and statuses. Advertisers and
+//! campaigns in a path are created with their first pool, because there is no other way to create
+//! them. Source: docs/spec/management.md, "The published API".
 
 mod fault;
 mod fields;
@@ -156,7 +156,7 @@ async fn put(
         let id = other.settings.id_from_network.clone();
         return Err(Fault::NotFound { id, scope: asked.scope.clone() });
     }
-    // Without an id, the pool gets an id that no pool has had.
+    // If there is no id, the pool gets one that no pool has had.
     let id = match id {
         Some(id) => id,
         None => change.next_id().await?.to_string(),
@@ -188,7 +188,7 @@ async fn write(
         if fills {
             fill(change, before.id, &network, size).await?;
         } else {
-            // A pool that got too few numbers at its creation takes those available now.
+            // A pool that got too few numbers at its creation takes those that are available now.
             change.fill(before.id, first).await?;
         }
         before.id
@@ -203,7 +203,8 @@ async fn write(
     Ok(id)
 }
 
-/// Fills the pool up to `size`, as far as the inventory can, if its network may have this many.
+/// Fills the pool up to `size`, as far as the inventory suffices, if its network may have this many
+/// numbers.
 async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Result<(), Fault> {
     let missing = size.saturating_sub(change.size(id).await?.total());
     if change.room(network).await?.is_some_and(|room| missing > room) {

@@ -1,6 +1,6 @@
 //! Members of a ring pool that are objects or lists: local numbers and opening hours.
 //!
-//! They are checked here and stored in the form in which they are shown.
+//! These members are checked here and stored in the form in which they are shown.
 
 use ringwell_store::PoolSettings;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ const QUARTER_MINUTES: u16 = 15;
 
 type Faults = Vec<(String, String)>;
 
-/// Converts their part of `body` to the stored form in `settings`.
+/// Converts these members of `body` to the stored form in `settings`.
 ///
 /// # Errors
 /// [`Fault::Nested`] for an unknown member.
@@ -212,7 +212,8 @@ fn hours(
     Ok(())
 }
 
-/// `09:30` as minutes of the day, if that is a quarter of an hour; `24:00` is the day's end.
+/// Converts `09:30` to the minutes of the day, which must be a multiple of 15; `24:00` is the end
+/// of the day.
 fn minutes(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
     let (hours, minutes): (u16, u16) = (hours.parse().ok()?, minutes.parse().ok()?);

@@ -32,7 +32,7 @@ pub(crate) struct NewToken {
     network: Option<String>,
 }
 
-/// A token that was made.
+/// A token that was created.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct MadeToken {
     /// Shown only once.
@@ -66,7 +66,7 @@ pub(crate) async fn tokens(
     Ok(Json(tokens.into_iter().map(TokenView::of).collect()))
 }
 
-/// Makes a token.
+/// Creates a token.
 #[utoipa::path(post, path = "/v1/tokens", request_body = NewToken,
     responses((status = 201, body = MadeToken)))]
 pub(crate) async fn create(
@@ -104,7 +104,7 @@ pub(crate) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists the audit log, the newest line first; `after` is the version of the last one seen.
+/// Lists the audit log, the newest line first; `after` is the version of the last line seen.
 #[utoipa::path(get, path = "/v1/audit", params(Page),
     responses((status = 200, body = [AuditView])))]
 pub(crate) async fn audit(

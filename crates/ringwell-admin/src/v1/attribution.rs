@@ -1,7 +1,7 @@
-//! `GET /v1/attributions?number=…&at=…`: who held a number when a call came in.
+//! `GET /v1/attributions?number=…&at=…`: the visitor who held a number when a call came in.
 //!
-//! The answer is the newest allocation that began at or before that time. Times are those of the
-//! wall clock, here and in the answer.
+//! The answer is the newest allocation that began at or before that time. Times are by the wall
+//! clock, in the request and in the answer.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// A look-up for a moment further in the future than this is a mistake: clocks differ by less.
+/// A look-up for a time further in the future than this is a mistake, because clocks differ by
+/// less.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]
@@ -36,7 +37,7 @@ pub(crate) struct Attribution {
     /// The pools that an overflow number serves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
-    /// Shards of other nodes that did not answer: they may have older allocations.
+    /// Shards of other nodes that did not answer and may have older allocations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreachable_shards: Vec<u16>,
 }
@@ -48,12 +49,12 @@ struct Allocation {
     locked_until: String,
     /// The time when the number was handed out again.
     next_allocated_at: Option<String>,
-    /// The lockout was over, but no other visitor had the number yet.
+    /// Whether the lockout was over, although no other visitor had the number yet.
     late: bool,
     parameters: Parameters,
 }
 
-/// Name and value in the order in which they came.
+/// Names and values, in the order in which they were received.
 struct Parameters(Vec<(String, String)>);
 
 impl Serialize for Parameters {
@@ -139,8 +140,8 @@ impl Allocation {
     }
 }
 
-/// The time of the newest allocation of `number`, in its node's shard time, if a look-up reported
-/// it as `wall`.
+/// The time of the newest allocation of `number` in its node's shard time, if a look-up reported it
+/// as `wall` by the wall clock.
 pub(super) async fn newest_at(
     node: &Handle,
     number: PromoNumber,
@@ -151,7 +152,8 @@ pub(super) async fn newest_at(
     Ok(held.map(|held| held.allocated_at))
 }
 
-/// A promo number in any usual form: `2000000000`, `200-000-0000`, `+12000000000`, `+49 30 123456`.
+/// Reads a promo number in any usual form: `2000000000`, `200-000-0000`, `+12000000000`, `+49 30
+/// 123456`.
 pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     let trimmed = text.trim();
     let digits: String =
@@ -176,14 +178,14 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     })
 }
 
-/// A time in UTC, readable for people and programs.
+/// A time in UTC, readable by people and programs.
 fn moment(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
     format!("{time:.3}")
 }
 
-/// RFC 3339, or seconds or milliseconds since 1970.
+/// Reads RFC 3339, or seconds or milliseconds since 1970.
 pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         let value = text.parse::<u64>().ok()?;
@@ -193,7 +195,7 @@ pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
             _ => None,
         };
     }
-    // A `+` of an offset that was not encoded arrives as a space.
+    // The `+` of an offset arrives as a space if it was not encoded.
     let time: Timestamp = text.replace(' ', "+").parse().ok()?;
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }

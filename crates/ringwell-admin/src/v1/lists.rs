@@ -1,7 +1,7 @@
 //! Ring pools as CSV: one line for each range of a pool's numbers.
 //!
-//! The columns are those of the demo's list, and optional ones after them. A line creates a missing
-//! pool, and changes an existing one to the line's values.
+//! The columns are those of the demo's list, followed by optional ones. A line creates the pool if
+//! it does not exist, and otherwise changes it to the line's values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, LIST_BYTES_MAX};
 
-/// The mode of a list.
+/// The options for applying a list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Whether to report the result without applying it.
     #[serde(default)]
     dry_run: bool,
-    /// Whether to apply the good lines if others are bad: `none` (default) or `good`.
+    /// The lines to apply if some lines are bad: `none` (default) or `good`.
     #[serde(default)]
     apply: Apply,
     /// Whether a line for an existing pool is an error instead of a change. Several lines may still
@@ -41,22 +41,22 @@ pub(crate) struct Options {
     create_only: bool,
 }
 
-/// The effect of a bad line.
+/// The lines to apply if some lines are bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Apply {
-    /// Nothing.
+    /// None of them.
     #[default]
     None,
     /// The good lines.
     Good,
 }
 
-/// One line of the list. The export also writes these columns.
+/// One line of the list. The export writes the same columns.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     id: u64,
-    /// Empty for a random key, or for the pool's present key.
+    /// If empty, a new pool gets a random key, and an existing pool keeps its key.
     #[serde(default)]
     ring_pool_key: String,
     #[serde(default)]
@@ -74,7 +74,7 @@ struct Line {
     campaign: String,
 }
 
-/// The result of a list.
+/// The result of applying a list.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Report {
     /// Whether anything was applied.
@@ -91,7 +91,7 @@ pub(crate) struct Report {
 /// The result of one line.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LineReport {
-    /// Counted from 1; the heading is the first.
+    /// The line's number, counted from 1, which is the heading.
     line: u64,
     /// `created`, `updated`, `unchanged` or `bad`.
     result: &'static str,
@@ -179,7 +179,7 @@ pub(crate) async fn import(
     let applied = !dry_run && good > 0 && (bad == 0 || apply == Apply::Good);
     let mut done = finish(&context, change, &Trial { dry_run: !applied }).await?;
     if !applied && !dry_run {
-        // The previous version, because there is no other.
+        // The previous version, because nothing has changed.
         done.version -= 1;
     }
     let refused = bad > 0 && apply == Apply::None;
@@ -192,14 +192,14 @@ pub(crate) async fn import(
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
-    /// Pools that this list has created, if it may not change others.
+    /// Pools that this list has created, if it may not change other pools.
     new: Option<BTreeSet<PoolId>>,
     /// The overflow numbers in good lines.
     overflows: BTreeMap<PoolId, PromoNumber>,
 }
 
 impl List<'_> {
-    /// Applies one line, or undoes its changes and returns the error.
+    /// Applies one line. If that fails, undoes its changes and returns the error.
     async fn take(
         &mut self,
         change: &mut Change,
@@ -209,7 +209,7 @@ impl List<'_> {
         let overflow = PromoNumber::parse(&line.overflow_number).ok();
         change.save_point().await?;
         let result = match self.apply_line(change, line).await {
-            // The line's own pool is checked here, where it can still be undone separately.
+            // The line's pool is checked here, where its changes can still be undone separately.
             Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
             Err(trouble) => Err(trouble),
         };
@@ -243,7 +243,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// The contents of a line after each field is validated.
+/// The contents of a line, with each field validated.
 struct Parsed {
     lifetime: Millis,
     range: NumberRange,
@@ -256,7 +256,7 @@ fn wrong(field: &str, what: &str) -> Trouble {
 }
 
 impl Line {
-    /// Its form before [`guarded`].
+    /// Reverts [`guarded`].
     fn unguarded(self) -> Self {
         let plain = |cell: String| unguarded(&cell).to_owned();
         Self {
@@ -327,7 +327,7 @@ impl List<'_> {
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
         {
-            // A list describes the whole pool, so another line has the number too.
+            // A list describes whole pools, so another line has the number as well.
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
         let (is_new, modifications) = (before.is_none(), change.modifications());
@@ -359,7 +359,8 @@ impl List<'_> {
     }
 }
 
-/// The settings of a pool from a line; its greatest size is the count of the line's numbers.
+/// The settings of a new pool from a line. The pool's maximum size is the count of the line's
+/// numbers.
 fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) -> PoolSettings {
     let name = if line.name.is_empty() { format!("Ring pool {}", line.id) } else { line.name };
     PoolSettings {
@@ -427,7 +428,7 @@ fn unreadable(error: &csv::Error) -> Problem {
     Problem::bad_request(format!("the list cannot be read: its first line {fault}"))
 }
 
-/// The error of a line, with its columns' names.
+/// The error of a line, with the names of its columns.
 fn fault(error: &csv::Error, heading: &csv::StringRecord) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {

@@ -1,6 +1,6 @@
 //! Additions to the published API, under `/v1/`.
 //!
-//! Owns the common parts of its handlers: the token, the trial run, and the forms of bodies and of
+//! Owns the common parts of its handlers: the token, the dry run, and the formats of bodies and
 //! numbers. A client cannot detect whether a pool of another network exists.
 
 mod access;
@@ -33,7 +33,7 @@ use crate::numbering;
 use crate::problem::Problem;
 pub use openapi::openapi;
 
-/// The maximum number of entries of one page, and the default.
+/// The maximum number of entries on one page, which is also the default.
 const PAGE_MAX: u32 = 1000;
 
 pub(crate) fn routes() -> Router<Context> {
@@ -89,9 +89,9 @@ pub(crate) struct Page {
 /// The result of a change.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Done {
-    /// The directory's version after the change, or the one it would have.
+    /// The directory's version after the change, or the version that it would have.
     version: u64,
-    /// Whether it was only a trial.
+    /// Whether the change was only simulated.
     dry_run: bool,
 }
 
@@ -120,7 +120,7 @@ async fn change_with(
     }
 }
 
-/// The pool in a path, if `visitor` may see it.
+/// The pool that a path names, if `visitor` may see it.
 async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
     let Ok(id) = id.parse::<u64>() else {
         return Err(Problem::not_found("a ring pool's id is a whole number"));
@@ -151,7 +151,7 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     query.map(|Query(query)| query).map_err(|error| Problem::bad_request(error.body_text()))
 }
 
-/// `8885550100` or `8885550100-8885550149`.
+/// Reads `8885550100` or `8885550100-8885550149`.
 fn range(text: &str) -> Result<NumberRange, Problem> {
     NumberRange::parse(text).ok().flatten().ok_or_else(|| {
         Problem::bad_request(

@@ -1,4 +1,4 @@
-//! `POST /v1/shards/moves`: buckets go to another shard with their lockouts.
+//! `POST /v1/shards/moves`: moves buckets to another shard with their lockouts.
 
 use std::collections::BTreeSet;
 
@@ -29,12 +29,12 @@ pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json
     Ok(Json(node.give(buckets, wanted.to).await?))
 }
 
-/// Cancels the move of buckets that do not arrive.
+/// Cancels the move of buckets that have not arrived.
 pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Problem> {
     Ok(Json(node.take_back().await?))
 }
 
-/// `None` if it is not a list of buckets.
+/// Reads a list of buckets; `None` if `text` is not one.
 fn parse_buckets(text: &str) -> Option<BTreeSet<u16>> {
     let mut buckets = BTreeSet::new();
     for part in text.split(',') {

@@ -1,4 +1,4 @@
-//! Networks and how many numbers each may have. Ceilings are set by administrators of all networks.
+//! Networks, and how many numbers each may have. Administrators of all networks set the ceilings.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -16,11 +16,11 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NetworkView {
     id: String,
-    /// The count of numbers of its pools, including promised or quarantined ones.
+    /// The count of numbers of its pools, including promised and quarantined ones.
     numbers: u64,
-    /// The maximum that they may have together; null for no limit.
+    /// The maximum count of numbers of its pools together; null for no limit.
     numbers_max: Option<u64>,
-    /// Whether that ceiling is set for this network; otherwise it is the default.
+    /// Whether this maximum is set for this network; otherwise it is the default.
     is_own: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct NetworkView {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NetworkPage {
-    /// The last network of the page before.
+    /// The last network of the previous page.
     #[serde(default)]
     after: String,
     /// The maximum number of entries: 1 to 1,000.

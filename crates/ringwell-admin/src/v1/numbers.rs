@@ -1,5 +1,5 @@
-//! Numbers and the inventory. Moving numbers that do not belong to one pool takes a token that is
-//! not bound to a network.
+//! Numbers and the inventory. Moving numbers that do not belong to one pool requires a token that
+//! is not bound to a network.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -23,13 +23,13 @@ pub(crate) struct NumberRun {
     count: u32,
     /// `available`, `overflow`, `waiting`, `free`, `quarantined` or `retired`.
     state: &'static str,
-    /// The pool that has them, or that they wait for.
+    /// The pool that has them, or for which they wait.
     pool: Option<u64>,
-    /// The next state of waiting ones: `available` or `overflow`.
+    /// The next state of waiting numbers: `available` or `overflow`.
     goal: Option<&'static str>,
     network: Option<String>,
-    /// Milliseconds since 1970 after which they cannot be held; null until all nodes have confirmed
-    /// that they are out of rotation.
+    /// The time after which no visitor can hold them, in milliseconds since 1970; null until all
+    /// nodes have confirmed that they are out of rotation.
     ready_ms: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct NumberView {
     e164: String,
     /// In national form: `(888) 555-0142`.
     national: String,
-    /// Its country, by two letters; null if libphonenumber has none for it.
+    /// Its country as two letters; null if libphonenumber has none for it.
     country: Option<String>,
 }
 
@@ -61,22 +61,22 @@ pub(crate) struct NewNumbers {
 pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
-    /// With `pool`: the pause before the numbers return to it; 0 for none.
+    /// With `pool`: the pause before the numbers return to the pool; 0 for none.
     #[serde(default)]
     cooldown_seconds: u64,
 }
 
-/// Out of rotation, or back.
+/// The destination of numbers: out of rotation, or back into it.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// Into the inventory, for any pool.
+    /// To the inventory, for any pool.
     Inventory,
-    /// Into quarantine, until a person releases them.
+    /// To quarantine, until a person releases them.
     Quarantine,
     /// Out of use.
     Retired,
-    /// The numbers return from quarantine to their pool.
+    /// From quarantine back to their pool.
     Pool,
 }
 
@@ -93,13 +93,14 @@ pub(crate) struct Counted {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NumberPage {
-    /// A number: only entries above it are listed.
+    /// A number. Only greater numbers are listed.
     after: Option<String>,
     /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
 }
 
-/// Lists all numbers, in rows of equals, by their digits with country code.
+/// Lists all numbers, ordered by their digits with country code. Consecutive numbers with the same
+/// state are one entry.
 #[utoipa::path(get, path = "/v1/numbers", params(NumberPage),
     responses((status = 200, body = [NumberRun]), (status = 403)))]
 pub(crate) async fn list(
@@ -155,8 +156,7 @@ pub(crate) async fn add(
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
     if !trial.dry_run {
-        // Pools that got too few numbers at their creation are filled at once instead of at the
-        // next check.
+        // Fills pools that got too few numbers at their creation now, instead of at the next check.
         let (version, _) = context.store.fill_short(context.live.now(), false).await?;
         context.live.changed(version);
     }
@@ -193,7 +193,7 @@ pub(crate) async fn move_to(
     Ok(Json(Counted { numbers, done }))
 }
 
-/// The inventory is shared: a token of one network may not see or change it.
+/// The inventory is shared, so a token of one network may not see or change it.
 pub(super) fn of_all_networks(visitor: Visitor) -> Result<Visitor, Problem> {
     if visitor.network().is_none() { Ok(visitor) } else { Err(Denied::NotAllowed.into()) }
 }

@@ -1,4 +1,4 @@
-//! The description of `/v1/`, made from the handlers themselves.
+//! The description of `/v1/`, generated from the handlers themselves.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -29,7 +29,7 @@ use crate::problem;
 )]
 struct Description;
 
-/// Errors that any of the paths may answer with.
+/// Errors with which any of the paths may answer.
 const ERRORS: [StatusCode; 9] = [
     StatusCode::BAD_REQUEST,
     StatusCode::UNAUTHORIZED,
@@ -42,8 +42,7 @@ const ERRORS: [StatusCode; 9] = [
     StatusCode::SERVICE_UNAVAILABLE,
 ];
 
-/// The OpenAPI document of `/v1/`. The common parts of all paths, the token and the errors, are
-/// added here.
+/// The OpenAPI document of `/v1/`. Adds the common parts of all paths: the token and the errors.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Description::openapi();
@@ -59,7 +58,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Function names are unique only in their module; all problems have the same form.
+/// Makes the id of an operation unique, because function names are unique only in their module, and
+/// adds the errors, which all have the same form.
 fn complete(operation: &mut Operation) {
     let module = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
     operation.operation_id = operation.operation_id.take().map(|name| format!("{module}_{name}"));

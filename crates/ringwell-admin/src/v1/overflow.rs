@@ -1,7 +1,7 @@
-//! `GET /v1/overflow`: the pools with the most overflow rows. `GET /v1/pools/ID/state`: one pool
-//! now.
+//! `GET /v1/overflow`: the pools with the most overflow rows. `GET /v1/pools/ID/state`: the present
+//! state of one pool.
 //!
-//! Both work for pools of a file and of a database, because both ask the shards of this node.
+//! Both work for pools in a file and in a database, because both query the shards of this node.
 
 use std::cmp::Reverse;
 
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
 
-/// The default count of pools in a list, and the count of pools in metrics.
+/// The default count of pools in a list, which is also the count of pools in metrics.
 pub(crate) const TOP: usize = 10;
 
-/// More than a person reads; bounds the cost of an answer.
+/// The maximum count of pools in a list. More than a person reads; it bounds the cost of an answer.
 const TOP_MAX: usize = 1000;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
 
 #[derive(Serialize)]
 pub(crate) struct Listed {
-    /// Pools with the most overflow rows come first; pools without any are left out.
+    /// Pools with the most overflow rows come first; pools without any are omitted.
     ring_pools: Vec<Overflow>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Listed {
 pub(crate) struct Overflow {
     pub(crate) ring_pool_id: u64,
     name: Option<String>,
-    /// In rotation; absent if a shard of another node has the pool.
+    /// Numbers in rotation; absent if a shard of another node has the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     numbers: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,9 +46,9 @@ pub(crate) struct Overflow {
     /// Numbers handed out.
     #[serde(skip_serializing_if = "Option::is_none")]
     allocated: Option<u32>,
-    /// Rows that found every number locked out: the pool is too small.
+    /// Rows that found every number locked out, because the pool is too small.
     exhausted: u64,
-    /// Rows that no shard answered in time: `/metrics` has the reasons.
+    /// Rows that no shard answered in time. The reasons are in `/metrics`.
     not_served: u64,
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn overflow(
     Ok(Json(Listed { ring_pools: most_overflowing(&node, top).await }))
 }
 
-/// The pools with most overflow rows, at most `top` of them.
+/// The pools with the most overflow rows, at most `top` of them.
 pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow> {
     let mut not_served = node.most_refused(top).await;
     let mut found: Vec<Overflow> = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow>
             not_served,
         });
     }
-    // For shards on other nodes only rows that arrived here are counted.
+    // For shards on other nodes, only rows that arrived at this node are counted.
     found.extend(not_served.into_iter().map(|(pool, rows)| Overflow {
         ring_pool_id: pool.0,
         name: name(pool),

@@ -33,7 +33,7 @@ pub(crate) struct PoolView {
     overflow_number: Option<String>,
     /// Whether two keys are valid.
     key_is_rotating: bool,
-    /// The directory's version when it last changed.
+    /// The directory's version at the pool's last change.
     version: u64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct StateView {
     free: u64,
     /// Numbers that visitors hold.
     locked: u64,
-    /// Milliseconds since 1970 when the next one becomes free, if none is.
+    /// The time when the next number becomes free, if none is, in milliseconds since 1970.
     next_free_ms: Option<u64>,
     /// The shard that has the pool.
     shard: u16,
@@ -55,11 +55,11 @@ pub(crate) struct StateView {
     /// Rows that got the overflow number since the server started, by reason. `exhausted` is
     /// counted by the pool's shard; the other counts are of rows that arrived at this node.
     overflow: BTreeMap<String, u64>,
-    /// Its recent demand; null until it has been sampled.
+    /// The pool's recent demand; null until it has been sampled.
     load: Option<LoadView>,
 }
 
-/// Numbers that are given to a pool.
+/// Numbers to add to a pool.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddNumbers {
@@ -67,12 +67,12 @@ pub(crate) struct AddNumbers {
     ranges: Vec<String>,
 }
 
-/// Their outcomes.
+/// The counts of added numbers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Added {
-    /// In rotation at once.
+    /// Numbers that entered rotation at once.
     entered: u64,
-    /// Waiting until no visitor can hold them any more.
+    /// Numbers that wait until no visitor can hold them any more.
     waiting: u64,
     #[serde(flatten)]
     done: Done,
@@ -86,7 +86,7 @@ pub(crate) struct SetOverflow {
     number: Option<String>,
 }
 
-/// Whether it has it.
+/// Whether the pool has its new overflow number.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct OverflowSet {
     /// False while visitors may hold the number.
@@ -98,7 +98,7 @@ pub(crate) struct OverflowSet {
 /// A new key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NewKey {
-    /// Valid beside the previous one, which clients may use until it is removed.
+    /// The new key. The previous key, which clients may use until it is removed, remains valid.
     ring_pool_key: String,
     #[serde(flatten)]
     done: Done,
@@ -167,7 +167,7 @@ pub(crate) async fn numbers(
     Ok(Json(numbers.iter().map(NumberRun::of).collect()))
 }
 
-/// Gives numbers to a ring pool.
+/// Adds numbers to a ring pool.
 #[utoipa::path(post, path = "/v1/pools/{id}/numbers", params(("id" = u64, Path), Trial),
     request_body = AddNumbers,
     responses((status = 200, body = Added), (status = 404), (status = 409), (status = 422)))]
@@ -221,12 +221,12 @@ pub(crate) struct Rotation {
     /// Whether to simulate the change and answer as if it were done.
     #[serde(default)]
     dry_run: bool,
-    /// Whether a pool that has two keys gets another one in place of the newer one.
+    /// Whether to replace the newer key of a pool that has two.
     #[serde(default)]
     replace: bool,
 }
 
-/// Adds a second key to a ring pool; the first remains valid. 409 if it has two.
+/// Adds a second key to a ring pool; the first remains valid. Answers 409 if the pool has two keys.
 #[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Rotation),
     responses((status = 200, body = NewKey), (status = 404), (status = 409)))]
 pub(crate) async fn rotate_key(
@@ -248,7 +248,7 @@ pub(crate) async fn rotate_key(
     Ok(Json(NewKey { ring_pool_key: key.reveal().to_owned(), done }))
 }
 
-/// Removes a ring pool's previous key, if there are two.
+/// Removes a ring pool's older key, if it has two.
 #[utoipa::path(delete, path = "/v1/pools/{id}/key/previous",
     params(("id" = u64, Path), Trial), responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn end_key_overlap(
@@ -265,7 +265,7 @@ pub(crate) async fn end_key_overlap(
     Ok(Json(finish(&context, change, &trial).await?))
 }
 
-/// The pool is in the directory but not in the shards.
+/// The answer if the pool is in the directory but not in the shards.
 fn not_served() -> Problem {
     let detail = "no shard of this node serves the pool now: it may have no number in rotation yet, \
                   or another node has it";

@@ -1,5 +1,5 @@
-//! Numbers that can be bought, and numbers bought. Needs a token that may manage the numbers of all
-//! networks.
+//! Numbers that can be bought, and numbers that were bought. Requires a token that permits managing
+//! the numbers of all networks.
 
 use std::ops::RangeInclusive;
 
@@ -47,20 +47,21 @@ pub(crate) struct Wanted {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
-    /// The network: only its pools may draw them.
+    /// The network, whose pools alone may draw the numbers.
     network: String,
-    /// The count.
+    /// The count of numbers.
     numbers: u32,
     /// Only numbers of this area code: three digits.
     area_code: Option<u16>,
 }
 
-/// The purchased numbers, or those that would be.
+/// The purchased numbers or, in a dry run, those that would be purchased.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bought {
-    /// May be fewer: there are no more offers, or the network's ceiling is reached.
+    /// The numbers. They may be fewer than ordered if there are no more offers, or the network's
+    /// ceiling is reached.
     numbers: Vec<OfferView>,
-    /// All of them together, a month.
+    /// The monthly price of all numbers together.
     price_cents: u64,
     #[serde(flatten)]
     done: Done,

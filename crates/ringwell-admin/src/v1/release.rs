@@ -52,7 +52,7 @@ pub(crate) async fn post(
         ));
     };
     let meant = match allocated_at {
-        // A request that a network delays must not end the lockout of the next visitor.
+        // A request that the network delays must not end the lockout of the next visitor.
         None => match node.newest_in(owner.shard(), number).await.map_err(unanswered)? {
             None => return Err(Problem::unavailable(HANDED_ON)),
             newest => newest,
@@ -61,7 +61,7 @@ pub(crate) async fn post(
     };
     let mut released = release(&node, owner.shard(), number, meant).await?;
     if let Some(wall) = allocated_at.filter(|_| !released) {
-        // Look-ups return times of the wall clock; the shard's time may differ.
+        // Look-ups return times by the wall clock, from which shard time may differ.
         let at = newest_at(&node, number, wall).await?.filter(|at| *at != wall);
         if at.is_some() {
             released = release(&node, owner.shard(), number, at).await?;

@@ -1,4 +1,4 @@
-//! `GET /v1/shards`: the shards of this node, and the state of its links to the others.
+//! `GET /v1/shards`: the shards of this node, and the state of its links to other nodes' shards.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,13 +10,13 @@ use crate::problem::Problem;
 
 #[derive(Serialize)]
 pub(crate) struct Overview {
-    /// `null` without a cluster.
+    /// The node's name; `null` without a cluster.
     node: Option<String>,
     map_version: Option<u64>,
-    /// Moves of buckets that this node knows of, since that version began.
+    /// The count of moves of buckets that have reached this node, since that version began.
     moves: Option<u64>,
     shards: Vec<OfShard>,
-    /// The owners of buckets, in this node's map.
+    /// The owners of buckets, according to this node.
     owners: Vec<OfOwner>,
 }
 
@@ -37,7 +37,7 @@ struct OfShard {
     ring_pools: usize,
     numbers: usize,
     allocations: u64,
-    /// Rows of batches that this shard's thread received, by reason.
+    /// Overflow rows of the batches that this shard's thread received, by reason.
     overflow: serde_json::Map<String, serde_json::Value>,
     links: Vec<OfLink>,
 }

@@ -1,7 +1,7 @@
 //! Web sites whose pages show each visitor a number.
 //!
-//! A token of one network may only see and change sites all of whose pools are in that network. A
-//! removed pool counts as in the network that it was in.
+//! A token of one network may only see and change a site if all of the site's pools are in that
+//! network. A removed pool counts as part of its former network.
 
 use std::collections::BTreeMap;
 
@@ -33,25 +33,25 @@ pub(crate) struct SwapView {
 /// A web site.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SiteView {
-    /// It is part of the page, and is not secret.
+    /// The site's key, which is part of its pages and not secret.
     key: String,
-    /// The origins whose pages may ask.
+    /// The origins whose pages may request numbers.
     origins: Vec<String>,
     swaps: Vec<SwapView>,
-    /// Parameters of the page's address that are stored beside those of advertisements.
+    /// Parameters of the page's address that are stored in addition to those of advertisements.
     params: Vec<String>,
     /// `off`, `required` or `cookieless`.
     consent: String,
-    /// Whether servers that swap numbers themselves may ask. Their key is not shown.
+    /// Whether servers that swap numbers themselves may request numbers. Their key is not shown.
     has_edge_key: bool,
     /// New numbers that one address may take in a minute.
     leases_per_minute: u32,
-    /// Ring pools whose lifetime is shorter than the interval of a page's keep-alive, one minute:
-    /// give them a longer lifetime.
+    /// Ring pools whose lifetime is shorter than a page's keep-alive interval of one minute. Give
+    /// them a longer lifetime.
     short_lived_ring_pools: Vec<u64>,
 }
 
-/// The settings of a site. Replaces all of them; an omitted one gets its default.
+/// The settings of a site. Replaces all settings; an omitted one gets its default.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSite {
@@ -59,12 +59,11 @@ pub(crate) struct PutSite {
     swaps: Vec<SwapView>,
     #[serde(default)]
     params: Vec<String>,
-    /// `off`, `required` or `cookieless`; `off` if left out.
+    /// `off`, `required` or `cookieless` (default: `off`).
     consent: Option<String>,
-    /// 16 to 256 characters. If absent, the site keeps its key; if empty, it has no such
-    /// parameters.
+    /// 16 to 256 characters. If absent, the site keeps its key; if empty, the site has no key.
     edge_key: Option<String>,
-    /// 60 if left out.
+    /// New numbers that one address may take in a minute (default: 60).
     leases_per_minute: Option<u32>,
     /// Accepted and ignored, so that a site can be sent back as it was received.
     #[serde(default, rename = "short_lived_ring_pools")]
@@ -77,7 +76,7 @@ pub(crate) struct PutSite {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SitePage {
-    /// The key of the last site of the page before.
+    /// The key of the last site of the previous page.
     #[serde(default)]
     after: String,
     /// The maximum number of entries: 1 to 1,000.
@@ -137,7 +136,7 @@ pub(crate) async fn put(
     let trial = query(&uri)?;
     let mut change = context.change(&visitor).await?;
     let before = change.site(&key).await?;
-    // The pages of a configured site would use the directory's settings from then on.
+    // The pages of a configured site with this key would use the directory's settings from then on.
     let owned = before.clone().or_else(|| context.configured_site(&key));
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?
@@ -157,7 +156,7 @@ pub(crate) async fn put(
     Ok((status, Json(finish(&context, change, &trial).await?)))
 }
 
-/// Removes a site. From then on its pages show their own numbers.
+/// Removes a site. From then on, its pages show their own numbers.
 #[utoipa::path(delete, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
     responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn remove(
@@ -196,7 +195,7 @@ async fn may_see(context: &Context, visitor: &Visitor, site: &Site) -> Result<bo
     Ok(true)
 }
 
-/// Whether there is such a pool, in the visitor's network.
+/// Whether the pool exists and is in the visitor's network.
 async fn may_use(context: &Context, visitor: &Visitor, pool: PoolId) -> Result<bool, Problem> {
     let pool = context.store.pool(pool).await?;
     Ok(pool.is_some_and(|pool| visitor.may_in(&pool.settings.scope.network)))

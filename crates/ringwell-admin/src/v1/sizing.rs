@@ -1,4 +1,4 @@
-//! The size of a ring pool by its own load, and the return of surplus numbers.
+//! The size of a ring pool according to its own load, and the return of surplus numbers.
 //!
 //! The mathematics are those of `ringwell plan`. Source: docs/sizing.md.
 
@@ -18,10 +18,10 @@ use crate::running_server::PoolLoad;
 use crate::{Context, access::Visitor};
 
 /// The largest load for which sizes are calculated: twice the capacity of the largest pool. Above
-/// it no size helps, and the answer would take long.
+/// it, no size helps, and the answer would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 
-/// The target overflow, and the other options.
+/// The target overflow, and further options.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -33,18 +33,18 @@ pub(crate) struct Wanted {
     /// Another size to evaluate, 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
     numbers: Option<u32>,
-    /// Rows of one batch that ask the pool at once, 1 to 10,000 (default: 1).
+    /// Rows of one batch that request numbers of the pool together, 1 to 10,000 (default: 1).
     #[serde(default = "one")]
     #[param(minimum = 1, maximum = 10_000)]
     together: u32,
 }
 
-/// The condition for unused numbers.
+/// The condition under which numbers count as unused.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Unused {
-    /// Milliseconds since 1970: numbers that have not been held since.
+    /// The time since which a number has not been held, in milliseconds since 1970.
     since_ms: u64,
     /// Whether to simulate the change and answer as if it were done.
     #[serde(default)]
@@ -54,16 +54,16 @@ pub(crate) struct Unused {
 /// The recent demand for a pool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LoadView {
-    /// The time that the counts cover: about a lifetime, or the time since the server started.
+    /// The period of the counts: about a lifetime, or the time since the server started.
     over_seconds: f64,
     /// Rows in that time, including overflow rows.
     rows: u64,
-    /// Rows of them that found every number locked.
+    /// The count of those rows that found every number locked.
     exhausted: u64,
     rows_per_second: f64,
-    /// Rows in one lifetime at that rate: numbers that would be locked on average.
+    /// Rows in one lifetime at that rate: the count of numbers that would be locked on average.
     load: f64,
-    /// The highest mean load of a clock hour, of the last day.
+    /// The highest mean load of a clock hour in the last day.
     busiest_hour: f64,
 }
 
@@ -71,16 +71,16 @@ pub(crate) struct LoadView {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SizingView {
     pool: u64,
-    /// Numbers in rotation now; the overflow number is not counted, here and below.
+    /// Numbers in rotation now. The overflow number is not counted, here and below.
     numbers: u32,
     lifetime_seconds: f64,
     load: LoadView,
     /// The share of rows that may overflow.
     target: f64,
-    /// The smallest count of numbers that keeps it in the busiest hour; null if no pool is large
-    /// enough.
+    /// The smallest count of numbers that meets the target in the busiest hour; null if no pool is
+    /// large enough.
     numbers_needed: Option<u32>,
-    /// The busiest hour with several sizes, including the present one.
+    /// Forecasts of the busiest hour for several sizes, including the present one.
     forecasts: Vec<ForecastView>,
 }
 
@@ -94,20 +94,20 @@ pub(crate) struct ForecastView {
     locked: f64,
     /// The time from one allocation of a number to its next; null if it is never needed again.
     reuse_seconds: Option<f64>,
-    /// Share of callers who call after their number has gone to another visitor.
+    /// Share of callers who call after their number was given to another visitor.
     misattributed: f64,
-    /// The same if any free number were handed out next.
+    /// The same share, if any free number could be handed out next.
     misattributed_random: f64,
-    /// Overflow and wrong callers together.
+    /// The share of overflow and wrongly attributed callers together.
     not_attributed: f64,
 }
 
-/// The numbers that a pool has returned.
+/// The result of returning a pool's numbers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct GivenBack {
-    /// Numbers that it had, the overflow number included.
+    /// Numbers that the pool had, including the overflow number.
     before: u64,
-    /// Numbers that it has.
+    /// Numbers that the pool has now.
     after: u64,
     #[serde(flatten)]
     done: Done,
@@ -126,7 +126,7 @@ pub(crate) async fn show(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// The same, at the path that other ring pool APIs use.
+/// Returns the same as the sizing of a pool, at the path that other ring pool APIs use.
 #[utoipa::path(get, path = "/v1/ring_pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show_ring_pool(
@@ -139,8 +139,8 @@ pub(crate) async fn show_ring_pool(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// Returns unused numbers of a ring pool to the inventory, as at the end of a month: it keeps its
-/// initial numbers.
+/// Returns unused numbers of a ring pool to the inventory, as at the end of a month. The pool keeps
+/// its initial numbers.
 #[utoipa::path(post, path = "/v1/pools/{id}/unused", params(("id" = u64, Path), Unused),
     responses((status = 200, body = GivenBack), (status = 404)))]
 pub(crate) async fn give_back(
@@ -172,7 +172,7 @@ async fn sizing(
     let wanted: Wanted = query(uri)?;
     wanted.check()?;
     let load = context.live.load(id).ok_or_else(not_counted)?;
-    // Formulas of many steps run on another thread, so that others need not wait.
+    // Formulas of many steps run on another thread, so that other requests need not wait.
     let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
     let failed = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
     Ok(Json(worked_out.await.map_err(|error| failed(error.to_string()))??))
@@ -258,12 +258,12 @@ impl ForecastView {
     }
 }
 
-/// To six decimals: further digits are noise, and differ between machines.
+/// Rounds to six decimals. Further digits are noise, and differ between machines.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// The pool is new to this node, or another node serves it.
+/// The answer if the pool is new to this node, or another node serves it.
 fn not_counted() -> Problem {
     let detail = "this node has not counted the pool's requests yet: it counts every few \
         minutes; try again later, or ask the node that has the pool";

@@ -25,15 +25,15 @@ use crate::number::asked;
 use crate::provider::parse_moment;
 use crate::service::Service;
 
-/// The default and the greatest count of entries in one part of a list.
+/// The default and the maximum number of entries on one page of a list.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
 /// The tokens that may use these paths.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    /// Tokens that may do everything here and see callers.
+    /// Tokens that grant full access, including callers' numbers.
     pub management: TokenHashes,
-    /// Tokens that may only read calls, with masked callers.
+    /// Tokens that only allow reading calls, with callers masked.
     pub lookup: Arc<[TokenHashes]>,
 }
 
@@ -75,8 +75,9 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
     next.run(request).await
 }
 
-/// Switches built on libcurl send the name and password of a URL only if they are asked for Basic.
-/// No other path asks for it, because browsers open a dialog then.
+/// Challenges for Basic authentication on the paths of switches, because those built on libcurl
+/// send the name and password of a URL only then. No other path does, because browsers would open a
+/// dialog.
 fn unknown_token(path: &str) -> Response {
     let mut response = Problem::new(
         StatusCode::UNAUTHORIZED,
@@ -155,7 +156,7 @@ impl Wanted {
 
 pub(super) fn time(name: &str, text: Option<&String>) -> Result<Option<Millis>, Problem> {
     let read = |text: &String| {
-        // A `+` of an offset that was not encoded arrives as a space.
+        // The `+` of an offset arrives as a space if it was not encoded.
         parse_moment(&text.replace(' ', "+"))
             .ok_or_else(|| Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z")))
     };
@@ -246,8 +247,8 @@ fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     call
 }
 
-/// A call with its timeline: its allocation, the visitor's keep-alives, the provider's reports, the
-/// webhooks sent.
+/// A call with its timeline: its allocation, the visitor's keep-alives, the provider's reports, and
+/// the webhooks sent.
 fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
     let mut timeline: Vec<(Millis, Value)> = Vec::new();
     if let Some(allocation) = &detail.call.attribution.allocation {

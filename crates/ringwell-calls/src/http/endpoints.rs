@@ -15,7 +15,7 @@ use crate::provider::parse_moment;
 use crate::service::{Service, now};
 use crate::webhook::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
 
-/// The largest key of `CallRail`'s kind, in bytes.
+/// The maximum length of a key for `CallRail`'s signature, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
 /// The paths; the token is checked earlier.

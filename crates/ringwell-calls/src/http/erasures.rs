@@ -61,7 +61,7 @@ fn read(number: &str) -> Result<Caller, Problem> {
 
 async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     if service.is_behind() {
-        // The log would get them back after the erasure.
+        // These reports would bring the person back into the log after the erasure.
         let detail = "reports of calls wait for the call log, and may be of this person; try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }

@@ -39,11 +39,11 @@ enum Refused {
     Fields,
     /// It is not signed.
     Unsigned { is_retried: bool },
-    /// It contains nothing relevant.
+    /// It cannot be read; the text says why.
     Unreadable(String),
     /// The report could not be stored: the provider may send it again.
     NotStored,
-    /// The number has no destination, so the provider's own fallback must act.
+    /// The number has no destination, so the provider's own fallback must take over.
     NoDestination(String),
 }
 
@@ -115,8 +115,8 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// The log line that explains a failing installation: the provider, the URL, and a URL that would
-/// match. It does not contain the request's values.
+/// Logs a line that explains a failing installation: the provider, the URL, and a URL that would
+/// match. The line does not contain the request's values.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let shown = Shown::of(account, incoming);
@@ -155,7 +155,7 @@ async fn answer(
         events: report.events,
         received: incoming.received,
     };
-    // One URL of some providers takes reports of any kind.
+    // Some providers send reports of every kind to one URL.
     let begins = call.events.iter().any(|it| it.kind == crate::EventKind::Started);
     let hook = match hook {
         Hook::Answer if !begins => Hook::Status,

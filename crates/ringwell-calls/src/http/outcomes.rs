@@ -20,7 +20,7 @@ use crate::service::{Service, now};
 const NAME_BYTES_MAX: usize = 200;
 /// The longest value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
-/// A result further in the future than this is a mistake: clocks differ by less.
+/// A result further in the future than this is a mistake, because clocks differ by less.
 const FUTURE_MAX: Millis = Millis(3_600_000);
 /// The maximum number of lines of one upload.
 const LINES_MAX: usize = 2_000;
@@ -36,7 +36,7 @@ struct New {
     external_id: String,
 }
 
-/// Stores a result; the same `external_id` again changes nothing.
+/// Stores a result. Sending the same `external_id` again changes nothing.
 pub(super) async fn post(
     State(service): State<Service>,
     Path(id): Path<String>,
@@ -56,7 +56,7 @@ pub(super) async fn post(
     }
 }
 
-/// A line of an upload. A call is named by `call`, or by `account` and `provider_call_id`.
+/// A line of an upload. It names the call by `call`, or by `account` and `provider_call_id`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -123,7 +123,7 @@ pub(super) async fn upload(
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
 }
 
-/// The fault of a line; the line's number is returned with it.
+/// The fault of a line, without its position: the line's number is returned separately.
 fn without_place(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => err.to_string(),

@@ -35,8 +35,8 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The log does not have a call. If `waits`, reports of calls waited for the log before it was
-    /// asked.
+    /// The log does not have a call. `waits` is whether reports of calls were waiting for the log
+    /// before it was queried.
     pub(super) fn no_call(waits: bool) -> Self {
         if waits {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, CALL_MAY_WAIT);
@@ -45,16 +45,16 @@ impl Problem {
     }
 }
 
-/// The problem of a call that the log does not have.
+/// The text for a call that the log does not have.
 pub(super) const NO_CALL: &str = "there is no such call";
 
-/// The same while reports of calls wait for the log.
+/// The text for such a call while reports of calls wait for the log.
 pub(super) const CALL_MAY_WAIT: &str =
     "reports of calls wait for the call log, and this call may be one of them; try again";
 
-/// The object in a request's body.
+/// Reads the JSON object in a request's body.
 pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // Lists would be read as the members in their order.
+    // A JSON list would be accepted as the members in their order.
     if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Err(Problem::bad_request("body: must be a JSON object"));
     }

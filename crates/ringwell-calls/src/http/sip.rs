@@ -1,4 +1,4 @@
-//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch asks for the destination of a call.
+//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch queries the destination of a call.
 //!
 //! Kamailio, Asterisk and `FreeSWITCH` send a query before they connect a call; the call is logged
 //! with its visitor, like a call reported by a provider. Answers come within `calls.deadline`.
@@ -24,7 +24,7 @@ use crate::service::{Decision, IncomingCall, Service, now};
 
 /// The largest request body.
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// The largest name of a call, of a trunk or of a gateway at a switch, in bytes.
+/// The maximum length of a switch's name for a call, trunk or gateway, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 /// The account of switches that name no trunk.
 const ACCOUNT: &str = "sip";
@@ -48,13 +48,13 @@ struct Question {
     from: String,
     call_id: String,
     trunk: Option<String>,
-    /// Host, and optionally port, through which telephone numbers are reached.
+    /// The host, optionally with a port, through which telephone numbers are reached.
     gateway: Option<String>,
     /// Headers of the INVITE with more information about the caller.
     headers: BTreeMap<String, String>,
 }
 
-/// Any other value means that nothing is known: the call must be connected.
+/// Reads a value that is not a text as an empty one, because the call must be connected.
 fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(value)? {
         Value::String(text) => text,
@@ -64,7 +64,7 @@ fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Err
 }
 
 impl Question {
-    /// Reads JSON or a form, judged by the first byte, because not every switch declares which it
+    /// Reads JSON or a form. The first byte decides, because not every switch declares which it
     /// sends.
     fn read(body: &[u8]) -> Result<Self, Problem> {
         if body.len() > BODY_BYTES_MAX {
@@ -85,7 +85,7 @@ impl Question {
         })
     }
 
-    /// The channel fields that `FreeSWITCH` sends.
+    /// Reads the channel fields that `FreeSWITCH` sends.
     fn of_freeswitch(body: &[u8]) -> Self {
         let form = Form::read(body.get(..BODY_BYTES_MAX).unwrap_or(body));
         let text = |name: &str| form.get(name).to_owned();
@@ -156,8 +156,8 @@ fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// A host, perhaps with a port, or a switch's name for one: nothing that would end or extend the SIP
-/// address or the dial string that it is written into.
+/// Whether `text` is a host, perhaps with a port, or a switch's name for one. Text that would end
+/// or extend the SIP address or dial string into which it is written is refused.
 fn is_gateway(text: &str) -> bool {
     is_name(text)
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
@@ -204,7 +204,7 @@ impl SwitchAnswer {
         let contacts = self.contacts();
         let mut answer = json!({ "call": self.decision.call });
         let Some(members) = answer.as_object_mut() else { return answer };
-        // Members without a value are omitted, because switches would take `null` for a text.
+        // Members without a value are omitted, because switches would read `null` as text.
         let mut put = |name: &str, value: Value| {
             if !value.is_null() {
                 members.insert(name.to_owned(), value);
@@ -221,7 +221,7 @@ impl SwitchAnswer {
         answer
     }
 
-    /// Names and values that each fit on a line.
+    /// Names and values, for the format with one pair per line.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let contact = self.contacts().into_iter().next();
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
@@ -331,7 +331,8 @@ fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     condition = condition
         .child(&action("set", format!("ringwell_call={}", answer.decision.call)))
         .child(&action("set", format!("call_timeout={}", answer.timeout_s().unwrap_or(30))))
-        // The next destination is tried if one does not answer; after an answer none is tried.
+        // If a destination does not answer, the next one is tried. After an answer, no other is
+        // tried.
         .child(&action("set", "hangup_after_bridge=true".to_owned()))
         .child(&action("set", "continue_on_fail=true".to_owned()));
     for target in targets {

@@ -1,8 +1,8 @@
 //! Changes that wait for the call log, in a file: `calls-waiting.jsonl` in the data directory.
 //!
-//! Exists only while the log's database cannot store them, so that they survive the end of the
-//! process. Invariant: the file has every change that was reported as kept, until it is stored.
-//! A change may be applied twice, which has no effect.
+//! The file exists only while the log's database cannot store the changes, so that they survive the
+//! end of the process. Invariant: the file has every change that was reported as kept, until that
+//! change is stored. A change may be applied twice, which has no effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ const HEAD: &str = "{\"calls_waiting\":1}";
 #[derive(Debug)]
 pub(super) struct Backlog {
     path: PathBuf,
-    /// The changes in it that are not stored.
+    /// The count of changes in the file that are not stored.
     count: usize,
 }
 
@@ -119,8 +119,8 @@ impl From<Line> for CallChange {
 }
 
 impl Backlog {
-    /// The file at `path`, with the changes that an earlier process left there. Changes that cannot
-    /// be read are reported, and kept in a file of another name.
+    /// Opens the file at `path`, and returns the changes that an earlier process left there.
+    /// Changes that cannot be read are reported and moved to another file.
     ///
     /// # Errors
     /// If the file cannot be read, or something else is in its place.
@@ -135,7 +135,8 @@ impl Backlog {
             return Ok((empty, Vec::new()));
         }
         let whole = fs::read(path)?;
-        // The process may have ended while it wrote the last line, which was not reported as kept.
+        // The process may have ended while writing the last line. Such a line was not reported as
+        // kept.
         let end = whole.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
         let incomplete = whole[end..].strip_prefix(b"\n").unwrap_or(&whole[end..]);
         if !incomplete.is_empty() {
@@ -170,10 +171,10 @@ impl Backlog {
         Ok((Self { count: changes.len(), ..empty }, changes))
     }
 
-    /// Adds `count` changes durably, as [`Self::lines`] of them.
+    /// Durably adds `count` changes, given as their [`Self::lines`].
     ///
     /// # Errors
-    /// If they cannot be written; some may be in the file. The error names the file.
+    /// If the changes cannot be written; some of them may be in the file. The error names the file.
     pub(super) fn keep(&mut self, lines: &[u8], count: usize) -> io::Result<()> {
         let is_new = !file_exists(&self.path)?;
         self.append(lines, is_new).map_err(|error| {
@@ -186,7 +187,7 @@ impl Backlog {
     fn append(&self, lines: &[u8], is_new: bool) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).mode(0o600).open(&self.path)?;
-        // A line that an earlier attempt left incomplete must not swallow the next one.
+        // The next line must not be joined to one that an earlier attempt left incomplete.
         let begin = if is_new { HEAD } else { "" };
         file.write_all(&[begin.as_bytes(), b"\n", lines].concat())?;
         file.sync_data()?;
@@ -200,15 +201,15 @@ impl Backlog {
     pub(super) fn lines<'a>(changes: impl Iterator<Item = &'a CallChange>) -> Vec<u8> {
         let mut lines = Vec::new();
         for change in changes {
-            // Fails only for maps whose keys are not text; there are none.
+            // Fails only for maps whose keys are not text, and a change has none.
             let _ = serde_json::to_writer(&mut lines, &Line::from(change));
             lines.push(b'\n');
         }
         lines
     }
 
-    /// Whether the file was removed, or something else is in its place, although it had changes that
-    /// are not stored. They must be kept again.
+    /// Whether the file was removed, or replaced by something else, while it had changes that are
+    /// not stored. Those changes must be kept again.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {
@@ -217,12 +218,12 @@ impl Backlog {
         is_lost
     }
 
-    /// Notes that so many of its changes are stored. The file is removed with the last one.
+    /// Records that `count` of its changes are stored. Removes the file when all are.
     ///
     /// # Errors
-    /// If it cannot be removed: its changes are applied again, without effect.
+    /// If the file cannot be removed. Its changes are then applied again, without effect.
     pub(super) fn stored(&mut self, count: usize) -> io::Result<()> {
-        // A file that was removed had changes that have not been kept again.
+        // After a removal of the file, `count` may include changes that were not kept again.
         self.count = self.count.saturating_sub(count);
         if count > 0 && self.count == 0 && file_exists(&self.path)? {
             fs::remove_file(&self.path)?;

@@ -15,9 +15,9 @@ use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 /// A stored entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRow {
-    /// Its name.
+    /// Its id.
     pub id: String,
-    /// The callers that it names, and their answer.
+    /// The callers that it matches, and the answer to them.
     pub block: Block,
     /// The time of its creation.
     pub created_at: Millis,
@@ -62,7 +62,8 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(BlockRow::read).collect()
     }
 
-    /// Stores an entry; an existing one for the same caller and pool gets its answer and note.
+    /// Stores an entry; an existing entry for the same caller and pool gets the new answer and
+    /// note.
     ///
     /// # Errors
     /// [`LogError`].
@@ -105,7 +106,7 @@ pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<()
     Ok(())
 }
 
-/// The score for a robot as the caller of `row`. Reads earlier calls if there may be some.
+/// Scores how likely a robot made the call `row`. Reads earlier calls if there may be any.
 pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
     let began = row.facts.started_at();
     let has_called = row.first_time == Some(false);
@@ -125,7 +126,7 @@ async fn earlier(
     id: &str,
     began: Millis,
 ) -> Result<Vec<Earlier>, LogError> {
-    // SQLite would prepare the statement again for each value of a limit that is an argument.
+    // If the limit were an argument, SQLite would prepare the statement again for each value.
     let statement = format!(
         "SELECT started_ms, outcome, talk_seconds, number FROM calls WHERE caller = $1 AND \
          started_ms > $2 AND started_ms <= $3 AND id <> $4 ORDER BY started_ms DESC LIMIT {CALLS_MAX}"

@@ -23,8 +23,8 @@ pub struct ReportedEvent {
     pub received: Millis,
 }
 
-/// The new facts about one call. The first change with a fact wins, because facts of a call do not
-/// change.
+/// The new facts about one call. The first change that contains a fact wins, because facts of a
+/// call do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallChange {
     /// The account that has reported it.
@@ -33,9 +33,9 @@ pub struct CallChange {
     pub provider: String,
     /// The provider's id of the call.
     pub provider_call: String,
-    /// The event.
+    /// The events.
     pub events: Vec<ReportedEvent>,
-    /// The arrival of a report without an event: the call existed then.
+    /// The arrival of a report without an event, which shows that the call existed then.
     pub seen: Option<Millis>,
     /// The called number, E.164 with `+`.
     pub number: Option<String>,
@@ -47,10 +47,10 @@ pub struct CallChange {
     pub stir: Option<Stir>,
     /// The visitor who was shown the number.
     pub attribution: Option<Attribution>,
-    /// The number and the time that were looked up for it. If those of the call have changed since,
-    /// it does not count.
+    /// The number and the time for which `attribution` was looked up. If those of the call have
+    /// changed since, the attribution is ignored.
     pub looked_up: Option<(Option<String>, Millis)>,
-    /// The entry of the block list that refused it.
+    /// The entry of the block list that refused the call.
     pub blocked: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
-/// One of the marks of published events: the events name a visitor that was looked up for another
+/// One of the marks of published events: those events name a visitor who was looked up for another
 /// time.
 const OUTDATED: char = 'o';
 
@@ -98,7 +98,7 @@ impl CallRow {
         (self.number.clone(), self.facts.started_at())
     }
 
-    /// Marks the events that were published as outdated.
+    /// Marks the published events as outdated.
     fn outdated(&mut self) {
         if self.published.contains('s') && !self.published.contains(OUTDATED) {
             self.published.push(OUTDATED);
@@ -110,7 +110,7 @@ impl CallRow {
 struct Published<'a>(&'a mut String);
 
 impl Published<'_> {
-    /// Whether `mark` was not set yet. Sets it.
+    /// Sets `mark`; returns whether it was not set before.
     fn add(&mut self, mark: char) -> bool {
         let is_new = !self.0.contains(mark);
         if is_new {
@@ -120,7 +120,7 @@ impl Published<'_> {
     }
 }
 
-/// Applies `change` to its call in `group`, with the resulting events.
+/// Applies `change` to its call in `group`, and adds the resulting events.
 pub(super) async fn apply(
     group: &mut Group,
     tx: &mut LogTransaction,
@@ -213,7 +213,7 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events that are due. `None` until the attribution is known.
+/// The events that are due: none until the attribution is known.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {
         return Vec::new();
@@ -289,7 +289,7 @@ pub(crate) async fn publish_to(
     Ok(ids.concat())
 }
 
-/// Assigns the events' places, and returns whether there are endpoints of webhooks. All places come
+/// Assigns the events' places, and returns whether there are webhook endpoints. All places come
 /// from one row, so that a reader who continues after a place misses no event that becomes visible
 /// later.
 async fn placed(

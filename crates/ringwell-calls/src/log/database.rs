@@ -1,9 +1,9 @@
-//! The database of the call log, which is opened anew if its file is another one, or was damaged.
+//! The database of the call log, which is reopened if its file was replaced or damaged.
 //!
-//! SQLite goes on with a file that has lost its name, and its changes would be lost with the last
-//! connection. Invariants: nothing is reported as stored that is not in the file at the path; a new
-//! file is made only if none has been there for some time, because a copy may be on its way. Source:
-//! docs/spec/calls.md.
+//! SQLite keeps using a file that was unlinked, and its changes would be lost with the last
+//! connection. Invariants: a change is reported as stored only if it is in the file at the path; a
+//! new file is made only if there has been none for some time, because an operator may be copying
+//! one there. Source: docs/spec/calls.md.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 use super::LogError;
 
-/// A file that was removed is not made again before this time: an operator may be replacing it.
+/// A removed file is not created again before this time, because an operator may be replacing it.
 const MISSING_MIN: Duration = Duration::from_secs(3);
-/// A file that was found damaged, and stayed in its place, is opened anew after this time.
+/// A file that was found damaged, and has not been replaced, is reopened after this time.
 const DAMAGED_MIN: Duration = Duration::from_secs(5);
-/// The time to wait for the end of what uses the former file.
+/// The time to wait for operations that still use the former file.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 static DAMAGED: Repeated = Repeated::new();
@@ -33,7 +33,7 @@ pub(crate) struct LogDatabase {
     location: Location,
     schema: &'static Schema,
     current: RwLock<Opened>,
-    /// Held while the database is opened anew.
+    /// Held while the database is reopened.
     reopening: tokio::sync::Mutex<()>,
     /// The time when the file was found missing; `None` while it is there.
     missing_since: Mutex<Option<Instant>>,
@@ -43,7 +43,7 @@ pub(crate) struct LogDatabase {
 struct Opened {
     database: Database,
     since: Instant,
-    /// Whether the process ends.
+    /// Whether the process is ending.
     is_closed: bool,
 }
 
@@ -118,7 +118,7 @@ impl LogDatabase {
         database.close().await;
     }
 
-    /// Notes and reports damage that `error` shows.
+    /// Records and reports the damage that `error` shows, if any.
     pub(super) fn report_damage(&self, error: &LogError) {
         let LogError::Database(error) = error else { return };
         let Some(fault) = self.current().database.note_damage(error) else { return };
@@ -170,12 +170,13 @@ impl LogDatabase {
             return Err(StoreError::File(fault).into());
         }
         if is_replaced && database.damage().is_none() {
-            // The former file is complete by itself, and what stays beside it is empty.
+            // After this, the former file is complete by itself, and the files left beside it are
+            // empty.
             let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
         }
         let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
         // A change that is still being written would be in the log of changes of both files, and
-        // examining the file would end its locks.
+        // examining the file would release its locks.
         if closed.is_err() {
             return Err(self.in_use().into());
         }
@@ -200,7 +201,7 @@ impl LogDatabase {
     }
 }
 
-/// The result of `work`, unless the file is found damaged before.
+/// The result of `work`, unless the file is found to be damaged first.
 async fn until_damaged<T>(
     database: &Database,
     work: impl Future<Output = Result<T, StoreError>>,
@@ -213,7 +214,7 @@ async fn until_damaged<T>(
     done.map_err(|error| judged(database, error.into()))
 }
 
-/// `error`, with the file if it shows damage.
+/// Returns `error`; if it shows damage, as the fault of the file.
 fn judged(database: &Database, error: LogError) -> LogError {
     let fault = match &error {
         LogError::Database(error) => database.note_damage(error),
@@ -240,7 +241,7 @@ impl LogTransaction {
         Ok(database.ready().await?)
     }
 
-    /// The result of statements of this change, with the file if they have found damage.
+    /// The result of this change's statements; an error that shows damage becomes the file's fault.
     pub(crate) fn judge<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         result.map_err(|error| judged(&self.database, error))
     }

@@ -1,9 +1,9 @@
-//! The changes of one transaction: what they read and write together.
+//! The changes of one transaction, whose reads and writes are combined.
 //!
 //! Owns the calls of these changes until they are written. Invariant: the result is the same as if
 //! each change had been stored before the next one. One statement serves all of them, because each
-//! statement wakes the thread of its connection, which then wakes the waiting task: with a
-//! statement for each call, wake-ups took longer than the statements.
+//! statement wakes the thread of its connection, which then wakes the waiting task. With one
+//! statement per call, these wake-ups took longer than the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -58,7 +58,7 @@ const COLUMNS: [&str; 25] = [
 pub(super) struct Group {
     /// The calls that the changes name, if they exist.
     calls: BTreeMap<String, GroupCall>,
-    /// When the oldest call of each caller began, without `calls`.
+    /// The beginning of each caller's oldest call, excluding `calls`.
     oldest: BTreeMap<String, Millis>,
     /// Reports that are not written yet, each with its call's id.
     reports: Vec<(String, ReportedEvent)>,
@@ -69,7 +69,7 @@ pub(super) struct Group {
 /// A call of the group.
 pub(super) struct GroupCall {
     pub(super) row: CallRow,
-    /// Whether the table has it, maybe in an earlier state.
+    /// Whether the table has this call, possibly in an earlier state.
     is_stored: bool,
     /// Whether the table lacks this state of the call.
     is_changed: bool,
@@ -82,7 +82,7 @@ impl GroupCall {
 }
 
 impl Group {
-    /// Reads what `changes` need.
+    /// Reads the rows that `changes` need.
     pub(super) async fn read(
         tx: &mut LogTransaction,
         changes: &[&CallChange],
@@ -121,7 +121,7 @@ impl Group {
         self.calls.insert(call.row.id.clone(), call);
     }
 
-    /// Puts back a call that has changed, and the events of that.
+    /// Puts back a call that has changed, and adds the resulting events.
     pub(super) fn put(&mut self, call: GroupCall, events: Vec<NewEvent>) {
         self.put_back(GroupCall { is_changed: true, ..call });
         self.events.extend(events);
@@ -132,7 +132,7 @@ impl Group {
         self.reports.push((call.to_owned(), report.clone()));
     }
 
-    /// Whether the caller of `row`, a call that is taken out, has called before.
+    /// Whether the caller of `row`, a call that was taken out, has called before.
     pub(super) fn has_called_before(&self, row: &CallRow) -> bool {
         let began = row.facts.started_at();
         let oldest = row.caller.to_column().and_then(|caller| self.oldest.get(&caller));
@@ -142,7 +142,7 @@ impl Group {
             || others.any(|other| other.facts.started_at() < began)
     }
 
-    /// The score for a robot as the caller of `row`, a call that is taken out.
+    /// Scores how likely a robot made the call `row`, which was taken out.
     pub(super) async fn robocall(
         &mut self,
         db: &mut AnyConnection,
@@ -155,7 +155,7 @@ impl Group {
         blocks::robocall(db, row).await
     }
 
-    /// Adds `number.leaking` if the call `id`, whose visitor has just been looked up, shows that.
+    /// Adds `number.leaking` if the call `id`, whose visitor has just been looked up, shows a leak.
     pub(super) async fn look_for_leak(
         &mut self,
         db: &mut AnyConnection,
@@ -169,7 +169,7 @@ impl Group {
             return Ok(());
         }
         let attribution = row.attribution.clone();
-        // It counts the calls of the table.
+        // The check for a leak counts the calls in the table.
         self.write_all(db).await?;
         if let Some(data) = leaks::leak(db, (&number, began), &attribution, now).await? {
             self.events.push(NewEvent { kind: "number.leaking", call: None, at: now, data });
@@ -177,7 +177,7 @@ impl Group {
         Ok(())
     }
 
-    /// Writes what is not written yet.
+    /// Writes everything that is not written yet.
     pub(super) async fn write(&mut self, tx: &mut LogTransaction) -> Result<(), LogError> {
         let written = self.write_all(tx).await;
         tx.judge(written)
@@ -199,10 +199,10 @@ impl Group {
     }
 }
 
-/// The places of a statement's values, in their order.
+/// The placeholders for a statement's values, in order.
 pub(super) struct Places {
-    /// SQLite's places have no numbers: with numbers, which are names for it, the driver would search
-    /// all of them for each value.
+    /// False for SQLite, which treats numbers as names: the driver would search all placeholders
+    /// for each value.
     are_numbered: bool,
     last: usize,
 }
@@ -212,7 +212,7 @@ impl Places {
         Self { are_numbered: db.backend_name() != "SQLite", last: 0 }
     }
 
-    /// The next `count` places: `$1, $2`.
+    /// The next `count` placeholders: `$1, $2`.
     pub(super) fn list(&mut self, count: usize) -> String {
         let mut text = String::new();
         for place in 0..count {
@@ -224,15 +224,15 @@ impl Places {
         text
     }
 
-    /// The places of the next `count` rows: `($1, $2), ($3, $4)`.
+    /// The placeholders for the next `count` rows: `($1, $2), ($3, $4)`.
     pub(super) fn rows(&mut self, count: usize, columns: usize) -> String {
         let rows: Vec<_> = (0..count).map(|_| format!("({})", self.list(columns))).collect();
         rows.join(", ")
     }
 }
 
-/// `texts`, the last one repeated: connections keep a prepared statement for each length, so there
-/// should be few.
+/// Repeats the last of `texts` up to one of a few lengths, because connections keep a prepared
+/// statement for each length.
 pub(super) fn padded(texts: &[String]) -> Vec<String> {
     let mut padded = texts.to_vec();
     if let Some(last) = texts.last() {
@@ -255,7 +255,7 @@ pub(super) async fn calls_of(
     query.fetch_all(db).await?.iter().map(CallRow::read).collect()
 }
 
-/// When the oldest call of each caller began, apart from the calls `except`.
+/// The beginning of each caller's oldest call, excluding the calls `except`.
 async fn oldest(
     db: &mut AnyConnection,
     callers: &[String],

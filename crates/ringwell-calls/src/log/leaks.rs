@@ -1,8 +1,8 @@
 //! Leaking numbers: numbers that are called repeatedly although no visitor was shown them recently.
-//! The number is printed somewhere, listed in a directory, or in the cache of a page.
+//! Such a number is printed somewhere, listed in a directory, or part of a cached page.
 //!
-//! Owns the rule. Invariant: a number is reported once a week at most.
-//! Source: docs/spec/calls.md, "Numbers that leak".
+//! Owns the rule. Invariant: a number is reported at most once a week. Source: docs/spec/calls.md,
+//! "Numbers that leak".
 
 use ringwell_core::Millis;
 use serde_json::{Value, json};
@@ -31,8 +31,8 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// The contents of `number.leaking`, if a call at `began`, just attributed and stored, which no
-/// visitor can have made, shows that `number` leaks.
+/// The contents of `number.leaking`, if a call at `began` that no visitor can have made shows that
+/// `number` leaks. The call has just been attributed and stored.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

@@ -68,7 +68,7 @@ impl std::fmt::Display for OutcomeCursor {
 
 impl Log {
     /// Stores results of calls, each with its call's id, and writes `conversion.recorded` for each
-    /// new one; all or none.
+    /// new one. Stores either all of them or none.
     ///
     /// # Errors
     /// [`LogError`].
@@ -157,7 +157,7 @@ impl OutcomeRow {
         })
     }
 
-    /// In the form of the API and webhooks.
+    /// The result in the form of the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({

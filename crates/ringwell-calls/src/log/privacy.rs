@@ -1,4 +1,4 @@
-//! Erasure: of calls after their retention, and of callers and visitors at an age or on request.
+//! Erasure of calls after their retention, and of callers and visitors at a set age or on request.
 
 use std::fmt::Write;
 
@@ -16,8 +16,8 @@ use crate::digest;
 
 /// The maximum number of calls that are redacted or removed in one transaction.
 const CALLS_MAX: u32 = 500;
-/// The bytes of a parameter by which its calls are searched. SQLite refuses patterns of more than
-/// 50,000 bytes.
+/// The maximum length of the part of a parameter that is searched for in calls. SQLite refuses
+/// patterns of more than 50,000 bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
 
 /// The person to erase.
@@ -27,7 +27,7 @@ pub enum Whom {
     Call(String),
     /// A caller, in all calls, hashed ones included.
     Caller(Caller),
-    /// A visitor, known by a parameter of the page, as in `gclid`.
+    /// A visitor, identified by a parameter of the page, such as `gclid`.
     Parameter {
         /// Its name.
         name: String,
@@ -45,7 +45,7 @@ pub struct Erased {
     pub allocations: Vec<ErasedAllocation>,
 }
 
-/// An allocation by which its record can be found in the journal.
+/// Identifies an allocation, so that its record can be found in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErasedAllocation {
     /// The number, E.164 with `+`.
@@ -74,8 +74,8 @@ impl Log {
         Ok(row.try_get::<String, _>(0)?.into_bytes())
     }
 
-    /// Removes caller and visitor from calls that began before `before`; returns the count. At most
-    /// a few hundred: repeat until none are left.
+    /// Removes caller and visitor from calls that began before `before`; returns the count. Handles
+    /// at most a few hundred at a time: repeat until none are left.
     ///
     /// # Errors
     /// [`LogError`].
@@ -144,8 +144,8 @@ impl Log {
     }
 
     /// Removes calls that began before `before`, with all that belongs to them, and events older
-    /// than `events`; returns the count of calls. At most a few hundred: repeat until none are
-    /// left.
+    /// than `events`; returns the count of calls. Handles at most a few hundred at a time: repeat
+    /// until none are left.
     ///
     /// # Errors
     /// [`LogError`].
@@ -236,7 +236,7 @@ async fn forget_in_others(
     Ok(())
 }
 
-/// The same in sent and pending deliveries about a call.
+/// Removes the same parameters from the events about `call`, sent or pending.
 async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Result<(), LogError> {
     let at: Vec<String> = at.iter().map(|at| moment(Millis(*at))).collect();
     let query = sqlx::query("SELECT place, body FROM call_events WHERE call = $1");
@@ -251,8 +251,8 @@ async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Res
     Ok(())
 }
 
-/// The same in an event, wherever it names the allocation: in a call, among those before it, or in
-/// the call of an outcome.
+/// Removes the same parameters from an event, wherever it names the allocation: in a call, among
+/// its earlier allocations, or in the call of an outcome.
 fn forget_in_value(value: &mut Value, at: &[String]) {
     let is_theirs = value["allocated_at"].as_str().is_some_and(|of| at.iter().any(|at| at == of));
     match value {
@@ -267,7 +267,7 @@ fn forget_in_value(value: &mut Value, at: &[String]) {
     }
 }
 
-/// The allocations in a call's attribution that are those of the person to erase.
+/// The allocations in a call's attribution that belong to the person to erase.
 fn shown_to(attribution: &Attribution, whom: &Whom) -> Vec<Allocation> {
     let own = attribution.allocation.iter();
     let Whom::Parameter { name, value } = whom else {
@@ -296,7 +296,8 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
-/// Calls whose attribution may have a visitor with that parameter; the caller compares exactly.
+/// Calls whose attribution may have a visitor with that parameter; the caller of this function
+/// compares exactly.
 async fn calls_with(
     db: &mut AnyConnection,
     name: &str,
@@ -313,8 +314,8 @@ async fn calls_with(
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Identifies a visitor's parameters without revealing them, so that the same ones can be found in
-/// the journal.
+/// A hash that identifies a visitor's parameters without revealing them, by which they can be found
+/// in the journal.
 #[must_use]
 pub fn fingerprint(parameters: &[(String, String)]) -> String {
     let mut all = String::new();

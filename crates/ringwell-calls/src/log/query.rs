@@ -22,7 +22,7 @@ use crate::robocall::Robocall;
 /// One call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
-    /// Ringwell's id of it.
+    /// Ringwell's id of the call.
     pub id: String,
     /// The account that has reported it.
     pub account: String,
@@ -46,7 +46,7 @@ pub struct CallRow {
     pub attribution: Attribution,
     /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
-    /// The time when caller and visitor were removed from it.
+    /// The time when its caller and visitor were removed.
     pub redacted_at: Option<Millis>,
     /// The entry of the block list that refused it.
     pub blocked: Option<String>,
@@ -62,7 +62,7 @@ pub struct CallDetail {
     pub call: CallRow,
     /// Reports of the provider, in the order of their times.
     pub timeline: Vec<TimelineRow>,
-    /// Results reported for it.
+    /// The results reported for it.
     pub outcomes: Vec<OutcomeRow>,
     /// Its events.
     pub events: Vec<EventRow>,
@@ -75,7 +75,7 @@ pub struct CallDetail {
 pub struct TimelineRow {
     /// `started`, `ringing`, `answered`, `leg_ended` or `ended`.
     pub kind: String,
-    /// Its end.
+    /// The outcome that it reports, if any.
     pub outcome: Option<String>,
     /// The time, by the provider's clock if it has one.
     pub at: Millis,
@@ -86,7 +86,7 @@ pub struct TimelineRow {
 /// A result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeRow {
-    /// Its kind, as in `sale`.
+    /// Its kind, for example `sale`.
     pub kind: String,
     /// Its value, as a decimal number.
     pub value: Option<String>,
@@ -115,7 +115,7 @@ pub struct EventRow {
     pub body: String,
 }
 
-/// The receivers of events.
+/// A receiver of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRow {
     /// Its id.
@@ -162,25 +162,25 @@ pub struct DeliveryRow {
 /// The filter of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallFilter {
-    /// Calls that began at or after this.
+    /// Calls that began at or after this time.
     pub since: Option<Millis>,
-    /// Calls that began before this.
+    /// Calls that began before this time.
     pub until: Option<Millis>,
-    /// To this pool.
+    /// Calls to this pool.
     pub pool: Option<u64>,
-    /// To this number, E.164 with `+`.
+    /// Calls to this number, E.164 with `+`.
     pub number: Option<String>,
-    /// By this caller, in the log's form.
+    /// Calls by this caller, in the log's form.
     pub caller: Option<Caller>,
-    /// In this state.
+    /// Calls in this state.
     pub state: Option<CallState>,
     /// Calls with this end.
     pub outcome: Option<Outcome>,
-    /// With this outcome of the attribution.
+    /// Calls with this outcome of the attribution.
     pub attributed: Option<Attributed>,
-    /// Refused by the list of blocked callers, or not.
+    /// Calls that the list of blocked callers refused, or did not refuse.
     pub blocked: Option<bool>,
-    /// With at least this score for robocalls.
+    /// Calls with at least this score for robocalls.
     pub robocall: Option<u8>,
 }
 
@@ -281,7 +281,7 @@ impl CallRow {
         })
     }
 
-    /// In the form of the API and webhooks.
+    /// The call in the form of the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let facts = &self.facts;
@@ -449,14 +449,14 @@ impl Log {
     }
 }
 
-/// The statement of a list of calls, and its arguments: numbers, then texts, then the last line of
-/// the previous page as its time and id, and the count of lines.
+/// The statement that lists calls, and its arguments: first numbers, then texts, then the time and
+/// id of the previous page's last line, and the count of lines.
 pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
-    // The statement contains only the given filters: with optional conditions, no database uses the
-    // index that a million calls need.
+    // The statement contains only the given filters. With optional conditions, no database would
+    // use the index that is needed for a million calls.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));
-    // A caller without a number matches none.
+    // A caller without a number matches no call.
     let caller = filter.caller.as_ref().map(|it| it.to_column().unwrap_or("-".to_owned()));
     texts.extend(caller.map(|caller| ("caller", caller)));
     texts.extend(filter.state.map(|state| ("state", state.name().to_owned())));

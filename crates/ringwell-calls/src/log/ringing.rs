@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 
 use super::{Log, LogError, from_ms, ms};
 
-/// The key of the event which says that Ringwell had no destination for a call.
+/// The key of the event that Ringwell had no destination for a call.
 pub(crate) const NO_DESTINATION: &str = "no_destination";
 
 /// A call that rings although Ringwell has not connected it.

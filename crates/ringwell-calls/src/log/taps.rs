@@ -1,4 +1,4 @@
-//! Taps of visitors on the number of a web page: evidence of who calls.
+//! Visitors' taps on the number on a web page: evidence of who the caller is.
 //!
 //! Invariant: a number has at most one tap a minute.
 
@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::{Log, LogError, from_ms, ms};
 
-/// The maximum number of taps of one number that are read; the newest count.
+/// The maximum number of taps of one number that are read: the newest ones.
 const TAPS_MAX: i64 = 100;
 
 /// A visitor has tapped a number.
@@ -38,7 +38,8 @@ impl Log {
         Ok(())
     }
 
-    /// The times at which `number` was tapped, from `since` until before `until`, the newest first.
+    /// The times at which `number` was tapped, from `since` until just before `until`, the newest
+    /// first.
     ///
     /// # Errors
     /// [`LogError`].
@@ -48,7 +49,7 @@ impl Log {
         since: Millis,
         until: Millis,
     ) -> Result<Vec<Millis>, LogError> {
-        // SQLite would prepare the statement again for each value of a limit that is an argument.
+        // If the limit were an argument, SQLite would prepare the statement again for each value.
         let statement = format!(
             "SELECT at_ms FROM number_taps WHERE number = $1 AND minute >= $2 AND at_ms >= $3 \
              AND at_ms < $4 ORDER BY minute DESC LIMIT {TAPS_MAX}",

@@ -96,7 +96,7 @@ async fn a_report_without_an_event_dates_its_call() {
     writer.submit(found.clone()).unwrap().await.unwrap();
     let applied = writer.submit(started).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, Some((None, Millis(20_000))));
-    // A visitor that is found after the call was removed makes no call.
+    // A visitor found after the call was removed does not create a call.
     let gone = CallChange { provider_call: "CA2".to_owned(), ..found };
     assert_eq!(writer.submit(gone).unwrap().await.unwrap().unattributed, None);
     assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
@@ -116,7 +116,7 @@ async fn the_visitor_is_looked_up_again_if_a_call_began_earlier_than_was_known()
     let applied = writer.submit(started.clone()).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, of(10));
     assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
-    // The answer of a look-up that was in progress does not count any more.
+    // The result of a look-up that was in progress no longer counts.
     let late = CallChange { events: Vec::new(), ..ended };
     assert_eq!(writer.submit(late.clone()).unwrap().await.unwrap().unattributed, of(10));
     let other = Attribution { outcome: Attributed::Overflow, ..Attribution::default() };
@@ -182,7 +182,7 @@ async fn reports_are_kept_soon_while_the_database_does_not_answer() {
     let writer = writer(&log);
     let path = folder.path().join("waiting.jsonl");
     writer.keep_in(&path).unwrap();
-    // Another transaction takes long.
+    // Another transaction takes a long time.
     let other = log.database().write().await.unwrap();
     let began = Instant::now();
     let mut reports = Vec::new();
@@ -221,7 +221,7 @@ async fn a_report_that_must_be_answered_soon_is_kept_before() {
     assert!(is_kept, "none of five");
 }
 
-/// By an operator who cleans up, while the database does not answer.
+/// An operator may remove the file in a clean-up while the database does not answer.
 #[tokio::test]
 async fn reports_are_kept_again_if_their_file_is_removed() {
     let (log, folder) = log().await;
@@ -339,7 +339,7 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     let start = 100 * DAY;
     assert_eq!(leaks("CA1", start, &none).await, 0);
     assert_eq!(leaks("CA2", start + 1, &none).await, 0);
-    // These calls have a visitor: one from today, and one who calls some hours late.
+    // These calls have a visitor: one was shown the number today, and one calls some hours late.
     assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
@@ -355,7 +355,7 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     }
 }
 
-/// A visitor who had the number before is a candidate of later calls by others.
+/// A visitor who had the number before is a candidate for later calls by others.
 #[tokio::test]
 async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     let (log, _folder) = log().await;
@@ -507,7 +507,7 @@ fn only_errors_about_a_statement_or_its_values_make_a_change_useless() {
     for code in ["19", "2067", "18", "1", "22021", "23505", "54000"] {
         assert!(super::is_about_statement(code), "{code}");
     }
-    // Full, failed read or write, busy, locked; a full disk, a stop, a deadlock, too many clients.
+    // SQLite: full, failed read or write, busy, locked; PostgreSQL: full, stop, deadlock, clients.
     for code in ["13", "10", "778", "5", "517", "6", "53100", "57P01", "40P01", "53300"] {
         assert!(!super::is_about_statement(code), "{code}");
     }
@@ -541,7 +541,7 @@ fn complete(call: u64) -> CallChange {
 }
 
 /// The flushes of allocations on the same disk wait for those of calls, which take longer the more
-/// pages there are.
+/// pages they write.
 #[tokio::test]
 async fn a_call_changes_few_pages() {
     const CALLS: u64 = 1_000;

@@ -1,6 +1,6 @@
 //! The only writer of calls: stores waiting changes together.
 //!
-//! While the database is unavailable, changes wait in memory and in a file ([`Backlog`]), and none is
+//! While the database is unavailable, changes wait in memory and in a file ([`Backlog`]). None is
 //! lost as long as there is room.
 
 use std::collections::VecDeque;
@@ -24,20 +24,21 @@ use super::{Log, LogError};
 const QUEUE_MAX: usize = 10_000;
 /// The maximum number of changes of one transaction.
 const GROUP_MAX: usize = 256;
-/// Limits of the time between the beginnings of two transactions, which is twice as long as the last
-/// one took; the changes of that time share the next one. Each flushes the disk, which delays the
-/// flushes of allocations, and writes the pages that all calls change: the ends of tables and of
-/// indexes by time. At 500 calls a second, 10 ms instead of 3 halve what is written (12.1 pages a
-/// call, then 6.0) and the flushes (253, then 96), which matters if they take long.
+/// Limits of the interval between the starts of two transactions. It is twice as long as the last
+/// one took; the changes that arrive in it share the next one. Each transaction flushes the disk,
+/// which delays the flushes of allocations, and writes the pages that all calls change: the ends of
+/// tables and of indexes by time. At 500 calls a second, 10 ms instead of 3 reduce the pages
+/// written per call from 12.1 to 6.0, and the flushes from 253 to 96, which matters if flushes take
+/// long.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
 /// The first and the longest pause before a failed database is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// A change that is not stored after this time, or after half of the time until its answer is due, is
-/// also written to the file: a caller's answer waits for a quarter of a second, and a database that
-/// is away may fail only after ten seconds.
+/// A change that is not stored after this time, or after half of the time until its answer is due,
+/// is also written to the file. A caller's answer waits for a quarter of a second, but an
+/// unavailable database may take ten seconds to fail.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
-/// A submitter that only needs to know that its change is not lost waits for so long for a database
-/// that takes long: what it has submitted can then be read.
+/// A submitter that only needs to know that its change is not lost waits this long for a slow
+/// database, so that the change can be read afterwards.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
 /// The shortest time between two changes of the file.
 const KEEP_EVERY: Duration = Duration::from_millis(20);
@@ -50,11 +51,11 @@ static NOT_KEPT: Repeated = Repeated::new();
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
     waiting: watch::Sender<Waiting>,
-    /// Where changes are kept that the database cannot store, once that is known.
+    /// The file for changes that the database cannot store, once its path is known.
     backlog: SharedBacklog,
 }
 
-/// The count of changes that are submitted and not yet stored.
+/// The counts of changes that are submitted and not yet stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// All of them.
@@ -74,7 +75,7 @@ struct Job {
     reply: oneshot::Sender<Applied>,
     /// Whether it is in the file.
     is_kept: bool,
-    /// When it is written to the file, if it is not stored by then.
+    /// The time at which it is written to the file, if it is not stored by then.
     keep_at: Instant,
     /// Completed when the submitter need not wait any more, because the change is in the file.
     kept: Option<oneshot::Sender<()>>,
@@ -85,17 +86,17 @@ struct Job {
 pub(crate) struct Submitted {
     /// Completes when the change is stored.
     pub(crate) applied: oneshot::Receiver<Applied>,
-    /// Completes when the database cannot store the change now, or takes long, and it has been written
-    /// to the file instead.
+    /// Completes when the change has been written to the file, because the database cannot store it
+    /// now or is slow.
     pub(crate) kept: oneshot::Receiver<()>,
 }
 
-/// The file; unset until it is known where it is.
+/// The file; unset until its path is known.
 type SharedBacklog = Arc<OnceLock<Mutex<Backlog>>>;
 
 impl Writer {
-    /// A writer of `log` on the present runtime, and its counter, which changes after each
-    /// transaction. `now` supplies the time of events.
+    /// Starts a writer of `log` on the present runtime; `stored` is called after each transaction.
+    /// `now` supplies the time of events.
     pub fn start(
         log: Log,
         now: impl Fn() -> Millis + Send + Sync + 'static,
@@ -125,15 +126,15 @@ impl Writer {
         }
         let mut submitted = Vec::new();
         for change in changes {
-            // What does not fit into the queue stays in the file for the next process.
+            // Changes that do not fit into the queue stay in the file for the next process.
             let Ok(applied) = self.enqueue(change.clone(), None, KEEP_AFTER) else { break };
             submitted.push((change, applied));
         }
         Ok(submitted)
     }
 
-    /// Waits until everything that was submitted before is stored, or is in the file because the
-    /// database cannot store it.
+    /// Waits until everything submitted so far is stored, or is in the file because the database
+    /// cannot store it.
     pub async fn finish(&self) {
         // This end of the channel stays open as long as `self` exists.
         let _ = self.waiting.subscribe().wait_for(|waiting| waiting.all == waiting.kept).await;
@@ -154,8 +155,8 @@ impl Writer {
         Ok(self.submit_report(change, Instant::now() + ANSWER_AFTER)?.applied)
     }
 
-    /// The same, for a submitter that only needs to know that the change is not lost, and that answers
-    /// at `until` in any case.
+    /// Like [`Self::submit`], for a submitter that only needs to know that the change is not lost,
+    /// and that answers at `until` in any case.
     pub(crate) fn submit_report(
         &self,
         change: CallChange,
@@ -215,7 +216,7 @@ impl Run {
                 let Some(job) = jobs.recv().await else { return };
                 self.held.push_back(job);
             }
-            // A database that has just failed may be away for longer.
+            // A database that has just failed may stay unavailable for longer.
             let is_away = pause > PAUSE.0;
             let patience = if is_away { [KEEP_EVERY; 2] } else { [KEEP_AFTER, ANSWER_AFTER] };
             self.keep_during(&mut jobs, patience, tokio::time::sleep_until(next)).await;
@@ -231,9 +232,9 @@ impl Run {
         }
     }
 
-    /// Runs `work` to its end. Meanwhile changes that are in memory only are written to the file, after
-    /// the first time of `patience` or as soon as [`Job::keep_at`] has come for one of them. After the
-    /// second time, their submitters are answered.
+    /// Runs `work` to its end. Meanwhile, writes changes that are only in memory to the file, after
+    /// the first duration of `patience` or as soon as the [`Job::keep_at`] of one of them has come.
+    /// After the second duration, answers their submitters.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
@@ -310,7 +311,7 @@ impl Run {
         true
     }
 
-    /// The changes `done` wait no more.
+    /// Counts the changes `done` as no longer waiting.
     async fn done(&mut self, done: &[Job]) {
         self.alone = self.alone.saturating_sub(done.len());
         let kept = done.iter().filter(|job| job.is_kept).count();
@@ -325,8 +326,8 @@ impl Run {
         });
     }
 
-    /// Writes the changes that are in memory only to the file, and answers their submitters if
-    /// `answers`.
+    /// Writes the changes that are only in memory to the file. If `answers`, answers their
+    /// submitters.
     async fn keep(&mut self, answers: bool) {
         self.keep_lost_again().await;
         let new: Vec<&Job> = self.held.iter().filter(|job| !job.is_kept).collect();
@@ -343,7 +344,8 @@ impl Run {
         }
     }
 
-    /// If the file was removed, its changes are in memory only, and are written again.
+    /// If the file was removed, marks its changes as only in memory, so that they are written
+    /// again.
     async fn keep_lost_again(&mut self) {
         if self.with_backlog(Backlog::is_lost).await != Some(true) {
             return;
@@ -361,7 +363,7 @@ impl Run {
         );
     }
 
-    /// Whether the file has these lines of `count` changes now.
+    /// Writes these lines of `count` changes to the file; returns whether they are in it now.
     async fn keep_lines(&self, lines: Vec<u8>, count: usize) -> bool {
         match self.with_backlog(move |file| file.keep(&lines, count)).await {
             Some(Ok(())) => true,
@@ -375,8 +377,8 @@ impl Run {
         }
     }
 
-    /// The result of `work` on the file; `None` without one. Runs on another thread, because callers
-    /// must not wait for a slow disk.
+    /// The result of `work` on the file; `None` if there is no file. Runs on another thread,
+    /// because callers must not wait for a slow disk.
     async fn with_backlog<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Backlog) -> T + Send + 'static,

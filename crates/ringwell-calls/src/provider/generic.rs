@@ -1,4 +1,4 @@
-//! Any other switch: one form of event, as JSON or as a form, and an answer in JSON. Source:
+//! Any other switch: one kind of event, sent as JSON or as a form, and an answer in JSON. Source:
 //! docs/spec/calls.md, "The generic provider".
 
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::webhook::sign::{self, Mismatch};
 /// The field with the id of a call.
 const CALL_ID: &str = "call_id";
 
-/// Signed by Standard Webhooks, or with the secret as `Bearer` token or `Basic` password.
+/// Accepts a signature by Standard Webhooks, or the secret as `Bearer` token or `Basic` password.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let secrets = account.secrets.iter();
     let authorization = request.header("authorization");
@@ -92,7 +92,7 @@ fn fields(request: &Incoming) -> Result<Value, Unreadable> {
     read.filter(Value::is_object).ok_or(Unreadable::Form("a JSON object or a form"))
 }
 
-/// Ringwell's own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
+/// Reads Ringwell's own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "ANSWER" | "NORMAL_CLEARING" | "SUCCESS" => Some(Outcome::Answered),

@@ -9,7 +9,7 @@ const AHEAD_MAX: Millis = Millis(60_000);
 /// The longest accepted delay of a report.
 const BEHIND_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
+/// Reads RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<Millis> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {

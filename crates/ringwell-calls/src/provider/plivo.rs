@@ -44,7 +44,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     Err(Unsigned::new("the signature does not match").hint(hint))
 }
 
-/// Base, sorted query, sorted parameters of the body.
+/// The URL without its query, the sorted query, and the sorted parameters of the body.
 fn signed_string(url: &str, request: &Incoming) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let query = Form::read(query.as_bytes());
@@ -62,7 +62,7 @@ fn signed_string(url: &str, request: &Incoming) -> String {
     if query.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs(&query)) }
 }
 
-/// Numbers come without their `+`.
+/// Adds the `+`, without which Plivo sends numbers.
 pub(super) fn with_plus(text: &str) -> String {
     let is_number = text.len() >= 7 && text.bytes().all(|b| b.is_ascii_digit());
     if is_number { format!("+{text}") } else { text.to_owned() }
@@ -140,7 +140,7 @@ fn dial_action(form: &Form) -> Option<(EventKind, Option<u32>)> {
     }
 }
 
-/// The end of the caller's leg. Its completion is not a fact about the callee.
+/// The end of the caller's leg. That the leg is complete is not a fact about the callee.
 fn hung_up(form: &Form) -> (EventKind, Option<u32>) {
     let outcome = match form.get("CallStatus") {
         "completed" => None,

@@ -11,7 +11,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     let presented = request.header(SIGNATURE);
     let keys = || account.secrets.iter();
     if !request.is_form() && !request.body.is_empty() {
-        // JSON: the raw body follows the URL, and the code is in hexadecimal digits.
+        // For JSON, the raw body follows the URL, and the code is in hexadecimal digits.
         let signed = |url: &str| {
             let sign =
                 |key: &Vec<u8>| digest::hex(&Mac::Sha1.sign(key, &[url.as_bytes(), &request.body]));

@@ -3,7 +3,7 @@
 use crate::account::Account;
 use crate::provider::Incoming;
 
-/// The maximum number of field names that a refusal shows, and the longest of them.
+/// The maximum number of field names that a refusal shows, and the maximum length of each.
 const NAMES_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 40;
 
@@ -15,7 +15,7 @@ pub struct Unsigned {
     pub reason: &'static str,
     /// The value that would have matched.
     pub hint: Option<String>,
-    /// The provider sometimes sends this by mistake, and repeats it after an error.
+    /// The provider sometimes sends such a request by mistake, and repeats it after an error.
     pub is_retried: bool,
 }
 
@@ -29,15 +29,15 @@ impl Unsigned {
     }
 }
 
-/// The parts of an unsigned request that the log may show: anyone may have written it, about
-/// anyone. It contains no values.
+/// The parts of an unsigned request that the log may show: anyone may have written the request,
+/// about anyone. Contains no values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The URL whose signature was checked, without its query.
     pub url: String,
     /// The type of the body, if it is one that providers use.
     pub content_type: &'static str,
-    /// Names of the fields in query and body; `…` replaces names that are unusual or too many.
+    /// Names of the fields in query and body; `…` replaces unusual names and those above the limit.
     pub fields: String,
 }
 
@@ -73,7 +73,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// A name that is usual in programs, unlike a number, a person's name or an address.
+/// Whether `name` is usual in programs, unlike a number, a person's name or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX

@@ -1,4 +1,4 @@
-//! Telnyx: Ed25519 over time and body; `TeXML` like Twilio's, Call Control for the log only.
+//! Telnyx: Ed25519 over timestamp and body; `TeXML` like Twilio's, Call Control for the log only.
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value;

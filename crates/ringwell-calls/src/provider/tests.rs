@@ -50,7 +50,7 @@ impl Incoming {
     }
 }
 
-/// Anyone may send these, with any content.
+/// Anyone may send such requests, with any content.
 #[test]
 fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
     let account = account(CallProvider::Generic, "https://calls.example", "a-secret");

@@ -1,4 +1,4 @@
-//! Twilio: signatures by SHA-1 or shared key, forms, `TwiML`.
+//! Twilio: signatures with SHA-1 or a shared key, forms, `TwiML`.
 //!
 //! The signed string and the test vectors are those of Twilio's own libraries.
 
@@ -32,7 +32,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     })
 }
 
-/// Checks `presented` against the signatures that `sign` makes of the string.
+/// Checks `presented` against the signatures that `sign` makes of the signed string.
 pub(super) fn check(
     account: &Account,
     request: &Incoming,
@@ -46,7 +46,7 @@ pub(super) fn check(
     check_body(account, request, presented, &body, sign)
 }
 
-/// The same, but with `body` after the URL in the signed string.
+/// Like [`check`], but with `body` after the URL in the signed string.
 pub(super) fn check_body(
     account: &Account,
     request: &Incoming,
@@ -78,7 +78,7 @@ fn algorithm(settings: &str) -> Option<&str> {
     parts.filter_map(|part| part.strip_prefix("algorithm=")).find(|name| !name.is_empty())
 }
 
-/// The part after the URL in the signed string, and whether the body is the signed one.
+/// The part after the URL in the signed string, and whether the body is the one that was signed.
 fn signed_body(request: &Incoming) -> (String, bool) {
     let hash = request.query_form().find(BODY_HASH).map(str::to_owned);
     if let Some(hash) = hash {
@@ -169,7 +169,7 @@ pub(super) fn outcome(status: &str) -> Option<Outcome> {
     }
 }
 
-/// The request after a `<Dial>`: the destination is done.
+/// The request after a `<Dial>`: the destination has finished.
 fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
     let mut outcome = outcome(form.get("DialCallStatus"))?;
     if outcome == Outcome::Answered && form.get("DialBridged") == "false" {

@@ -49,7 +49,7 @@ pub(super) fn claims(secrets: &[Vec<u8>], token: &str) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (head, claims) = signed.split_once('.')?;
     let json = |part: &str| serde_json::from_slice::<Value>(&digest::from_base64_url(part)?).ok();
-    // The token does not choose the algorithm of the check.
+    // The token must not choose the algorithm by which it is checked.
     json(head).filter(|head| head["alg"] == "HS256")?;
     let signature = digest::from_base64_url(signature)?;
     let is_signed = secrets.iter().fold(false, |found, key| {
@@ -133,7 +133,7 @@ fn connect(account: &Account, connect: &Connect) -> Value {
         endpoint.insert("onAnswer".to_owned(), json!({ "url": url }));
     }
     let number = connect.caller_id.as_deref().unwrap_or(&connect.number).trim_start_matches('+');
-    // Events of a destination that is not the last are answered with the next one.
+    // Events of a destination are answered with the next destination, unless it is the last.
     let (hook, kind) =
         if connect.leg.is_last { ("event", None) } else { ("dial", Some("synchronous")) };
     let mut action = json!({

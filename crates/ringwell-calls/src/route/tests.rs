@@ -94,17 +94,17 @@ fn a_call_is_not_sent_where_it_would_come_back_without_end() {
         ..rule(to)
     };
     let nowhere: [&str; 0] = [];
-    // To itself, to another number of the same pool, and by way of a second pool.
+    // Loops to itself, to another number of the same pool, and by way of a second pool.
     assert_eq!(without_loops(&[rule("+11")], "+11"), nowhere);
     assert_eq!(without_loops(&[rule("+12")], "+11"), nowhere);
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+11")], "+11"), nowhere);
     assert_eq!(without_loops(&[of(1, "+5"), of_number("+5", "+11")], "+11"), nowhere);
-    // Around, without the called number.
+    // A loop without the called number.
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+13"), of(3, "+12")], "+11"), nowhere);
     // The next destination is called instead.
     let two = DestinationRule { to: vec!["+11".to_owned(), "+2".to_owned()], ..rule("") };
     assert_eq!(without_loops(&[two], "+11"), ["+2"]);
-    // By way of another pool to a number elsewhere, and to an overflow number.
+    // No loop: by way of another pool to a number elsewhere, and to an overflow number.
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+2")], "+11"), ["+12"]);
     assert_eq!(without_loops(&[rule("+9")], "+11"), ["+9"]);
     assert_eq!(without_loops(&[rule("sip:desk@example.com")], "+11"), ["sip:desk@example.com"]);

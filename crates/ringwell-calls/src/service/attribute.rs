@@ -1,4 +1,4 @@
-//! Looks up the visitor of a call: at once, and again later if that failed.
+//! Looks up the visitor of a call at once, and again later if that fails.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::number::promo_number;
 
 /// The time limit of one look-up.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// The time limit of a look-up of keep-alives, without which a call is shown after that.
+/// The time limit of a look-up of keep-alives. After that, a call is shown without them.
 const KEEP_ALIVES_MAX: Duration = Duration::from_secs(1);
-/// The time after which a look-up is repeated, and the time after which it is abandoned.
+/// The pauses before each repetition of a look-up.
 const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -25,7 +25,7 @@ const LOOK_AGAIN: [Duration; 6] = [
 ];
 /// The pause before a log that did not answer is read again.
 const LOG_AGAIN: Duration = Duration::from_mins(1);
-/// The maximum number of calls whose visitors are looked up at the same time, also at startup.
+/// The maximum number of calls whose visitors are looked up at the same time, including at startup.
 const LOOKING_MAX: usize = 10_000;
 
 impl Service {
@@ -67,7 +67,7 @@ impl Service {
         found.await.ok().flatten()
     }
 
-    /// Looks up the visitor of the call in `change`, unless that is in progress.
+    /// Looks up the visitor of the call in `change`, unless such a look-up is in progress.
     pub(super) fn look_for(&self, change: &CallChange, number: Option<String>, at: Millis) {
         let id = change.id();
         {
@@ -142,8 +142,8 @@ impl Service {
     }
 }
 
-/// The latest moment at which a call reported for `at` may have begun: providers cut off fractions
-/// of seconds, and a visitor may see a number in the second in which it is called.
+/// The latest moment at which a call reported for `at` may have begun. Providers cut off fractions
+/// of seconds, and a visitor may see a number in the same second in which it is called.
 fn latest_within(at: Millis) -> Millis {
     if at.0.is_multiple_of(1000) { Millis(at.0.saturating_add(999)) } else { at }
 }

@@ -1,4 +1,4 @@
-//! The list of blocked callers, in memory: a call is refused without asking the database.
+//! The list of blocked callers, in memory: a call is refused without querying the database.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

@@ -16,8 +16,8 @@ use crate::call::{CallEvent, EventKind, Outcome};
 use crate::log::{CallChange, LogError, NO_DESTINATION, ReportedEvent};
 use crate::provider::Refusal;
 
-/// A call that the provider's fallback has taken over is over after this time. Twilio's limit for a
-/// call is four hours.
+/// A call that the provider's fallback has taken over counts as ended after this time. Twilio's
+/// limit for a call is four hours.
 const UNREPORTED_MAX: Duration = Duration::from_hours(4);
 /// The maximum number of calls that are ended in one pass.
 const CALLS_MAX: u32 = 1_000;
@@ -34,8 +34,8 @@ pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
     change.blocked = Some(block.id());
 }
 
-/// A call that the account refuses is over. Any other is handled by the provider's fallback, whose
-/// reports take precedence over this one.
+/// A call that the account refuses is over. Any other call is handled by the provider's fallback,
+/// whose reports take precedence over this one.
 fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
     let kind = match unknown {
         UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),

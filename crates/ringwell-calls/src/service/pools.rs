@@ -6,7 +6,8 @@ use serde_json::json;
 use super::{Service, now};
 use crate::log::{NewEvent, publish};
 
-/// A pool that runs out of numbers: too small now, or within an hour at its present trend.
+/// A pool that runs out of numbers: it is too small now, or will be within an hour at its present
+/// trend.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exhausting {
     /// The pool's id.
@@ -25,7 +26,8 @@ pub struct Exhausting {
 
 impl Service {
     /// Writes the event `pool.exhausting`, and sends it to the endpoints that subscribe to it. Does
-    /// not wait; if the log is unavailable the event is lost, and is written again an hour later.
+    /// not wait; if the log is unavailable, the event is lost, and a new one is written an hour
+    /// later.
     pub fn exhausting(&self, pool: &Exhausting) {
         let data = json!(pool);
         let service = self.clone();

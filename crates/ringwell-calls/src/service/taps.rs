@@ -1,6 +1,6 @@
 //! Taps of visitors that wait for the log.
 //!
-//! Recording a tap never waits: if the log is unavailable for long, taps are dropped, and later
+//! Recording a tap never waits. If the log is unavailable for long, taps are dropped, and later
 //! calls are attributed by time alone.
 
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Service {
     }
 
     /// Adds to each allocation of `number` its visitor's last tap before a call at `at`. If the log
-    /// does not answer, there are no taps.
+    /// does not answer, no taps are added.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [ReportedAllocation]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));

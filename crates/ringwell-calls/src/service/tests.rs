@@ -217,7 +217,7 @@ async fn erased_data_is_found_nowhere_in_the_files() {
     let caller = Caller::read("+14155551234");
     let whom = Whom::Caller(caller);
     let erased = service.log().erase(&whom, now()).await.unwrap();
-    // The three saw one allocation.
+    // The three calls have one allocation in common.
     assert_eq!((erased.calls, erased.allocations.len()), (3, 1));
     assert!(!holds("4155551234") && holds("4155559999"));
     let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
@@ -246,7 +246,7 @@ async fn calls_are_redacted_and_removed_by_their_age() {
     assert!(log.events(0, 10).await.unwrap().is_empty());
 }
 
-/// An account that treats callers of numbers without a destination as `unknown_number` says.
+/// An account that answers callers of numbers without a destination with `unknown_number`.
 fn without_destinations(unknown_number: UnknownNumber) -> Calls {
     let account = CallAccount {
         name: "main".to_owned(),

@@ -1,7 +1,7 @@
 //! The addresses that may be called: none inside the server's network.
 //!
-//! The server resolves names once and connects to the checked address, so that a name whose address
-//! changes between the two cannot evade the check.
+//! The server resolves a name once and connects to the checked address. A name whose address
+//! changes in between cannot evade the check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,7 +32,8 @@ const BLOCKED_V4: [([u8; 4], u8); 16] = [
     ([255, 255, 255, 255], 32),
 ];
 
-/// The same for IPv6, including the transition mechanisms that embed an IPv4 address.
+/// Special-purpose networks of IPv6, including the transition mechanisms that embed an IPv4
+/// address.
 const BLOCKED_V6: [([u16; 8], u8); 14] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 96),
     ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),

@@ -25,7 +25,7 @@ pub const TYPES: [&str; 9] = [
 /// An endpoint to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewEndpoint {
-    /// Its URL. A URL that has been checked.
+    /// Its URL, which has been checked.
     pub url: String,
     /// The types of events that it receives; empty for all.
     pub types: Vec<String>,
@@ -90,7 +90,7 @@ fn joined(types: &[String]) -> String {
 }
 
 impl Log {
-    /// Makes an endpoint. It receives events from now on.
+    /// Creates an endpoint, which receives events from now on.
     ///
     /// # Errors
     /// [`LogError`].
@@ -122,8 +122,8 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Gives an endpoint a new secret. The previous one also signs for a day; after a second
-    /// rotation on that day, so does the one before it.
+    /// Replaces an endpoint's secret. The previous secret also signs for a day; after a second
+    /// rotation on that day, so does the secret before it.
     ///
     /// # Errors
     /// [`LogError`].
@@ -210,7 +210,7 @@ impl Log {
         if !exists(&mut tx, id).await? {
             return Ok(None);
         }
-        // A test goes to the endpoint that it was made for.
+        // A test event goes only to the endpoint for which it was made.
         let wanted = "at_ms >= $3 AND at_ms < $4 AND ($5 = '' OR $5 LIKE '% ' || type || ' %') \
                       AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
         let statement = match replay.which {
@@ -242,8 +242,8 @@ async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
-/// Disables an endpoint; its pending deliveries are held back, and an event reports it to the
-/// others.
+/// Disables an endpoint; its pending deliveries are held back, and an event reports this to the
+/// other endpoints.
 pub(super) async fn disable(
     db: &mut AnyConnection,
     id: &str,

@@ -22,7 +22,7 @@ pub struct Due {
     pub endpoint: String,
     /// Its URL.
     pub url: String,
-    /// The secrets that sign it: one, and those replaced within the last day.
+    /// The secrets that sign it: the current one, and those replaced within the last day.
     pub secrets: Vec<String>,
     /// The key of the additional signature header.
     pub company_key: Option<String>,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Due {
     }
 }
 
-/// The end of an attempt.
+/// The way in which an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The endpoint has answered.
@@ -75,13 +75,13 @@ pub struct Result {
 }
 
 impl Ended {
-    /// 2xx only.
+    /// Whether the endpoint has answered with a 2xx status.
     #[must_use]
     pub const fn is_delivered(&self) -> bool {
         matches!(self, Self::Answered { status: 200..300, .. })
     }
 
-    /// The reason why it is not delivered.
+    /// The reason why it was not delivered.
     fn reason(&self) -> Option<String> {
         match self {
             Self::Answered { status: 200..300, .. } => None,
@@ -108,9 +108,9 @@ impl Log {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Takes deliveries to `endpoint` that are due at `now`, the longest overdue first. No other
-    /// worker, in this process or in another one on the same database, gets them for [`LEASE`];
-    /// their results must be recorded before it ends.
+    /// Takes deliveries to `endpoint` that are due at `now`, the longest overdue first. For the
+    /// time of [`LEASE`], no other worker on the same database gets them, in this process or in
+    /// another. Their results must be recorded before the lease ends.
     ///
     /// # Errors
     /// [`LogError`].
@@ -121,7 +121,7 @@ impl Log {
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
         let mut tx = self.database().write().await?;
-        // If two workers take the same row, PostgreSQL makes the second one check it again.
+        // If two workers take the same row, PostgreSQL makes the second worker check the row again.
         let query = sqlx::query(
             "UPDATE webhook_deliveries SET next_ms = $1 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \
@@ -219,8 +219,8 @@ async fn note(
         (false, Some(_)) => "pending",
         (false, None) => "failed",
     };
-    // A delivery that was held back or replayed in the meantime keeps that state, unless it has
-    // arrived.
+    // A delivery that was held back or replayed in the meantime keeps that state, unless it was
+    // delivered.
     let query = sqlx::query(
         "UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $1 = 'delivered' \
          THEN $1 ELSE state END, attempts = $2, next_ms = $3, last_ms = $4, last_status = $5, \

@@ -1,11 +1,11 @@
-//! The times of repeated attempts, and the end of an endpoint.
+//! The times of repeated attempts, and the time after which a failing endpoint is disabled.
 
 use ringwell_core::Millis;
 
 /// The pauses between attempts, in seconds: ten attempts over 75 hours, as the specification of
 /// Standard Webhooks suggests.
 const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/// The most attempts.
+/// The maximum number of attempts.
 pub const ATTEMPTS_MAX: u32 = 10;
 /// The longest pause that a receiver may request.
 const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
@@ -13,8 +13,8 @@ const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
 
 /// The time of the next attempt after `attempts` attempts, the last of them at `now`; `None` if
-/// that was the last. `random` varies the pause by a tenth in both directions; `retry_after` is the
-/// receiver's request.
+/// that was the last. `random` varies the pause by up to a tenth in both directions; `retry_after`
+/// is the receiver's request.
 #[must_use]
 pub fn next(
     now: Millis,

@@ -1,4 +1,5 @@
-//! Sends one delivery: resolve, check, connect to the checked address, post, read the answer.
+//! Sends one delivery: resolves and checks the address, connects to it, posts, and reads the
+//! answer.
 //!
 //! HTTP/1.1, no redirects, no proxy from the environment. A connection serves one delivery.
 
@@ -30,7 +31,7 @@ use crate::service::trace;
 
 /// The time limit for one address to accept a connection, TLS included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// The time limit for all of it.
+/// The time limit for the whole delivery.
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);
 /// The time limit for resolving the name of a new endpoint.
 const RESOLVE_MAX: Duration = Duration::from_secs(2);
@@ -70,7 +71,7 @@ pub struct Sender {
     tls: TlsConnector,
 }
 
-/// The method and the header fields common to all.
+/// A request to deliver.
 pub struct Post<'a> {
     /// The address.
     pub url: &'a str,
@@ -121,7 +122,7 @@ impl Sender {
     /// now passes with `https://`; each delivery checks its address again.
     ///
     /// # Errors
-    /// A text for the person who typed it.
+    /// A text for the person who typed the URL.
     pub async fn check_url(&self, url: &str) -> Result<(), String> {
         let policy = self.policy();
         let target = policy.target(url).map_err(|error| error.to_string())?;
@@ -170,7 +171,7 @@ impl Sender {
         }
     }
 
-    /// Posts within `most`; the error says why there is no answer.
+    /// Posts within `most`. The error is the reason why there is no answer.
     ///
     /// # Errors
     /// A text for the operator of the endpoint.
@@ -203,7 +204,7 @@ impl Sender {
         exchange(stream, &target, post, now).await
     }
 
-    /// Chooses the address to connect to. If any address of a name is forbidden, none is called.
+    /// Chooses the address to connect to. If any address of a name is forbidden, none is used.
     async fn address(&self, target: &Target) -> Result<SocketAddr, String> {
         let found = match &target.host {
             Host::Address(address) => vec![*address],
@@ -216,7 +217,7 @@ impl Sender {
         for address in &found {
             policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
         }
-        // On a machine without IPv6, trying it only costs time.
+        // IPv4 comes first: on a machine without IPv6, trying that only costs time.
         let first = found.iter().find(|it| it.is_ipv4()).or(found.first());
         let address = first.ok_or_else(|| "the host has no address".to_owned())?;
         Ok(SocketAddr::new(*address, target.port))

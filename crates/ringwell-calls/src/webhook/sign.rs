@@ -1,4 +1,5 @@
-//! Signatures of Standard Webhooks 1.0, and the additional one that `CallRail`'s consumers expect.
+//! Signatures of Standard Webhooks 1.0, and the additional signature that consumers of `CallRail`'s
+//! webhooks expect.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +35,7 @@ pub enum Mismatch {
     /// is wrong.
     #[error("its timestamp differs by {0} s from this clock; 300 are allowed")]
     Apart(u64),
-    /// It has no signature of the body with a known secret.
+    /// It has no signature of the body by a known secret.
     #[error("no signature matches: the secret differs, or the body was changed in transit")]
     Signature,
 }
@@ -81,7 +82,7 @@ pub fn company(key: &str, body: &[u8]) -> String {
     digest::base64(&Mac::Sha1.sign(key.as_bytes(), &[body]))
 }
 
-/// The key is the decoded text; a text that is not base64 is the key itself.
+/// The key of `secret`: the decoded text, or the text itself if it is not base64.
 fn key(secret: &str) -> Vec<u8> {
     let text = secret.strip_prefix(PREFIX).unwrap_or(secret);
     digest::from_base64(text).unwrap_or_else(|| text.as_bytes().to_vec())

@@ -1,8 +1,8 @@
-//! The sender: takes due deliveries, sends them, records the results.
+//! The sender, which takes due deliveries, sends them, and records the results.
 //!
 //! It leases deliveries for a while, so that several servers on one database send nothing twice.
-//! Each endpoint has a few deliveries in progress, independent of the others, so that a slow one
-//! delays no other.
+//! Each endpoint has a few deliveries in progress, independent of other endpoints, so that a slow
+//! endpoint does not delay others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 static WAITS: Repeated = Repeated::new();
 static NOT_NOTED: Repeated = Repeated::new();
 
-/// The sender of requests.
+/// Sends deliveries.
 pub trait Transport: Clone + Send + Sync + 'static {
     /// Sends one delivery.
     fn deliver(&self, due: Due) -> impl Future<Output = Ended> + Send;

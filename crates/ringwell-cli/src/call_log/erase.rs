@@ -1,4 +1,4 @@
-//! `ringwell calls erase`: makes a server erase a person.
+//! `ringwell calls erase`: makes a server erase a person's data.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -61,7 +61,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or("write NAME=VALUE")
 }
 
-/// Erases, and reports how much.
+/// Erases the data, and reports how much was erased.
 ///
 /// # Errors
 /// If the server cannot be reached, there is no such call, or the list cannot be written.
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             json!({ "parameter": { "name": name, "value": value } })
         }
     };
-    // After the erasure the server cannot name the allocations again, so the file is opened first.
+    // The file is opened first, because the server cannot name the allocations again after erasing.
     let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
@@ -102,13 +102,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the list at `path`; its contents are kept.
+/// Opens the list at `path` to append to it.
 fn open(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     file.with_context(|| format!("cannot write {}; nothing is erased", path.display()))
 }
 
-/// As in `1 call`, `2 calls`.
+/// Formats a count, as in `1 call`, `2 calls`.
 pub(crate) fn counted(count: u64, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }

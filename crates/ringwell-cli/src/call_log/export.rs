@@ -1,4 +1,4 @@
-//! `ringwell calls export`: reads the log part by part, and writes each as it comes.
+//! `ringwell calls export`: reads the log page by page, and writes each page as it arrives.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -35,7 +35,7 @@ Examples:
   ringwell calls export --since 24h --format google-clicks \\
     --conversion 'Phone call' >upload.csv";
 
-/// Calls of one request: the server's maximum.
+/// The calls per request, which is the server's maximum.
 const PAGE: u32 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -89,7 +89,7 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// A time, or an age.
+/// Parses a time, or an age.
 fn moment(text: &str) -> Result<Timestamp, &'static str> {
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Ok(moment);
@@ -179,7 +179,7 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// The member of answers that contains the lines, and the request without its cursor.
+/// Returns the member of the answers that contains the lines, and the request without its cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
     let is_outcomes = args.format.upload().is_some() && conversion.is_none();
@@ -200,7 +200,7 @@ fn request(args: &Args) -> (&'static str, String) {
     (list, format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Passes the lines of each part to `write`. `after` is the position after the last line that was
+/// Passes the lines of each page to `write`. `after` is the position after the last line that was
 /// written.
 fn pages(
     client: &ApiClient,
@@ -238,7 +238,7 @@ impl Format {
 
 impl Writer<'_> {
     fn header(&mut self) -> anyhow::Result<()> {
-        // An export that continues after a cursor appends to a file that already has its header.
+        // An export that continues after a cursor appends to a file that already has a header.
         if self.args.after.is_some() {
             return Ok(());
         }
@@ -249,7 +249,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a call or a result with its call.
+    /// Writes a call, or a result with its call.
     fn write(&mut self, value: &Value) -> anyhow::Result<()> {
         let Some(upload) = self.args.format.upload() else {
             if self.args.format == Format::Csv {
@@ -261,7 +261,7 @@ impl Writer<'_> {
             Some(name) => Conversion::of_call(value, name),
             None => Conversion::of_outcome(value).filter(|it| self.fits(&it.call)),
         };
-        // Calls that were not answered are not conversions.
+        // Unanswered calls are not conversions.
         let Some(conversion) = conversion else { return Ok(()) };
         if let Some(line) = upload.line(&conversion) {
             return self.csv(&line);
@@ -270,7 +270,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether the call of a result was requested.
+    /// Whether the flags select the call of a result.
     fn fits(&self, call: &Value) -> bool {
         let Args { pool, number, outcome, attributed, .. } = self.args;
         let is = |wanted: Option<&String>, found: &Value| {

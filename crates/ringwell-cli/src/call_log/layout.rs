@@ -1,6 +1,6 @@
 //! Layouts of calls and conversions: columns, and the systems that read them.
 //!
-//! Owns the forms. The columns of CSV are an interface: new ones are added at the end. Pure.
+//! Owns the layouts. The CSV columns are an interface, so new columns are added at the end. Pure.
 //! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use ringwell_calls::digest::sha256_hex;
 use serde_json::{Value, json};
 
-/// Parameters with a separate column.
+/// Parameters that have a column of their own.
 const PARAMETERS: [&str; 10] = [
     "gclid",
     "gbraid",
@@ -21,7 +21,7 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// Columns of calls, before those of parameters.
+/// The columns of calls before those of parameters.
 const COLUMNS: [(&str, &str); 21] = [
     ("id", "/id"),
     ("account", "/account"),
@@ -46,19 +46,19 @@ const COLUMNS: [(&str, &str); 21] = [
     ("confidence", "/attribution/confidence/value"),
 ];
 
-/// Columns after those of parameters.
+/// The columns after those of parameters.
 const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/robocall/score")];
 
 /// One conversion: a result of a call, or the call itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversion {
-    /// Its name in the advertising system.
+    /// The conversion's name in the advertising system.
     pub(crate) name: String,
-    /// A time as in RFC 3339.
+    /// The time of the conversion, as in RFC 3339.
     pub(crate) at: String,
     pub(crate) value: Option<String>,
     pub(crate) currency: Option<String>,
-    /// The same in each export.
+    /// The conversion's id, the same in each export.
     pub(crate) id: String,
     /// The call, as the API shows it.
     pub(crate) call: Value,
@@ -77,14 +77,14 @@ pub(crate) enum Upload {
     Meta,
 }
 
-/// The header of calls.
+/// Returns the header of calls.
 pub(crate) fn call_header() -> Vec<&'static str> {
     let columns = COLUMNS.iter().map(|(name, _)| *name);
     let later = LATER.iter().map(|(name, _)| *name);
     columns.chain(PARAMETERS).chain(["parameters"]).chain(later).collect()
 }
 
-/// A call as a line. Unless `is_raw`, fields that look like formulas are escaped.
+/// Formats a call as a line. Unless `is_raw`, fields that look like formulas are escaped.
 pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let mut line: Vec<String> = COLUMNS
         .iter()
@@ -101,7 +101,7 @@ pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
 }
 
 impl Upload {
-    /// The lines before the first conversion.
+    /// Returns the lines before the first conversion.
     pub(crate) fn header(self) -> Vec<Vec<&'static str>> {
         match self {
             Self::GoogleClicks => vec![vec![
@@ -151,8 +151,8 @@ impl Upload {
         }
     }
 
-    /// A conversion as a line; `None` if the system could not match it: the system's click id or
-    /// the caller's number is missing.
+    /// Formats a conversion as a line. `None` if the system could not match it, because a click id
+    /// or caller's number that it needs is missing.
     pub(crate) fn line(self, conversion: &Conversion) -> Option<Vec<String>> {
         let Conversion { name, at, value, currency, id, call } = conversion;
         let (value, currency) = (value.clone().unwrap_or_default(), currency.clone());
@@ -184,7 +184,8 @@ impl Upload {
                 let shown: Option<Timestamp> = shown.and_then(|at| at.parse().ok());
                 let click = click_id(call, "fbclid").zip(shown);
                 let click = click.map(|(id, at)| format!("fb.1.{}.{id}", at.as_millisecond()));
-                // Digits with the country code, hashed as the system's documentation requires.
+                // The digits with the country code are hashed, as the system's documentation
+                // requires.
                 let hash = number.map(|it| sha256_hex(it.trim_start_matches('+').as_bytes()));
                 if click.is_none() && hash.is_none() {
                     return None;
@@ -209,7 +210,7 @@ impl Upload {
 }
 
 impl Conversion {
-    /// A line of `GET /v1/outcomes`.
+    /// Reads a line of `GET /v1/outcomes`.
     pub(crate) fn of_outcome(outcome: &Value) -> Option<Self> {
         let field = |name: &str| outcome[name].as_str().map(str::to_owned);
         let call = outcome["call"].clone();
@@ -223,7 +224,7 @@ impl Conversion {
         })
     }
 
-    /// The call itself if it was answered, else `None`.
+    /// Makes a conversion of the call itself if it was answered, otherwise `None`.
     pub(crate) fn of_call(call: &Value, name: &str) -> Option<Self> {
         let at = call["answered_at"].as_str()?.to_owned();
         let (name, id) = (name.to_owned(), call["id"].as_str()?.to_owned());
@@ -231,14 +232,15 @@ impl Conversion {
     }
 }
 
-/// A click id of the calling visitor, if its form is valid: the parameter comes from the visitor.
+/// Returns a click id of the calling visitor if its form is valid. The form must be checked because
+/// the parameter comes from the visitor.
 fn click_id<'a>(call: &'a Value, name: &str) -> Option<&'a str> {
     let id = call["attribution"]["parameters"][name].as_str()?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     (!id.is_empty() && id.len() <= 512 && id.bytes().all(is_plain)).then_some(id)
 }
 
-/// `2026-11-21 06:30:00+00:00`.
+/// Formats a time, as in `2026-11-21 06:30:00+00:00`.
 fn with_offset(at: Timestamp) -> String {
     at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S+00:00").to_string()
 }
@@ -269,7 +271,7 @@ fn harmless(field: String) -> String {
     field
 }
 
-/// One line of JSON.
+/// Formats a call as one line of JSON.
 pub(crate) fn json_line(call: &Value) -> String {
     let mut line = json!(call).to_string();
     line.push('\n');

@@ -26,7 +26,7 @@ Examples:
   printf 'call,external_id,type,value\\nc_1,order-7,sale,129.50\\n' |
     ringwell calls outcomes -";
 
-/// Lines of one request; the server takes at most 2,000.
+/// The lines per request; the server takes at most 2,000.
 const LINES: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends records of the file. Problems are printed with the line numbers of the file.
+/// Sends records of the file, and prints problems with the file's line numbers.
 fn send(
     args: &Args,
     client: &ApiClient,

@@ -1,4 +1,4 @@
-//! Calls as Parquet: the columns of CSV, each with its type.
+//! Calls as Parquet: the same columns as in CSV, each with its type.
 //!
 //! Needs the memory of one row group, regardless of the length of the log.
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::layout;
 
-/// Calls of one row group.
+/// The calls per row group.
 const GROUP: usize = 10_000;
 
 /// The output file.
@@ -75,7 +75,7 @@ impl Calls {
         Ok(Self { writer, waiting: Vec::new() })
     }
 
-    /// Takes calls as the API shows them.
+    /// Adds calls as the API shows them.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -114,7 +114,7 @@ impl Calls {
     }
 }
 
-/// The cells that have values, and the values; an empty cell is null.
+/// Returns which cells have values, and the values. An empty cell is null.
 fn present<'a>(cells: impl Iterator<Item = &'a str>) -> (Vec<i16>, Vec<&'a str>) {
     let cells: Vec<&str> = cells.collect();
     let levels = cells.iter().map(|cell| i16::from(!cell.is_empty())).collect();
@@ -125,7 +125,7 @@ fn write(column: &mut ColumnWriter<'_>, cells: &[&str], levels: &[i16]) -> anyho
     let levels = Some(levels);
     let whole = |cell: &&str| match cell.parse::<i64>() {
         Ok(number) => Ok(number),
-        // If the schema has an integer, the API writes whole numbers and times.
+        // Where the schema has an integer, the API writes whole numbers or times.
         Err(_) => Ok(cell.parse::<Timestamp>().context("the server's answer")?.as_millisecond()),
     };
     match column {

@@ -1,6 +1,6 @@
 //! The demo's receiver of webhooks: receives and verifies events like a user's own program.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Its endpoint is created again at each start,
+//! It uses the receiver of `ringwell webhooks listen`. Each start creates the endpoint again,
 //! because its secret is shown only once and its port may change.
 
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ use crate::webhooks::{Answering, Received, Receiver};
 
 /// The maximum number of webhooks that the shop's page shows.
 const SHOWN: usize = 10;
-/// The address of the demo's endpoint, which also identifies those of earlier demos.
+/// The path of the demo's endpoint, which also identifies the endpoints of earlier demos.
 const PATH: &str = "/demo-inbox";
 
-/// The received events, the newest first.
+/// The received events, newest first.
 #[derive(Clone, Default)]
 pub(super) struct Inbox(Arc<Mutex<VecDeque<Value>>>);
 
-/// A receiver that does not accept requests yet.
+/// A receiver that does not accept webhooks yet.
 pub(super) struct Door {
     receiver: Receiver,
     port: u16,
@@ -44,7 +44,7 @@ impl Door {
         Ok(Self { port: port.context("the demo's receiver has no port")?, receiver })
     }
 
-    /// The rules that let the server call it.
+    /// Returns the rules that let the server call this receiver.
     pub(super) fn settings(&self) -> WebhookSettings {
         let local = std::net::IpAddr::from([127, 0, 0, 1]);
         WebhookSettings {
@@ -55,7 +55,7 @@ impl Door {
         }
     }
 
-    /// Makes the server send its events here. Removes endpoints of earlier demos.
+    /// Makes the server send its events here. Removes the endpoints of earlier demos.
     ///
     /// # Errors
     /// If the call log does not answer.
@@ -72,7 +72,7 @@ impl Door {
         Ok(made??.secret)
     }
 
-    /// Accepts webhooks signed with `secret`, until it is dropped.
+    /// Accepts webhooks signed with `secret` until dropped.
     pub(super) async fn serve(self, secret: String, inbox: Inbox) {
         let answering = Answering { secrets: vec![secret], status: StatusCode::NO_CONTENT };
         self.receiver.serve(answering, move |received| inbox.take(&received)).await;
@@ -98,7 +98,7 @@ impl Inbox {
         lines.push_front(line);
     }
 
-    /// In the form that the shop's page requests.
+    /// Formats the events as the shop's page requests them.
     pub(super) fn to_json(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         json!(lines.iter().collect::<Vec<_>>()).to_string()

@@ -7,21 +7,22 @@ use std::time::Duration;
 use ringwell_config::Config;
 use ringwell_directory::RingPool;
 
-/// The state of the data directory's list of pools before this start.
+/// The state in which this start found the data directory's list of pools.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
     /// There was no list.
     Made,
-    /// The same pools.
+    /// The list had the same pools.
     Found,
-    /// Other pools.
+    /// The list had other pools.
     Changed,
 }
 
-/// Everything except the addresses, which are known only once the server listens.
+/// The parts of the introduction except the addresses, which are known only once the server
+/// listens.
 #[derive(Debug)]
 pub(super) struct Introduction {
-    /// Whether the pools are new, in one word, and their description.
+    /// One word that shows whether the pools are new, and a description of them.
     pools: String,
     kept: String,
     /// The command that sends load, if there are pools for it.
@@ -29,7 +30,7 @@ pub(super) struct Introduction {
     shards: u16,
     /// A batch of two rows.
     body: String,
-    /// The first number of the first pool, which the first row of a new demo gets.
+    /// The first number of the first pool. The first row of a new demo gets it.
     number: String,
     token_file: String,
     /// The command that calls the number.
@@ -82,7 +83,7 @@ impl Introduction {
         }
     }
 
-    /// The text, with a final newline.
+    /// Formats the text, with a final newline.
     pub(super) fn introduction(
         &self,
         addresses: &[String],
@@ -123,12 +124,12 @@ Who got number {number}?
     }
 }
 
-/// This program, as it was started.
+/// The command that started this program.
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "ringwell".to_owned())
 }
 
-/// A batch of two rows, for the first two pools.
+/// Makes a batch of two rows, for the first two pools.
 fn body(pools: &[RingPool]) -> String {
     let row = |pool: &RingPool, parameters: &str, request: &str| {
         let (id, key) = (pool.id(), pool.key().reveal());
@@ -141,13 +142,13 @@ fn body(pools: &[RingPool]) -> String {
     format!(r#"{{"requests":[{}]}}"#, rows.join(","))
 }
 
-/// Options and the beginning of URLs, to reach `address` with curl from the same machine.
+/// Returns curl options and the beginning of URLs that reach `address` from the same machine.
 fn curl_target(address: &str) -> (String, String) {
     if let Some(path) = address.strip_prefix("unix:") {
         return (format!("--unix-socket {} ", quoted(path)), "http://localhost".to_owned());
     }
     let (host, port) = address.rsplit_once(':').unwrap_or((address, "80"));
-    // A server that listens on all addresses cannot be reached by the wildcard address.
+    // The wildcard address cannot be connected to, so another address of this machine is shown.
     let host = match host {
         "0.0.0.0" => "127.0.0.1",
         "[::]" => "[::1]",
@@ -158,7 +159,7 @@ fn curl_target(address: &str) -> (String, String) {
     (options.to_owned(), format!("http://{host}:{port}"))
 }
 
-/// `text` quoted as one word for a shell.
+/// Quotes `text` as one word for a shell.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -11,10 +11,10 @@ use ringwell_config::{
 
 use crate::phone::{Phone, Ring, Rung};
 
-/// The URL that signatures cover, as if the provider used it to reach the server.
+/// The URL that signatures cover, as if the provider had used it to reach the server.
 const PUBLIC_URL: &str = "https://calls.demo.example";
 const ACCOUNT: &str = "demo";
-/// The visitor who calls: a number reserved for fiction.
+/// The telephone of the calling visitor: a number reserved for fiction.
 const CALLER: &str = "+12005550177";
 /// The shop's real telephone.
 const SHOP: &str = "+18005550100";
@@ -24,8 +24,8 @@ const SECRET: &str = "demo-calls.secret";
 const RINGS: Duration = Duration::from_secs(2);
 const TALKS: Duration = Duration::from_secs(5);
 
-/// The settings of calls that make the server accept this telephone. A new `secret` is drawn at
-/// each start.
+/// Makes the settings of calls that let the server accept this telephone. Each start generates a
+/// new `secret`.
 ///
 /// # Errors
 /// If `secret` is not usable.
@@ -57,7 +57,7 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
     })
 }
 
-/// Writes a configuration by which `ringwell call` reaches the account.
+/// Writes a configuration with which `ringwell call` uses the account.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -88,7 +88,7 @@ pub(super) fn phone(address: &str, secret: &str) -> Result<Phone, &'static str> 
     })
 }
 
-/// Rings `number`, talks for some seconds, and hangs up; returns after that.
+/// Calls `number`, talks for some seconds, and hangs up. Returns after that.
 ///
 /// # Errors
 /// If the server does not connect the call.

@@ -1,7 +1,7 @@
 //! The demo's shop: a page whose number is swapped, and two sliders beside it.
 //!
-//! Owns the page, its address and the settings of the sliders. Everything behind it is the server
-//! itself: visitors come over its API, and a slow shard is its own thread that sleeps.
+//! Owns the page, its address and the settings of the sliders. Everything else is the server
+//! itself: visitors use its API, and a slow shard is one of its own threads, which sleeps.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
 /// The interval between two batches.
 const TICK: Duration = Duration::from_millis(100);
-/// The maximum number of visitors a second; more would fill a batch.
+/// The maximum number of visitors per second; more would fill a batch.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
 /// The time for which a slow shard works between two pauses.
@@ -47,17 +47,17 @@ const WORKS: Duration = Duration::from_millis(20);
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
     slow_ms: AtomicU32,
-    /// Locked during a conversation.
+    /// Held during a call.
     line: Arc<tokio::sync::Mutex<()>>,
     calls: AtomicU32,
 }
 
-/// The shop before its server runs.
+/// The shop before the server runs.
 pub(super) struct Shop {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
-    /// The receiver of webhooks, and its secret once that is known.
+    /// The receiver of webhooks, and its secret once it is known.
     door: Door,
     secret: Option<String>,
     page: Page,
@@ -116,7 +116,7 @@ impl Shop {
         Arc::clone(&self.page.controls)
     }
 
-    /// The site whose pages these are: its visitors get numbers of `pool`.
+    /// Makes the site of these pages, whose visitors get numbers of `pool`.
     ///
     /// # Errors
     /// If the address is not an origin, which cannot happen.
@@ -136,12 +136,12 @@ impl Shop {
         })
     }
 
-    /// The rules that let the server send webhooks here.
+    /// Returns the rules that let the server send webhooks here.
     pub(super) fn webhooks(&self) -> WebhookSettings {
         self.door.settings()
     }
 
-    /// The telephone behind the shop's button; the server's events come here.
+    /// Connects the telephone behind the shop's button, and makes the server send its events here.
     ///
     /// # Errors
     /// If the call log does not answer.
@@ -154,7 +154,7 @@ impl Shop {
     /// Serves the shop and sends the slider's load, once the server listens at `api`.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If no thread can be started.
     pub(super) fn serve(self, api: &str, pool: &RingPool) -> io::Result<()> {
         let Self { runtime, listener, door, secret, page, .. } = self;
         let inbox = page.inbox.clone();
@@ -189,25 +189,25 @@ impl Shop {
 }
 
 impl Controls {
-    /// Makes the calling thread of a shard sleep as the slider is set, from now on.
+    /// From now on, makes the calling shard's thread sleep as set by the slider.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;
             let ms = self.slow_ms.load(Ordering::Relaxed);
-            // The shard does nothing else in this time, which is the effect to show.
+            // The shard does nothing else meanwhile, which is the effect to show.
             thread::sleep(Duration::from_millis(ms.into()));
         }
     }
 }
 
-/// Sends batches of rows for `pool` as the slider demands, each row for a new visitor.
+/// Sends batches of rows for `pool` as set by the slider, each row for a new visitor.
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(client) = ApiClient::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
     let (mut visitor, mut tenths) = (0_u64, 0);
     loop {
         thread::sleep(TICK);
-        // Ten ticks are a second. The rest of one tick is sent in a later one.
+        // Ten ticks are a second. The remainder of a tick is added to the next.
         tenths += controls.visitors_a_second.load(Ordering::Relaxed);
         let rows = tenths / 10;
         tenths %= 10;
@@ -250,7 +250,7 @@ async fn show(State(page): State<Page>, headers: HeaderMap) -> Response {
     file("text/html; charset=utf-8", html)
 }
 
-/// Reads two figures: visitors a second, and the milliseconds that the shard sleeps.
+/// Reads two figures: visitors per second, and the milliseconds for which the shard sleeps.
 async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -266,7 +266,7 @@ async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> S
     StatusCode::NO_CONTENT
 }
 
-/// Calls the number in the body, which the page shows.
+/// Calls the number in the body, which is the number that the page shows.
 async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -278,7 +278,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     let (Some(number), Some(phone)) = (number.map(str::to_owned), page.phone) else {
         return StatusCode::BAD_REQUEST;
     };
-    // One call at a time; further clicks are answered as busy.
+    // Allows one call at a time. Further clicks get the answer that the line is busy.
     let Ok(line) = Arc::clone(&page.controls.line).try_lock_owned() else {
         return StatusCode::TOO_MANY_REQUESTS;
     };
@@ -293,7 +293,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     StatusCode::NO_CONTENT
 }
 
-/// The latest events at the receiver of webhooks.
+/// Returns the latest events that the receiver of webhooks got.
 async fn webhooks(State(page): State<Page>, headers: HeaderMap) -> Response {
     if !page.is_meant(&headers) {
         return StatusCode::MISDIRECTED_REQUEST.into_response();
@@ -306,8 +306,8 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl Page {
-    /// Whether a request names this address; a page of another site could resolve its own name to
-    /// it.
+    /// Whether a request names this address. A page of another site could make its own name resolve
+    /// to this address.
     fn is_meant(&self, headers: &HeaderMap) -> bool {
         let port = self.address.port();
         let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];

@@ -17,13 +17,13 @@ use super::now;
 /// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// A database that has not answered for this time counts as unavailable.
+/// The time without an answer after which the database counts as unavailable.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// The interval between two searches for numbers whose lockouts are over.
+/// The count of checks between two searches for numbers whose lockouts are over.
 const DUE_EVERY: u32 = 10;
 
-/// Follows the database.
+/// The follower of the database.
 pub(super) struct Follower {
     store: Store,
     /// This node's name in the database.
@@ -43,7 +43,7 @@ pub(super) struct Follower {
     changed: Arc<Notify>,
     /// Whether the database failed to answer the last time.
     is_lost: bool,
-    /// The reason why the newest version cannot be served.
+    /// The reason why the shards refuse the newest version.
     refused: Option<String>,
     naming: Naming,
 }
@@ -53,14 +53,15 @@ pub(super) struct Follower {
 enum Looked {
     /// The node serves the newest version.
     Current,
-    /// It does not.
+    /// The node does not serve the newest version.
     Behind,
     /// The node has ended.
     Ended,
 }
 
 impl Follower {
-    /// Reports that the shards of `node` use `version`, and that this is recorded in the database.
+    /// Makes a follower of a database that already records `version` as the one that the shards of
+    /// `node` use.
     pub(super) fn new(
         store: Store,
         node: String,
@@ -87,8 +88,8 @@ impl Follower {
         }
     }
 
-    /// Follows until the node ends. If the database is unavailable at the first check, the
-    /// directory read at startup has this age.
+    /// Follows until the node ends. The directory's age counts from now, even if the database is
+    /// unavailable at the first check.
     pub(super) async fn run(&mut self) {
         self.live.is_current().await;
         while self.round().await {}
@@ -112,7 +113,7 @@ impl Follower {
         true
     }
 
-    /// Work that need not run several times a second.
+    /// Does work that need not run several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         self.naming.note(&self.store, &self.node).await?;
         self.store.due(now()).await?;
@@ -121,10 +122,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Applies the changes.
+    /// Checks the database, and applies its changes.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
-        // Runs also while the database does not answer.
+        // Runs even while the database does not answer.
         if self.sites_of_file.has_changed().unwrap_or(false) {
             self.serve_sites().await;
         }
@@ -140,8 +141,8 @@ impl Follower {
         Ok(looked)
     }
 
-    /// Repeated if the database could not be reached the last time, because numbers that have left
-    /// their pools wait for it.
+    /// Confirms `version`. Repeated if the database could not be reached before, because numbers
+    /// that have left their pools wait for the confirmation.
     async fn confirm(&mut self) -> Result<(), StoreError> {
         if self.confirmed != self.version {
             self.store.confirm(&self.node, self.version, now()).await?;
@@ -177,9 +178,9 @@ impl Follower {
         self.live.sites(super::together(&of_file, self.sites.clone())).await;
     }
 
-    /// The shards refuse a version that the database allows. The version is not confirmed, because
-    /// numbers that have left a pool in it may still be handed out from that pool here. The next
-    /// change tries it again.
+    /// Records that the shards refuse a version that the database allows. The version is not
+    /// confirmed, because this node may still hand out numbers that the version takes out of their
+    /// pools. The next change is another attempt.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
             tracing::error!(version, reason, "a change of the directory cannot be applied yet");

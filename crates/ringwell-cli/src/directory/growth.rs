@@ -1,8 +1,8 @@
 //! Schedules the growth and shrinking of pools.
 //!
-//! Owns the schedule: watches the demand for each pool, lets busy pools grow every few minutes, and
-//! returns unused numbers when a month ends. The store decides how many numbers move, and writes
-//! the audit log. Source: docs/spec/directory.md, "Growth".
+//! Owns the schedule: it watches the demand for each pool, lets busy pools grow every few minutes,
+//! and returns unused numbers when a month ends. The store decides how many numbers move, and
+//! writes the audit log. Source: docs/spec/directory.md, "Growth".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use tokio::time::Instant;
 
 use super::now;
 
-/// The shards' counts are read this often, or ten times between two decisions.
+/// The longest interval between two reads of the shards' counts. They are read ten times between
+/// two decisions if that is more often.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The interval if pools do not grow: the dashboard takes its own samples.
+/// The interval if pools do not grow, because the dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
-/// The maximum number of pools that grow in one change, because others wait for the database in
-/// that time.
+/// The maximum number of pools that grow in one change, during which others wait for the database.
 const POOLS_AT_ONCE: usize = 100;
 
-/// The author in the audit log.
+/// The author that the audit log shows for numbers returned at the end of a month.
 const MONTH_END: &str = "ringwell: month end";
 
 /// The scheduler.
@@ -38,7 +38,7 @@ pub(super) struct Grower {
     store: Store,
     live: RunningNode,
     loads: SharedLoads,
-    /// Receives notice of changes.
+    /// Notified of changes.
     changed: Arc<Notify>,
     growth: Growth,
 }
@@ -76,7 +76,7 @@ impl Grower {
         }
     }
 
-    /// Lets pools that are busy now grow.
+    /// Lets the pools that are busy now grow.
     async fn grow(&self, now: Millis) -> Result<(), StoreError> {
         let busy = self.loads.lock().busy(f64::from(self.growth.overflow_percent) / 100.0);
         let Growth { percent, step_max, .. } = self.growth;
@@ -95,14 +95,14 @@ impl Grower {
         Ok(())
     }
 
-    /// Takes back numbers that have not been held `since` from pools that grew, up to the count by
-    /// which they grew.
+    /// Takes back numbers that no visitor has held since `since` from pools that grew, up to the
+    /// count by which they grew.
     async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
         let pools = self.loads.lock().pools();
         for pool in pools {
             match self.give_back_of(now, pool, since).await {
                 Ok(resized) => self.log("returns unused numbers", resized.as_slice()),
-                // The pool has been removed in the meantime.
+                // The pool has been removed meanwhile.
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -137,24 +137,23 @@ impl Grower {
     }
 }
 
-/// Work that the database did not complete is tried again next time.
+/// Logs a failure. Work that the database did not complete is tried again next time.
 fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools cannot grow or shrink now; trying again later");
     }
 }
 
-/// The time when the month (UTC) of `now` began.
+/// Returns the first day of the month (UTC) of `now`.
 fn first_of_month(now: Millis) -> Option<Date> {
     let at = Timestamp::from_millisecond(i64::try_from(now.0).ok()?).ok()?;
     Some(at.to_zoned(TimeZone::UTC).date().first_of_month())
 }
 
-/// The start of the month that follows `month`, if `month` has ended; `month` becomes that of
-/// `now`.
+/// If `month` has ended, returns when it began, and sets `month` to the month of `now`.
 fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
     let current = first_of_month(now)?;
-    // If the clock steps back, no month ends, and none ends twice.
+    // If the clock steps back, no month ends, and no month ends twice.
     let before = month.filter(|before| *before < current)?;
     *month = Some(current);
     let began = before.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
@@ -174,7 +173,7 @@ fn a_month_ends_once_and_names_its_beginning() {
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
     assert_eq!(ended(&mut month, at("2026-01-31T23:59:00Z")), None, "the clock stepped back");
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
-    // No check was made for a while: a number counts as unused if it was not used since the last
-    // checked month.
+    // After a pause without checks, a number counts as unused if it was not used since the
+    // beginning of the last checked month.
     assert_eq!(ended(&mut month, at("2026-05-03T00:00:00Z")), Some(at("2026-02-01T00:00:00Z")));
 }

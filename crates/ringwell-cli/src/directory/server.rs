@@ -1,4 +1,4 @@
-//! The running server's data, for the management API.
+//! The running server's data, as the management API needs it.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ pub(super) enum Grade {
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) grade: Grade,
-    /// The subject of the check, in a word.
+    /// The subject of the check, in one word.
     pub(super) about: &'static str,
     pub(super) text: String,
 }

@@ -1,4 +1,4 @@
-//! The servers that keep the journals, if the configuration names some.
+//! Checks the servers that keep the journals, if the configuration names any.
 
 use ringwell_config::Config;
 

@@ -1,8 +1,8 @@
 //! `ringwell journal erase`: overwrites parameters of allocations in place.
 //!
-//! Owns the files to write and their order: the planned bytes are first stored in a separate file,
-//! so that a crash leaves each frame either old or new. `ringwell_journal::erase` chooses the
-//! bytes. Source: docs/spec/journal.md, "Erasure".
+//! Owns the files to write and their order. The planned bytes are first stored in a separate file,
+//! so that after a crash and a rerun each frame is either old or new. `ringwell_journal::erase`
+//! chooses the bytes. Source: docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -40,7 +40,7 @@ Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
 
-/// The planned bytes, in the data directory until they are written.
+/// The file in the data directory that has the planned bytes until they are written.
 pub(crate) const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
@@ -68,10 +68,10 @@ struct Wanted<'a> {
     listed: Vec<(PromoNumber, String)>,
 }
 
-/// Bytes to write.
+/// Bytes to write, and their place.
 #[derive(Debug, Serialize, Deserialize)]
 struct Patch {
-    /// Below the data directory.
+    /// The path below the data directory.
     file: PathBuf,
     offset: u64,
     hex: String,
@@ -124,7 +124,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Completes an interrupted command. Runs before a server opens its journals.
+/// Completes an interrupted command. Called before a server opens its journals.
 ///
 /// # Errors
 /// If a server runs in `data`, or files cannot be read or written.
@@ -156,7 +156,7 @@ impl<'a> Wanted<'a> {
             Record::Allocate { number, .. } | Record::Carry { number, .. } => *number,
             _ => return false,
         };
-        // Every one counts, also those that look-ups do not show.
+        // Every value of a parameter counts, even those that look-ups do not show.
         if params::decode_all(raw).any(|parameter| self.parameters.contains(&parameter)) {
             return true;
         }
@@ -211,7 +211,8 @@ fn segment(
     clear_tail(&path, walk.offset(), header.salt, expected)
 }
 
-/// Overwrites the bytes after the last frame of a segment: frames from an earlier use of the file.
+/// Overwrites the bytes after the last frame of a segment, which are frames from an earlier use of
+/// the file.
 fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     file.seek(SeekFrom::Start(from))?;
@@ -241,7 +242,8 @@ fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes files that are kept for reuse as segments: they contain frames of dropped ones.
+/// Removes files that are kept for reuse as segments, because they contain frames of dropped
+/// segments.
 fn remove_spares(directory: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -283,14 +285,15 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     })
 }
 
-/// Writes the planned bytes if they were stored completely; otherwise nothing has been written.
+/// Writes the planned bytes if they were stored completely. Otherwise, nothing has been written
+/// yet.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
     if !file_exists(&path)? {
         return Ok(());
     }
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Other bytes are an unfinished write, like a sum that does not match.
+    // Bytes that are not text are from an unfinished write, like a checksum that does not match.
     let text = String::from_utf8(bytes).unwrap_or_default();
     let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
     let lines = lines.map(|at| text.split_at(at));

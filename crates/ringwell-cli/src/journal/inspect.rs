@@ -188,12 +188,13 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     format!("{offset:>7} {at} {what}")
 }
 
-/// The identity of the row, if the client may send its batch again.
+/// Formats the identity of the row, if the client may send its batch again.
 fn of_batch(RowKey { batch, row }: &RowKey) -> String {
     format!(", row {row} of batch {}", hex(batch))
 }
 
-/// Parameters come from a client: characters that could upset a terminal are escaped.
+/// Formats the parameters. They come from a client, so characters that could upset a terminal are
+/// escaped.
 fn tail([params, _]: [&[u8]; 2]) -> String {
     if params.is_empty() { String::new() } else { format!(" ({})", params.escape_ascii()) }
 }

@@ -70,13 +70,13 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The number of the first frame that the journal still has.
+/// Returns the number of the first frame that the journal still has.
 pub(super) fn first_frame(files: &ShardFiles) -> anyhow::Result<u64> {
     let segments = files.segments.list()?;
     let Some(first) = segments.iter().min_by_key(|file| file.segno) else { return Ok(1) };
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let got = files.segments.read_at(first.segno, 0, &mut block)?;
-    // If it is damaged, recovery reports that.
+    // If the header is damaged, recovery reports that.
     Ok(SegmentHeader::decode(&block[..got]).map_or(1, |header| header.tip.next_n))
 }
 
@@ -137,7 +137,7 @@ fn load(file: &SnapshotRef) -> Result<(Snapshot, Numbers), SnapshotError<FileErr
     Ok((end, numbers))
 }
 
-/// A record counts if it is newer than the number's known state.
+/// Applies a record if it is newer than the number's known state.
 fn apply(numbers: &mut Numbers, position: Position, record: &Record<'_>) {
     let is_newer = |known: &ReplayedNumber| position > known.position;
     match *record {

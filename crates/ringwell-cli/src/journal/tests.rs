@@ -31,7 +31,7 @@ fn journal(words: &[&str], directory: &Path) -> anyhow::Result<(bool, String)> {
     Ok((code == ExitCode::SUCCESS, String::from_utf8(out)?))
 }
 
-/// A copy of the fixture with one byte changed.
+/// Makes a copy of the fixture with one byte changed.
 fn damaged(file: &str, index: usize) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in fs::read_dir(fixture().join("0")).unwrap() {

@@ -1,4 +1,5 @@
-//! `ringwell journal verify`: every frame, the chain, the snapshots, and a verdict.
+//! `ringwell journal verify`: checks every frame, the chain and the snapshots, and prints a
+//! verdict.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,14 +27,14 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether everything in `path` is sound.
+/// Checks that everything in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
     let unreadable = unreadable_files(path);
     for error in &unreadable {
         writeln!(out, "{error}")?;
     }
     let mut sound = unreadable.is_empty();
-    // Known only if the name of the data directory can be read.
+    // This is known only if the name of the data directory can be read.
     if let Ok(Some(shard)) = replaced_journal(path) {
         sound = false;
         writeln!(
@@ -49,7 +50,7 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
     Ok(sound)
 }
 
-/// Marks a complete snapshot, and whether it fits the journal's frame.
+/// A complete snapshot, and whether it matches a frame of the journal.
 struct Whole {
     file: SnapshotRef,
     snapshot: Snapshot,
@@ -111,7 +112,7 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
         )?;
     }
     writeln!(out, "  verdict: {}", recovered.verdict)?;
-    // A power cut leaves a torn end, for which no answer was sent.
+    // A torn end is not damage: a power cut leaves it, and no answer was sent for it.
     Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
 }
 
@@ -126,6 +127,6 @@ fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
 fn read_whole(file: &SnapshotRef) -> Result<Snapshot, SnapshotError<FileError>> {
     let mut reader = read_snapshot(&OsFiles, file)?;
     while reader.next_chunk()?.is_some() {}
-    // There is an end, because `next_chunk` has just returned `None`.
+    // An end exists, because `next_chunk` has just returned `None`.
     reader.end().copied().ok_or(SnapshotError::Hash)
 }

@@ -1,4 +1,5 @@
-//! Bandwidth: JSON events, BXML. Reports the destination's end, but not its ringing.
+//! Bandwidth: JSON events and BXML documents. It reports the destination's end, but not its
+//! ringing.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ fn event(ring: &Ring<'_>, name: &str) -> Value {
     })
 }
 
-/// The event about the destination's end, then the one about the caller's.
+/// Makes the event about the destination's end, then the event about the caller's.
 fn end(ring: &Ring<'_>, dial: &Dial, cause: &str, talk: Option<Duration>) -> Vec<Report> {
     let (mut done, mut over) = (event(ring, "transferComplete"), event(ring, "disconnect"));
     done["cause"] = cause.into();

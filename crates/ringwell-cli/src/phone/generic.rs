@@ -1,4 +1,4 @@
-//! The generic provider: one form of event, in JSON.
+//! The generic provider: a single form of event, in JSON.
 
 use serde_json::{Value, json};
 

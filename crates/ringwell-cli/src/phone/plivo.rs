@@ -1,4 +1,4 @@
-//! Plivo: forms, numbers without their `+`.
+//! Plivo: requests are forms, with numbers without their `+`.
 
 use super::markup::{attribute, inner, number};
 use super::{Body, Dial, Report, Ring, Side, Step};
@@ -49,7 +49,7 @@ impl Side for Plivo {
             dial.action.clone().map(|to| (to, Body::Form(fields)))
         };
         let sent = match step {
-            // This provider has no such report.
+            // Plivo does not report ringing.
             Step::Ringing => [None, None],
             Step::Answered => [report("answer", Vec::new()), None],
             Step::Completed(talk) => {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Body, Phone};
 
-/// The headers that prove the sender of `text`, the serialized `body`, to `target`.
+/// Makes the headers that prove to `target` who sent `text`, the serialized `body`.
 ///
 /// # Errors
 /// If the secret does not have the form that the provider uses.
@@ -78,7 +78,7 @@ pub(super) fn headers(
     Ok(headers)
 }
 
-/// Names and values of a form, concatenated in the order of the names; empty for JSON.
+/// Concatenates the names and values of a form in the order of the names. Empty for JSON.
 fn sorted(body: &Body) -> String {
     let Body::Form(fields) = body else { return String::new() };
     let mut fields: Vec<_> = fields.iter().collect();
@@ -86,7 +86,7 @@ fn sorted(body: &Body) -> String {
     fields.into_iter().flat_map(|(name, value)| [*name, value.as_str()]).collect()
 }
 
-/// Seconds since 1970.
+/// The current time, in seconds since 1970.
 fn now() -> i64 {
     Timestamp::now().as_second()
 }

@@ -1,4 +1,4 @@
-//! Twilio, and its forms and documents as used by `SignalWire` and Telnyx (`TeXML`).
+//! Twilio, whose forms and documents `SignalWire` and Telnyx (`TeXML`) also use.
 
 use super::markup::{attribute, inner, number};
 use super::{Body, Dial, Report, Ring, Side, Step};

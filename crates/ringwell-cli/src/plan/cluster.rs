@@ -1,4 +1,4 @@
-//! `ringwell plan cluster`: machines for a traffic, each figure with its basis.
+//! `ringwell plan cluster`: the machines that a traffic needs. Each figure is shown with its basis.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use super::values::{amount, parse_amount, parse_lifetime, parse_share, span};
 use crate::print::print;
 
 const KIB: f64 = 1_024.0;
-/// Width of the notes below a figure.
+/// The width of the notes below a figure.
 const COLUMNS: usize = 84;
 
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ pub(super) struct Args {
 /// Prints the estimate.
 ///
 /// # Errors
-/// If there is none, or the output cannot be written.
+/// If no estimate is possible, or the output cannot be written.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let figures = estimate(&Traffic {
         numbers_per_second: args.numbers_per_second,
@@ -97,7 +97,7 @@ fn table(args: &Args, figures: &[Figure]) -> String {
     text
 }
 
-/// Lines below a figure, short enough for a terminal.
+/// Wraps text into lines short enough for a terminal.
 fn wrapped(text: &str) -> String {
     let mut wrapped = String::new();
     let mut column = COLUMNS;

@@ -1,7 +1,8 @@
-//! Overflow and wrong callers over the size of a pool: points, and a plot of characters.
+//! Overflow and wrong callers as functions of a pool's size: their points, and a plot in
+//! characters.
 //!
 //! The scale is logarithmic, because the relevant range is between half of all visitors and one in
-//! ten thousand. Both drawings use it.
+//! ten thousand. The drawing in `svg.rs` uses it too.
 
 use std::fmt::Write as _;
 
@@ -9,15 +10,15 @@ use ringwell_plan::Forecast;
 
 use super::values::{amount, percent};
 
-/// Width of the plot in characters.
+/// The width of the plot, in characters.
 pub(super) const COLUMNS: u32 = 64;
 const ROWS: u32 = 16;
-/// The scale's ends: 100 % and 0.01 %.
+/// The decades of the scale, which ends at 100 % and 0.01 %.
 const DECADES: f64 = 4.0;
 /// The grid lines of the scale.
 pub(super) const TICKS: [f64; 5] = [1.0, 0.1, 0.01, 0.001, 0.0001];
 
-/// Points of both curves, by rising size.
+/// The points of both curves, in ascending order of size.
 #[derive(Debug)]
 pub(super) struct Curve {
     pub(super) left: u32,
@@ -26,7 +27,7 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// This many points from the size `left` to the larger size `right`.
+    /// Computes `points` points from the size `left` to the larger size `right`.
     pub(super) fn new(
         left: u32,
         right: u32,
@@ -43,7 +44,7 @@ impl Curve {
         f64::from(numbers.saturating_sub(self.left)) / f64::from(self.right - self.left)
     }
 
-    /// The plot; `marked` gets its own line.
+    /// Draws the plot. `marked` gets its own line.
     pub(super) fn plot(&self, marked: u32, colours: bool) -> String {
         let mark = nearest(self.across(marked), COLUMNS - 1);
         let mut text = String::new();
@@ -83,7 +84,8 @@ pub(super) fn down(share: f64) -> f64 {
     (-share.log10() / DECADES).clamp(0.0, 1.0)
 }
 
-/// The row or column, of this many beyond the first, that is nearest to a position from 0 to 1.
+/// Returns the row or column nearest to a position from 0 to 1. `last` is the index of the last
+/// one.
 fn nearest(place: f64, last: u32) -> u32 {
     (0..=last).find(|index| f64::from(*index) + 0.5 > place * f64::from(last)).unwrap_or(last)
 }

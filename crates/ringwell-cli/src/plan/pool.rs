@@ -1,4 +1,4 @@
-//! The plan of one pool: the choice of sizes, and their table.
+//! The plan of one pool: the sizes to compare, and their table.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::curve::{self, Curve};
 use super::values::{amount, percent, span};
 
-/// The server's limit for a pool.
+/// The server's limit for the numbers of a pool.
 const POOL_NUMBERS_MAX: u32 = 100_000;
-/// The ends of the curves, as overflow.
+/// The ends of the curves, as shares of overflow.
 const LEFT: f64 = 0.5;
 const RIGHT: f64 = 0.0001;
 
@@ -21,9 +21,9 @@ pub(super) struct PoolPlan {
     demand: Demand,
     target: f64,
     callers: Callers,
-    /// The size for the target.
+    /// The size that meets the target.
     pub(super) numbers: u32,
-    /// The size asked for.
+    /// The size that the user named.
     pub(super) asked: Option<u32>,
     forecasts: Vec<Forecast>,
 }
@@ -44,7 +44,7 @@ impl PoolPlan {
         Ok(Self { demand, target, callers, numbers, asked, forecasts })
     }
 
-    /// The curves over all relevant sizes, as this many points.
+    /// Computes the curves over all relevant sizes, with this many points.
     pub(super) fn curve(&self, points: u32) -> Curve {
         let left = self.demand.numbers_for(LEFT).unwrap_or(1);
         let right = self.demand.numbers_for(RIGHT).unwrap_or(self.numbers);
@@ -54,7 +54,7 @@ impl PoolPlan {
         curve::Curve::new(left, right, points, |size| self.demand.forecast(size, &self.callers))
     }
 
-    /// The title, in one line.
+    /// The title, as one line.
     pub(super) fn title(&self) -> String {
         format!(
             "load {}, lifetime {}: {} numbers for an overflow of {}",
@@ -65,7 +65,7 @@ impl PoolPlan {
         )
     }
 
-    /// Table and plot for people.
+    /// Formats the table and the plot for people.
     pub(super) fn text(&self, colours: bool) -> String {
         let mut text = format!("{}\n\n", self.title());
         text += "  numbers   overflow    in use   reused after   wrong caller   not attributed\n";
@@ -102,7 +102,7 @@ impl PoolPlan {
         marks.join(" ")
     }
 
-    /// The explanation, and the basis of the figures.
+    /// Explains the figures and their basis.
     fn notes(&self) -> String {
         let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
         let late = self.callers.later_than(self.demand.lifetime());
@@ -121,7 +121,7 @@ impl PoolPlan {
         text
     }
 
-    /// All results for programs: shares from 0 to 1, times in seconds.
+    /// Returns all results for programs: shares from 0 to 1, times in seconds.
     pub(super) fn json(&self) -> Value {
         let forecasts: Vec<_> = self.forecasts.iter().map(of_forecast).collect();
         json!({

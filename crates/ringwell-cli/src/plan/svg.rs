@@ -1,4 +1,5 @@
-//! The curves as a drawing: one SVG that needs no other file, readable in light and in print.
+//! The curves as a drawing: one SVG that needs no other file, and is readable on screen and in
+//! print.
 
 use std::fmt::Write as _;
 
@@ -15,10 +16,10 @@ const RIGHT: f64 = 790.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 410.0;
 const POINTS: u32 = 240;
-/// Sizes that are labelled below the drawing.
+/// The count of sizes that are labelled below the drawing.
 const SIZES: u32 = 6;
 
-/// The drawing of a plan.
+/// Draws a plan.
 pub(super) fn draw(plan: &PoolPlan) -> String {
     let curve = plan.curve(POINTS);
     let mut svg = format!(
@@ -41,7 +42,7 @@ pub(super) fn draw(plan: &PoolPlan) -> String {
     svg
 }
 
-/// Lines and labels of both axes.
+/// Draws the lines and labels of both axes.
 fn scale(curve: &Curve) -> String {
     let mut svg = String::new();
     for tick in TICKS {
@@ -75,7 +76,7 @@ fn scale(curve: &Curve) -> String {
     svg
 }
 
-/// A size with its label on the side that has room.
+/// Draws a size as an upright line, with its label on the side that has room.
 fn upright(curve: &Curve, numbers: u32, name: &str, y: f64, colour: &str) -> String {
     let x = across(curve, numbers);
     let right = x < f64::midpoint(LEFT, RIGHT);

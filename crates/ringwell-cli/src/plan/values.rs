@@ -1,11 +1,11 @@
-//! Shares, amounts and durations: reading them, and writing them for people.
+//! Shares, amounts and durations: parses them, and formats them for people.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use ringwell_plan::Callers;
 
-/// `1%` or `0.01`, from 0 to 1.
+/// Parses a share from 0 to 1, as in `1%` or `0.01`.
 pub(crate) fn parse_share(text: &str) -> Result<f64, &'static str> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits, 0.01),
@@ -15,7 +15,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, &'static str> {
     share.filter(|share| (0.0..=1.0).contains(share)).ok_or("must be a share, e.g. 1% or 0.01")
 }
 
-/// `127000`, `127k`, `5500M` or `5.5G`, above 0.
+/// Parses an amount above 0, as in `127000`, `127k`, `5500M` or `5.5G`.
 pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
     let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
     let unit = units.into_iter().find(|(name, _)| text.ends_with(*name));
@@ -25,7 +25,7 @@ pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
     above_0.ok_or("must be an amount above 0, as 80, 127k, 5500M or 5.5G")
 }
 
-/// `30m`, `1h 30m`, above 0.
+/// Parses a duration above 0, as in `30m` or `1h 30m`.
 pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
@@ -34,7 +34,7 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
 /// The default delays of callers: the assumption of docs/spec/calls.md, "Confidence".
 pub(crate) const USUAL_CALLERS: &str = "80%:3m,15%:30m,5%:6h";
 
-/// `80%:3m,20%:1h`.
+/// Parses delays of callers, as in `80%:3m,20%:1h`.
 pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     let part = |part: &str| {
         let (share, delay) = part.split_once(':').ok_or("must be SHARE:DELAY, e.g. 80%:3m")?;
@@ -44,7 +44,7 @@ pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     Callers::new(&parts?).map_err(|error| error.to_string())
 }
 
-/// A share for people: three significant digits.
+/// Formats a share for people, with three significant digits.
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent >= 9.995 => format!("{percent:.1} %"),
@@ -55,7 +55,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Whole numbers with commas; one decimal for small ones.
+/// Formats an amount for people: whole numbers with commas, small ones with one decimal.
 pub(crate) fn amount(value: f64) -> String {
     if value < 99.95 {
         let text = format!("{value:.1}");
@@ -72,7 +72,7 @@ pub(crate) fn amount(value: f64) -> String {
     text
 }
 
-/// A length of time in a suitable unit.
+/// Formats a length of time in a suitable unit.
 pub(crate) fn span(seconds: f64) -> String {
     let units = [(86_400.0, "days"), (3_600.0, "h"), (60.0, "min")];
     let fitting = units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit);
@@ -80,7 +80,7 @@ pub(crate) fn span(seconds: f64) -> String {
     format!("{} {name}", amount(seconds / unit))
 }
 
-/// Whether stdout is a terminal with colours.
+/// Whether stdout is a terminal that shows colours.
 pub(super) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }

@@ -1,5 +1,5 @@
-//! Creates pools: of given numbers, with a list under `/v1/`; or of numbers of the inventory, by
-//! the published API. Both ways use one transaction.
+//! Creates pools: from given numbers, with a list under `/v1/`, or from numbers of the inventory,
+//! through the published API. Both ways use one transaction.
 
 use std::process::ExitCode;
 
@@ -139,7 +139,7 @@ fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<Strin
     Ok(key)
 }
 
-/// 128 random bits.
+/// Makes a key of 128 random bits.
 fn random_key() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).context("the system has no random bytes")?;

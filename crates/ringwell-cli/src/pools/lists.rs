@@ -32,7 +32,7 @@ pub(super) struct Import {
     only_bad: bool,
 }
 
-/// Sends a list; exit code 1 if lines are bad, though good ones may have been applied.
+/// Sends a list. Returns exit code 1 if lines are bad, although good lines may have been applied.
 pub(super) fn import(server: &Server, import: &Import, json: bool) -> anyhow::Result<ExitCode> {
     let Import { file, dry_run, apply, create_only, only_bad } = import;
     let list = if file.as_os_str() == "-" {
@@ -70,7 +70,7 @@ fn in_text(report: &Value, only_bad: bool) -> String {
     format!("{listed}good: {good}, bad: {bad}; {done}\n")
 }
 
-/// Writes all pools; only the file's owner may read the keys.
+/// Writes all pools, so that only the file's owner can read the keys.
 pub(super) fn export(server: &Server, file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let list = server.export()?;
     let Some(file) = file.filter(|file| file.as_os_str() != "-") else { return print(&list) };

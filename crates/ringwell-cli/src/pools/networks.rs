@@ -1,4 +1,4 @@
-//! Networks and their limits of numbers.
+//! Networks, and their limits on numbers.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ pub(super) enum Networks {
     },
 }
 
-/// Carries out the commands on networks.
+/// Runs the commands for networks.
 pub(super) fn run(server: &Server, command: &Networks, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         Networks::List => {

@@ -1,4 +1,4 @@
-//! Numbers: ranges as people write them, the inventory, and the numbers of pools.
+//! Numbers: ranges in the form that people write, the inventory, and the numbers of pools.
 
 use std::process::ExitCode;
 
@@ -47,7 +47,7 @@ pub(super) enum Numbers {
     Bought,
 }
 
-/// `8885550100` or `8885550100-8885550149`.
+/// Parses `8885550100` or `8885550100-8885550149`.
 pub(super) fn parse_range(text: &str) -> Result<NumberRange, &'static str> {
     NumberRange::parse(text).ok().flatten().ok_or(
         "numbers have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
@@ -55,7 +55,7 @@ pub(super) fn parse_range(text: &str) -> Result<NumberRange, &'static str> {
     )
 }
 
-/// Carries out the commands on the inventory.
+/// Runs the commands for the inventory.
 pub(super) fn run(server: &Server, command: &Numbers, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         Numbers::List => {
@@ -80,7 +80,7 @@ pub(super) fn run(server: &Server, command: &Numbers, json: bool) -> anyhow::Res
     }
 }
 
-/// Gives numbers to a pool.
+/// Adds numbers to a pool.
 pub(super) fn add_to_pool(
     server: &Server,
     id: u64,
@@ -118,14 +118,14 @@ pub(super) fn overflow(
     })
 }
 
-/// Ranges of numbers as a table.
+/// Formats ranges of numbers as a table.
 pub(super) fn table_of(runs: &[Value]) -> String {
     let heading = ["first", "last", "count", "state", "pool", "network"];
     let row = |run: &Value| heading.map(|name| text(run, name)).to_vec();
     table::table(&heading, &runs.iter().map(row).collect::<Vec<_>>())
 }
 
-/// As in `1 number`, `2 numbers`.
+/// Formats a count, as in `1 number`, `2 numbers`.
 pub(super) fn counted(count: &Value) -> String {
     if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") }
 }

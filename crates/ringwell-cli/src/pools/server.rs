@@ -1,6 +1,6 @@
 //! The managed server, and the messages for its refusals.
 //!
-//! Uses both APIs: `/v1/`, and the published one for operations that only that one has.
+//! Uses both APIs: `/v1/`, and the published API for operations that exist only there.
 
 use std::path::PathBuf;
 use std::thread;
@@ -16,16 +16,16 @@ use super::show::text;
 use super::table::plain;
 use crate::api_client::{Access, ApiClient, ApiError, Url};
 
-/// The maximum number of entries of a page.
+/// The maximum number of entries per page.
 const PAGE: usize = 1000;
 
-/// The count of retries against an overloaded server, each after a second.
+/// The count of retries if the server is overloaded, each after a second.
 const PATIENCE: u32 = 30;
 
 const JSON: &str = "application/json";
 const CSV: &str = "text/csv";
 
-/// The server accepts any date.
+/// The base path of the published API. The server accepts any date.
 const PUBLISHED: &str = "/api/2026-05-01";
 
 /// The server to manage, and the format of its answers.
@@ -68,7 +68,7 @@ impl Server {
         self.change(&Method::GET, path, &Value::Null)
     }
 
-    /// `None` if the server answers that the object does not exist.
+    /// Like [`Self::get`], but `None` if the server answers that the object does not exist.
     ///
     /// # Errors
     /// The same as for [`Self::get`].
@@ -79,9 +79,11 @@ impl Server {
         }
     }
 
-    /// All entries of a paged list; `key` is the member of an entry at which the next page starts.
+    /// Fetches all entries of a paged list. `key` is the member of an entry with the start of the
+    /// next page.
     ///
     /// # Errors
+    /// The same as for [`Self::get`].
     pub(crate) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut after = String::new();
@@ -114,7 +116,7 @@ impl Server {
         self.read(path, status, &body)
     }
 
-    /// The list of all pools.
+    /// Fetches the list of all pools.
     ///
     /// # Errors
     /// The same as for [`Self::get`].
@@ -124,10 +126,10 @@ impl Server {
         if status == StatusCode::OK { Ok(body) } else { Err(self.refused(path, status, &body)) }
     }
 
-    /// The report on a list of pools, whether or not it was applied.
+    /// Sends a list of pools. Returns the report on it, whether or not the list was applied.
     ///
     /// # Errors
-    /// Like [`Self::get`]; bad lines are not errors.
+    /// The same as for [`Self::get`]. Bad lines are not errors.
     pub(super) fn import(&self, query: &str, list: Vec<u8>) -> anyhow::Result<Value> {
         let path = format!("/v1/pools.csv?{query}");
         let (status, body) = self.send(&Method::POST, &path, (CSV, &list.into()))?;
@@ -138,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Waits while the server is overloaded.
+    /// Sends a request. Waits while the server is overloaded.
     fn send(
         &self,
         method: &Method,
@@ -176,9 +178,9 @@ impl Server {
 
     fn refused(&self, path: &str, status: StatusCode, body: &Bytes) -> anyhow::Error {
         let url = &self.url;
-        // Every server that manages pools has these paths.
+        // Every server that manages pools has all paths of this form.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
-        // An address of clients answers so; management names the missing object.
+        // An address of clients answers in this way, but management names the missing object.
         let is_wrong_server = |detail: &Option<String>| {
             detail.as_ref().is_none_or(|detail| detail.starts_with("there is nothing here"))
         };
@@ -211,7 +213,7 @@ fn is_of_purchases(path: &str) -> bool {
     path.starts_with("/v1/purchases") || path.starts_with("/v1/offers")
 }
 
-/// The error, from a problem of `/v1/` or from errors of the published API.
+/// Returns the error text, from a problem of `/v1/` or from errors of the published API.
 fn detail(body: &Bytes) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     if let Some(detail) = body["detail"].as_str() {
@@ -228,7 +230,7 @@ fn detail(body: &Bytes) -> Option<String> {
     Some(errors.iter().filter_map(of_field).collect::<Vec<_>>().join("; "))
 }
 
-/// The path of a campaign's pools in the published API.
+/// Returns the path of a campaign's pools in the published API.
 pub(super) fn collection(network: &str, advertiser: &str, campaign: &str) -> String {
     let [network, advertiser, campaign] = [network, advertiser, campaign].map(segment);
     format!(
@@ -236,7 +238,7 @@ pub(super) fn collection(network: &str, advertiser: &str, campaign: &str) -> Str
     )
 }
 
-/// The path of a pool there, from its `/v1/` description.
+/// Returns the path of a pool in the published API, from the pool's `/v1/` description.
 pub(super) fn published(pool: &Value) -> String {
     let [network, advertiser, campaign, id] =
         ["network", "advertiser", "campaign", "id_from_network"].map(|name| text(pool, name));

@@ -39,14 +39,14 @@ pub(super) fn show(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitC
     say(json, &pool, || lines(&pool))
 }
 
-/// A pool including its numbers.
+/// Fetches a pool, including its numbers.
 pub(super) fn pool(server: &Server, id: u64) -> anyhow::Result<Value> {
     let mut pool = server.get(&format!("/v1/pools/{id}"))?;
     pool["numbers"] = server.get(&format!("/v1/pools/{id}/numbers"))?;
     Ok(pool)
 }
 
-/// A pool, one property per line, and its numbers.
+/// Formats a pool, one property per line, and its numbers.
 pub(super) fn lines(pool: &Value) -> String {
     let mut lines = String::new();
     let mut line = |name: &str, value: &str| {
@@ -69,7 +69,7 @@ pub(super) fn lines(pool: &Value) -> String {
     lines + "\n" + &numbers::table_of(runs)
 }
 
-/// Prints the present state of a pool.
+/// Prints the current state of a pool.
 pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
     let state = server.get(&format!("/v1/pools/{id}/state"))?;
     say(json, &state, || {
@@ -91,7 +91,7 @@ pub(super) fn state(server: &Server, id: u64, json: bool) -> anyhow::Result<Exit
     })
 }
 
-/// Prints how many numbers a pool needs for its own load.
+/// Prints how many numbers a pool needs for its measured load.
 pub(super) fn sizing(
     server: &Server,
     id: u64,
@@ -127,12 +127,12 @@ pub(super) fn sizing(
     })
 }
 
-/// A warning if the load was measured for less than a lifetime.
+/// Returns a warning if the load was measured for less than a lifetime.
 fn early(load: &Value) -> String {
     let [over, rate, load] = ["over_seconds", "rows_per_second", "load"]
         .map(|name| load[name].as_f64().unwrap_or_default());
     let lifetime = if rate > 0.0 { load / rate } else { 0.0 };
-    // About a lifetime is measured in the long run.
+    // In the long run, the measured period is about one lifetime.
     if over >= lifetime / 2.0 {
         return String::new();
     }
@@ -163,21 +163,21 @@ pub(super) fn count(pool: &Value) -> u64 {
     counts(pool).values().sum()
 }
 
-/// The counts of a pool's numbers by state.
+/// Counts a pool's numbers by state.
 fn counts(pool: &Value) -> BTreeMap<&str, u64> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for run in pool["numbers"].as_array().into_iter().flatten() {
         let state = run["state"].as_str().unwrap_or_default();
         *counts.entry(state).or_default() += run["count"].as_u64().unwrap_or_default();
     }
-    // The overflow number is not counted among the numbers.
+    // The list of numbers does not include the overflow number.
     if pool["overflow_number"].is_string() {
         counts.insert("overflow", 1);
     }
     counts
 }
 
-/// The counts of a pool's numbers by state, as text.
+/// Formats the counts of a pool's numbers by state.
 pub(super) fn counted(pool: &Value) -> String {
     let counts = counts(pool);
     let all: u64 = counts.values().sum();
@@ -188,7 +188,7 @@ pub(super) fn counted(pool: &Value) -> String {
     }
 }
 
-/// A member's value for people; empty for null.
+/// Formats a member's value for people; empty for null.
 pub(crate) fn text(object: &Value, name: &str) -> String {
     match &object[name] {
         Value::Null => String::new(),
@@ -197,7 +197,7 @@ pub(crate) fn text(object: &Value, name: &str) -> String {
     }
 }
 
-/// Milliseconds since 1970, formatted for people.
+/// Formats milliseconds since 1970 for people.
 fn time(millis: &Value) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(millis.as_i64()?).ok()?;
     Some(format!("{at:.3}"))

@@ -33,7 +33,7 @@ pub(super) enum Tokens {
     },
 }
 
-/// Carries out the command.
+/// Runs the command.
 pub(super) fn run(server: &Server, command: &Tokens, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         Tokens::List => {

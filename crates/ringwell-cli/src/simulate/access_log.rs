@@ -1,8 +1,8 @@
 //! The access log of a web site: the times at which visitors opened pages.
 //!
 //! Reads the common and the combined log format of Apache and nginx. Owns the definitions of a page
-//! and of a robot. A visitor is an address with its user agent; a page is a GET that was answered
-//! with 2xx or 304 and whose path has no extension, or one of a page.
+//! and of a robot. A visitor is an address with its user agent. A page view is a GET that was
+//! answered with 2xx or 304, and whose path has no extension or a page's extension.
 
 use std::io::{self, BufRead, Read};
 
@@ -15,13 +15,13 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 const VIEWS_MAX: usize = 20_000_000;
 /// Extensions of pages. A path without an extension is also a page.
 const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];
-/// Parts of the user agents of robots, which open pages and show no numbers.
+/// Parts of the user agents of robots, which open pages but are not people.
 const ROBOTS: [&str; 14] = [
     "bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "headless", "monitor", "uptime",
     "scrapy", "go-http", "java/", "libwww",
 ];
 
-/// A visitor opened a page.
+/// A visitor's view of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) at: Millis,
@@ -33,7 +33,7 @@ pub(super) struct View {
 pub(super) struct Lines {
     pub(super) pages: u64,
     pub(super) robots: u64,
-    /// Files other than pages, other methods, errors.
+    /// Requests for files other than pages, requests with other methods, and errors.
     pub(super) others: u64,
     pub(super) unreadable: u64,
 }
@@ -46,10 +46,10 @@ enum Line {
     Other,
 }
 
-/// Reads a log; returns its page views in the order of their times.
+/// Reads a log. Returns its page views, ordered by time.
 ///
 /// # Errors
-/// If it cannot be read, or has more page views than a simulation takes.
+/// If the log cannot be read, or has more page views than a simulation takes.
 pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
     let (mut views, mut lines, mut line) = (Vec::new(), Lines::default(), Vec::new());
     loop {
@@ -77,12 +77,13 @@ pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
             None => lines.unreadable += 1,
         }
     }
-    // Servers write a line when the answer is complete, which is not the order of the times.
+    // Servers write a line when the answer is complete, so the lines are not ordered by time.
     views.sort_by_key(|view| view.at);
     Ok((views, lines))
 }
 
-/// `HOST - USER [TIME] "REQUEST" STATUS BYTES`, in the combined format with `"REFERRER" "AGENT"`.
+/// Parses `HOST - USER [TIME] "REQUEST" STATUS BYTES`, in the combined format followed by
+/// `"REFERRER" "AGENT"`.
 fn parse(line: &str) -> Option<Line> {
     let (host, rest) = line.split_once(' ')?;
     let (_, rest) = rest.split_once('[')?;
@@ -106,7 +107,7 @@ fn parse(line: &str) -> Option<Line> {
     Some(Line::Page(View { at, visitor }))
 }
 
-/// The next quoted text, and the rest after it. A quote in it is written as `\"`.
+/// Returns the next quoted text, and the rest after it. Quotes within the text are escaped as `\"`.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let mut is_escaped = false;
@@ -119,7 +120,7 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// `10/Oct/2000:13:55:36 -0700`.
+/// Parses a time, as in `10/Oct/2000:13:55:36 -0700`.
 fn moment(text: &str) -> Option<Millis> {
     let time = strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?.to_timestamp().ok()?;
     u64::try_from(time.as_millisecond()).ok().map(Millis)

@@ -1,7 +1,7 @@
 //! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them
 //! call.
 //!
-//! The numbers come from the server's own engine, and the server's own rule attributes the callers.
+//! The server's own engine gives out the numbers, and the server's own rule attributes the calls.
 //! Owns only the choice of callers and times. The same views and the same seed give the same day.
 
 use std::cmp::Reverse;
@@ -16,7 +16,7 @@ use ringwell_plan::Callers;
 
 use super::access_log::View;
 
-/// A visitor who opens no page for this long begins a new visit.
+/// A visitor who has opened no page for this long begins a new visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
 /// The size of the journal's groups; a long day takes a few megabytes.
 const GROUP_BYTES: usize = 64 * 1024;
@@ -25,13 +25,13 @@ const GROUP_BYTES: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Day<'a> {
     pub(super) pool: PoolSpec,
-    /// Sorted by time.
+    /// The page views, sorted by time.
     pub(super) views: &'a [View],
     /// The share of visits that end in a call.
     pub(super) calls: f64,
     pub(super) callers: &'a Callers,
     pub(super) seed: u64,
-    /// The count of kills, and the downtime after each.
+    /// The interval between crashes, and the downtime after each.
     pub(super) crashes: Option<(Millis, Millis)>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Found {
     pub(super) right: u64,
     /// Calls attributed to another visitor.
     pub(super) wrong: u64,
-    /// Calls of the overflow number.
+    /// Calls to the overflow number.
     pub(super) overflow_calls: u64,
     /// Calls without any attribution.
     pub(super) unknown: u64,
@@ -56,11 +56,11 @@ pub(super) struct Found {
     pub(super) late: u64,
     /// Calls whose likeliest visitor has a probability below one half.
     pub(super) unsure: u64,
-    /// The calls among them that are attributed to the wrong visitor.
+    /// Calls among the unsure ones that are attributed to the wrong visitor.
     pub(super) unsure_wrong: u64,
     /// The sum of the reported probabilities of attributed visitors.
     pub(super) confidence: f64,
-    /// Starts after a crash.
+    /// The count of crashes, after each of which the server starts again.
     pub(super) crashes: u64,
 }
 
@@ -120,7 +120,7 @@ impl World<'_> {
         }
     }
 
-    /// Crashes and restarts up to `now`.
+    /// Crashes and restarts the server as often as is due by `now`.
     fn pass(&mut self, now: Millis) {
         let Some((every, away)) = self.day.crashes else { return };
         while let Some(at) = self.next_crash.filter(|at| *at <= now) {
@@ -144,7 +144,7 @@ impl World<'_> {
             return;
         }
         self.found.visits += 1;
-        // One random decision for each visit, independent of the pool, so that all sizes get the
+        // Makes one random decision per visit, independent of the pool, so that all sizes get the
         // same callers.
         let (decision, delay) = (self.random.next(), self.random.delay(self.day.callers));
         let Some(number) = shown else {
@@ -165,7 +165,7 @@ impl World<'_> {
             found.overflow_calls += 1;
             return;
         };
-        // A call while the server is down is connected, and its visitor is looked up after the
+        // A call while the server is down is connected too. Its visitor is looked up after the
         // server has started.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
         let held = self.server.holders(number, call.at);
@@ -203,7 +203,7 @@ impl Server {
         Self { engine, pool, groups: Vec::new() }
     }
 
-    /// The number that a page shows its visitor; `None` for the overflow number.
+    /// Returns the number that a page shows its visitor; `None` for the overflow number.
     fn show(&mut self, view: &View, visitor: u32) -> Option<PromoNumber> {
         let outcome = self.ask(view.at, view.visitor, &format!("visitor={visitor}"));
         if self.engine.pending_bytes() >= GROUP_BYTES {
@@ -236,7 +236,7 @@ impl Server {
     }
 
     /// Kills the server at `at`: answered allocations are stored, a request in progress is not.
-    /// Restarts the server at `again` with the contents of the journal.
+    /// Restarts it at `again` with the contents of the journal.
     fn crash(&mut self, at: Millis, again: Millis) {
         self.store();
         self.ask(at, VisitorId([0; 16]), "visitor=lost");
@@ -250,7 +250,7 @@ impl Server {
         self.engine = restore.finish(tip.raise_epoch(), again, false).0;
     }
 
-    /// The visitors who were shown `number` by `at`, the newest first.
+    /// Returns the visitors who had been shown `number` by `at`, newest first.
     fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<ReportedAllocation> {
         let mut all = Vec::new();
         while all.len() < LOOKED_UP_MAX {
@@ -274,7 +274,7 @@ impl Server {
                 Step::Done(past) => return past.held,
                 Step::Read(position) => position,
             };
-            // Virtual time is the wall clock.
+            // Virtual time serves as the wall clock.
             let fed = if let Some(record) = self.engine.pending_record(position) {
                 walk.feed(&record, None)
             } else {
@@ -287,7 +287,7 @@ impl Server {
     }
 }
 
-/// Random numbers that depend only on the seed.
+/// A source of random numbers that depend only on the seed.
 struct Random(blake3::OutputReader);
 
 impl Random {
@@ -295,7 +295,7 @@ impl Random {
         Self(blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof())
     }
 
-    /// From 0 to 1, excluding 1.
+    /// Returns a number from 0 to 1, excluding 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     fn next(&mut self) -> f64 {
         let mut bytes = [0; 8];
@@ -303,7 +303,7 @@ impl Random {
         (u64::from_le_bytes(bytes) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The time between seeing the number and calling it.
+    /// Returns a random time between seeing the number and calling it.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "days at most")]
     fn delay(&mut self, callers: &Callers) -> Millis {
         let (mut part, wait) = (self.next(), -(1.0 - self.next()).ln());

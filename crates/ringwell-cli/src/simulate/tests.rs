@@ -1,4 +1,4 @@
-//! Simulated days against the formula of docs/sizing.md.
+//! Compares simulated days with the formula of docs/sizing.md.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const BEGAN: Millis = Millis(1_700_000_000_000);
 const NUMBERS: u32 = 500;
 const LIFETIME: Millis = Millis(30 * 60_000);
 
-/// Visitors at random times of the day, each once.
+/// Makes visitors at random times of the day, each once.
 fn visitors(seed: u64) -> Vec<View> {
     let mut random = blake3::Hasher::new().update(&[1]).update(&seed.to_le_bytes()).finalize_xof();
     let mut views: Vec<View> = (0..VISITORS)
@@ -44,7 +44,7 @@ fn day(seed: u64, crashes: Option<(Millis, Millis)>) -> Found {
     })
 }
 
-/// The share of misattributed calls among calls of own numbers, by the formula.
+/// Computes the share of misattributed calls to visitors' own numbers by the formula.
 fn formula() -> f64 {
     let lifetime = Duration::from_millis(LIFETIME.0);
     #[expect(clippy::cast_precision_loss, reason = "thousands")]
@@ -57,8 +57,9 @@ fn wrong(found: &Found) -> f64 {
     found.wrong as f64 / (found.right + found.wrong) as f64
 }
 
-/// 20,000 visitors, of whom some 600 call, and a server that is killed every ten minutes. The mean
-/// of eight days equals the formula; a single day varies at random, because it has only 600 calls.
+/// Simulates 20,000 visitors, of whom some 600 call, and a server that is killed every ten minutes.
+/// The mean of eight days equals the formula; a single day varies at random, because it has only
+/// 600 calls.
 #[test]
 fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minutes() {
     let days = 8;
@@ -68,11 +69,11 @@ fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minut
         let found = day(seed, crashes);
         assert!((142..145).contains(&found.crashes), "{found:?}");
         assert!((500..700).contains(&found.calls), "{found:?}");
-        // No answered allocation is lost: each number that was shown has a visitor.
+        // No answered allocation is lost: every number that was shown has a visitor.
         assert_eq!(found.unknown, 0, "{found:?}");
         sum += wrong(&found);
         calls += found.calls;
-        // Three standard deviations for 600 calls.
+        // The tolerance is three standard deviations for 600 calls.
         assert!((wrong(&found) - formula()).abs() < 0.035, "seed {seed}: {found:?}");
     }
     let mean = sum / f64::from(u32::try_from(days).unwrap());
@@ -90,8 +91,8 @@ fn a_repeated_day_has_the_same_results_and_crashes_only_affect_visitors_in_that_
     assert!(wrong(&with) < wrong(&without) + 0.02, "{with:?} {without:?}");
 }
 
-/// Confidence is calibrated: a share p of the calls that name a visitor with probability p is
-/// right.
+/// Checks that confidence is calibrated: of the calls that name a visitor with probability p, a
+/// share of p is right.
 #[test]
 fn confidence_matches_the_share_of_right_attributions() {
     let (mut said, mut right, mut named) = (0.0, 0.0, 0.0);

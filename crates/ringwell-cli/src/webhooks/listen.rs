@@ -1,4 +1,4 @@
-//! `ringwell webhooks listen`: receives webhooks, verifies them, prints them.
+//! `ringwell webhooks listen`: receives, verifies and prints webhooks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -80,7 +80,7 @@ struct Endpoint<'a> {
     secret: String,
 }
 
-/// Receives until a signal or the last event.
+/// Receives webhooks until a signal or the last event.
 ///
 /// # Errors
 /// If the address cannot be bound, there is no secret, or the server does not create an endpoint.
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let notify = Arc::clone(&enough);
     let take = move |received: Received| {
         let line = if is_json { as_json(&received) } else { as_text(&received) };
-        // If stdout is closed, the command ends.
+        // The command ends if stdout is closed.
         let is_open = io::stdout().lock().write_all(line.as_bytes()).is_ok();
         let so_far = events.fetch_add(u64::from(received.times == 1), Ordering::Relaxed);
         let so_far = so_far + u64::from(received.times == 1);
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tokio::select! {
             () = receiver.serve(Answering { secrets, status }, take) => {}
             () = enough.notified() => {
-                // The sender must get its answer first.
+                // The sender must first get its answer.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
             ended = tokio::signal::ctrl_c() => ended?,
@@ -180,7 +180,7 @@ impl Drop for Endpoint<'_> {
     }
 }
 
-/// Time, type, id and body; control characters do not reach the terminal.
+/// Formats time, type, id and body, without characters that would control a terminal.
 fn as_text(received: &Received) -> String {
     let time = shown(received);
     let Received { id, kind, body, times, checked, .. } = received;

@@ -1,7 +1,7 @@
 //! A receiver of webhooks: accepts requests at any path, verifies them by Standard Webhooks, and
 //! passes them on.
 //!
-//! Owns the limits of a request and the ids of earlier deliveries. Independent of their senders and
+//! Owns the limits of a request and the ids of earlier deliveries. Independent of the senders and
 //! of later processing.
 
 use std::collections::{HashMap, VecDeque};
@@ -20,9 +20,9 @@ use serde_json::Value;
 
 use crate::listener::Listener;
 
-/// The maximum number of connections open at once: more than one sender needs.
+/// The maximum number of open connections, which is more than one sender needs.
 const CONNECTIONS_MAX: usize = 64;
-/// The largest body. Ringwell's own events have a few kilobytes.
+/// The maximum length of a body. Ringwell's own events have a few kilobytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// The time limit for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const NAMES_MAX: usize = 10_000;
 /// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
-    /// The time by this machine's clock.
+    /// The time of arrival, by this machine's clock.
     pub(crate) at: Millis,
     /// The event's id; empty if the request has none.
     pub(crate) id: String,
@@ -40,17 +40,17 @@ pub(crate) struct Received {
     pub(crate) kind: String,
     /// The body as JSON; `null` if it is not JSON.
     pub(crate) body: Value,
-    /// The count of times that the event was received, including this one; 0 if the signature is
+    /// The number of times that the event was received, including this time; 0 if the signature is
     /// invalid.
     pub(crate) times: u32,
-    /// Whether it is signed with one of the secrets.
+    /// Whether the request is signed with one of the secrets.
     pub(crate) checked: Result<(), Mismatch>,
 }
 
 /// The secret of a receiver, and its answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering {
-    /// Each of these secrets is accepted.
+    /// The secrets, each of which is accepted.
     pub(crate) secrets: Vec<String>,
     /// The answer to verified events. All other requests are answered with 401.
     pub(crate) status: StatusCode,
@@ -69,17 +69,17 @@ impl Receiver {
     /// Binds `address` without accepting requests yet.
     ///
     /// # Errors
-    /// If it cannot be bound.
+    /// If the address cannot be bound.
     pub(crate) async fn bind(address: &Listen) -> io::Result<Self> {
         Listener::bind(address).await.map(Self)
     }
 
-    /// Its address, with the port that the system chose for port 0.
+    /// Returns the address, with the port that the system chose for port 0.
     pub(crate) fn address(&self) -> String {
         self.0.address()
     }
 
-    /// Passes each request to `take`, until it is dropped.
+    /// Passes each request to `take` until dropped.
     pub(crate) async fn serve<F>(self, answering: Answering, take: F)
     where
         F: Fn(Received) + Send + Sync + 'static,
@@ -141,7 +141,7 @@ struct Names {
 }
 
 impl Names {
-    /// Counts a delivery with that id; returns the count.
+    /// Counts a delivery with that id, and returns the count.
     fn count(&mut self, name: &str) -> u32 {
         if let Some(count) = self.counts.get_mut(name) {
             *count = count.saturating_add(1);

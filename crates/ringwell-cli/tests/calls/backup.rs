@@ -31,8 +31,8 @@ fn a_backup_restores_calls() {
     assert_eq!(board.call("CA1", |_| true), before);
 }
 
-/// Reports that wait for the call log or cannot be read, and the periods of overflow numbers, are
-/// nowhere else.
+/// Reports that wait for the call log or cannot be read, and the periods of overflow numbers, exist
+/// only in their own files.
 #[test]
 fn a_backup_restores_reports_that_wait_for_the_call_log() {
     let board = damage::damaged();

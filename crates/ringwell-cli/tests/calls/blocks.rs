@@ -5,12 +5,12 @@ use super::phone::Provider;
 use super::support::server::ringwell;
 use super::support::site::TOKEN;
 
-/// A second pool beside the one whose numbers are called.
+/// The configuration of a second pool, beside the pool whose numbers are called.
 const OTHER_POOL: &str = "[[ring_pool]]\nid = 17\nring_pool_key = \"key-of-another-pool-17\"\n\
                           lifetime = \"30m\"\nnumbers = [\"3125550100\"]\noverflow_number = \"3125550199\"\n";
 
 impl Switchboard {
-    /// The output of `ringwell calls …`.
+    /// Returns the output of `ringwell calls …`.
     fn calls(&self, args: &[&str]) -> Result<String, String> {
         let mut command = ringwell(&["calls"]);
         command.args(args).args(["--url", self.server.address()]).env("RINGWELL_TOKEN", TOKEN);
@@ -41,14 +41,14 @@ fn a_blocked_caller_is_refused_and_logged_as_blocked_until_unblocked() {
     assert!(ring("CA2", robot).contains("<Reject reason=\"rejected\"/>"));
     assert!(ring("CA3", "%2B19005551234").contains("<Reject reason=\"busy\"/>"));
     assert!(ring("CA4", "anonymous").contains("<Reject reason=\"rejected\"/>"));
-    // An entry for another pool.
+    // The entry is for another pool.
     assert!(ring("CA5", "%2B14155550000").contains("+18005550199"));
     let call = board.call("CA2", |call| call["state"] == "ended");
     assert_eq!((&call["outcome"], &call["blocked"]), (&"rejected".into(), &id.trim().into()));
     assert_eq!(call["destination"], serde_json::Value::Null);
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
     assert_eq!(board.call("CA3", |call| call["state"] == "ended")["outcome"], "busy");
-    // The provider reports the end of the call in its own words.
+    // The provider reports the end of the refused call as a failure.
     let end = "CallSid=CA2&CallStatus=failed&From=%2B14155551234";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
     assert_eq!(board.call("CA2", |_| true)["outcome"], "rejected");

@@ -1,4 +1,4 @@
-//! A damaged call log, and files that are not a database: both are reported, and callers are
+//! A damaged call log, and files that are not databases: both are reported, and callers are still
 //! connected.
 
 use std::fs;
@@ -15,7 +15,7 @@ use super::phone::{self, Phone, Provider};
 use super::support::server::{Server, ringwell};
 use super::support::site::{Pool, Site};
 
-/// The exit code and all that a command of this configuration prints.
+/// Runs a command; returns whether it succeeded, and everything that it printed.
 fn said(mut command: Command) -> (bool, String) {
     let output = command.output().unwrap();
     let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -26,7 +26,7 @@ fn doctor(site: &Site) -> (bool, String) {
     said(ringwell(&["doctor", "--config", site.config().to_str().unwrap()]))
 }
 
-/// A configuration with more settings, and its calls in `database` if that is given.
+/// Makes a configuration with more settings, and with its calls in `database` if that is given.
 fn site(database: Option<&str>, more: &str) -> Site {
     let database = database.map(|name| format!("[calls]\ndatabase = \"{name}\"\n"));
     let calls = database.unwrap_or_else(|| "[calls]\n".to_owned());
@@ -38,7 +38,7 @@ fn site(database: Option<&str>, more: &str) -> Site {
     site
 }
 
-/// `serve --check` and `doctor` fail, and say this.
+/// Checks that `serve --check` and `doctor` fail with this message.
 fn is_found(site: &Site, text: &str) {
     for (succeeded, said) in [said(site.serve(&["--check"])), doctor(site)] {
         assert!(!succeeded && said.contains(text), "{text:?}: {said}");
@@ -69,7 +69,7 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
         let answer = twilio.post("/t/main/answer", &form);
         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
     }
-    // One line at the start, one of the writer, and those of a further minute at the most.
+    // There is one line at the start, one from the writer, and at most those of another minute.
     let said = board.server.log();
     let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
     assert!((1..=4).contains(&errors.count()), "{said}");
@@ -83,7 +83,7 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// A server whose call log is damaged from the start.
+/// Starts a server whose call log is damaged from the beginning.
 pub(super) fn damaged() -> Switchboard {
     let site = site(None, "");
     fs::create_dir(site.data()).unwrap();
@@ -104,7 +104,7 @@ fn the_next_destination_is_called_at_once_although_the_call_log_is_damaged() {
     let start = Instant::now();
     let second = twilio.post(&dial, "CallSid=CA1&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">+18005550200</Number>"), "{}", second.body);
-    // The caller waits.
+    // The answer must be fast, because the caller is waiting.
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
@@ -114,7 +114,8 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     let number = board.visitor("17");
     let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
-    // The next process stores the report, which is in a file: this one waits for nothing.
+    // The report is in a file, and the next process stores it. This process therefore does not
+    // wait.
     let began = Instant::now();
     let said = board.server.stop();
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -134,7 +135,8 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let twilio = Provider::twilio(&board.phone);
     let ring = format!("CallSid=CA1&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
-    // Accepted although the log cannot store it, and soon: providers give up after some seconds.
+    // The report is accepted although the log cannot store it. It is accepted soon, because
+    // providers give up after some seconds.
     let began = Instant::now();
     let ended = twilio.post("/t/main/status", "CallSid=CA1&CallStatus=completed&CallDuration=9");
     assert!(ended.status < 300, "{}", ended.status);
@@ -146,7 +148,7 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&waiting).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    // Still damaged: more is added, also by an orderly stop.
+    // The log is still damaged. More reports are added to the file, also by an orderly stop.
     let server = Server::start(site.serve(&[]));
     let phone = Phone::at(&server);
     let ring = format!("CallSid=CA2&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
@@ -169,7 +171,7 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     }
 }
 
-/// Calls until all of these are in the log, reported by requests with these names.
+/// Waits until all of these calls, reported by requests with these names, are in the log.
 fn are_logged(board: &Switchboard, calls: &[&str]) {
     for call in calls {
         board.call(call, |call| call["attribution"]["outcome"] == "allocated");
@@ -178,7 +180,7 @@ fn are_logged(board: &Switchboard, calls: &[&str]) {
     assert_eq!(found["calls"].as_array().unwrap().len(), calls.len(), "{found}");
 }
 
-/// Moves the file of the call log away, with those beside it.
+/// Moves the file of the call log away, with the files beside it.
 fn move_away(log: &Path) {
     for ending in ["", "-wal", "-shm"] {
         let from = PathBuf::from(format!("{}{ending}", log.display()));
@@ -215,7 +217,7 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
         backup.arg(board.site.config()).arg("--to").arg(&copy);
         let (succeeded, text) = said(backup);
         assert!(succeeded, "{text}");
-        // As a failing disk: the log of changes is lost as well.
+        // Simulates a failing disk, which also destroys the log of changes.
         for ending in ["", "-wal"] {
             let path = format!("{}{ending}", log.display());
             let bytes = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
@@ -243,7 +245,7 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
     }
 }
 
-/// Nothing that was stored or answered may be in the file that has no name any more.
+/// Nothing that was stored or answered may end up in the file that no longer has a name.
 #[test]
 fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     let board = Switchboard::new("");
@@ -255,7 +257,7 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     fs::rename(&log, &away).unwrap();
     ring(&board, "CA2", number);
     are_logged(&board, &["CA2"]);
-    // Put back, in one step.
+    // Puts the log back in one step.
     fs::rename(&away, &log).unwrap();
     ring(&board, "CA3", number);
     are_logged(&board, &["CA1", "CA3"]);
@@ -264,7 +266,7 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     assert!(!text.contains("A restart uses"), "{text}");
 }
 
-/// SQLite would go on with the removed file, which disappears with the process.
+/// SQLite would continue to use the removed file, which disappears when the process ends.
 #[test]
 fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     let board = Switchboard::new("");
@@ -281,7 +283,7 @@ fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     are_logged(&board, &["CA1", "CA2"]);
 }
 
-/// A reader would believe that there is no such call, and an erasure would miss it.
+/// Otherwise, a reader would believe that there is no such call, and an erasure would miss it.
 #[test]
 fn while_reports_wait_no_call_is_called_missing_and_no_person_erased() {
     let board = Switchboard::new("");
@@ -326,7 +328,7 @@ fn a_backup_names_the_damaged_call_log() {
     let good = fs::read(&log).unwrap();
     let mut beginning = good.clone();
     beginning[..4096].fill(b'X');
-    // The tree of the schema has more cells than fit.
+    // The root page of the schema claims more cells than fit.
     let mut schema = good;
     schema[103..105].fill(0xff);
     for bytes in [beginning, schema] {
@@ -344,7 +346,8 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A copy without it would not be noticed, and a FIFO would block the copy or the start forever.
+/// A copy without the call log would not be noticed. A FIFO would block the copy or the start
+/// forever.
 #[test]
 fn a_backup_and_a_start_name_what_is_no_file() {
     let site = site(None, "");
@@ -392,7 +395,7 @@ fn a_backup_and_a_start_name_what_is_no_file() {
     assert!(refused.log.contains("calls.sqlite.lock is not a file"), "{}", refused.log);
 }
 
-/// Formerly `doctor` found a machine fit whose server then refused to start, or waited forever.
+/// Formerly, `doctor` approved a machine whose server then refused to start, or waited forever.
 #[test]
 fn doctor_names_what_is_no_file_like_the_start() {
     let site = site(None, "");
@@ -431,7 +434,7 @@ fn doctor_names_what_is_no_file_like_the_start() {
     }
 }
 
-/// A FIFO must not stop the start, and operators must learn what helps.
+/// A FIFO must not block the start, and the error must include the remedy.
 #[test]
 fn something_else_in_the_place_of_waiting_reports_is_refused() {
     for is_fifo in [false, true] {

@@ -1,6 +1,6 @@
 //! A day of a web site in minutes: 20,000 visitors, of whom some 6,000 call, and a server that is
-//! killed every ten minutes of that day. All durations are divided by the same factor; the day's
-//! clock stands still while no server runs, because starting takes as long as ever.
+//! killed every ten minutes of that day. All durations are divided by the same factor. The day's
+//! clock stops while no server runs, because a start takes as long as on a real day.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,21 +21,21 @@ use super::support::site::{Pool, Site};
 
 const DAY: Duration = Duration::from_hours(24);
 const VISITORS: u32 = 20_000;
-/// The share of visitors who call: ten times the usual one. Whether they call affects no number, and
-/// chance then moves the share of wrong calls by less than half a point.
+/// The share of visitors who call: ten times the usual share. Calls do not affect which numbers are
+/// shown, and with this share, chance changes the share of wrong calls by less than half a point.
 const CALLERS: f64 = 0.3;
-/// The accepted difference from the formula.
+/// The maximum difference from the formula.
 const DIFFERENCE_MAX: f64 = 0.01;
 const KILL_EVERY: Duration = Duration::from_mins(10);
 const NUMBERS: u64 = 500;
 const LIFETIME: Duration = Duration::from_mins(30);
-/// The time of the day in seconds, without the time in which the server starts;
-/// `RINGWELL_DAY_SECONDS` sets another.
+/// The real duration of the day in seconds, without the time in which the server starts.
+/// `RINGWELL_DAY_SECONDS` sets another duration.
 const SECONDS: u32 = 600;
 const SENDERS: usize = 8;
 const PHONES: usize = 4;
 
-/// A visitor's number: asked for and answered at these times, in milliseconds since 1970.
+/// A visitor's number, with the times of request and answer in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     visitor: u32,
@@ -56,7 +56,7 @@ struct Caller {
 #[derive(Default)]
 struct Seen {
     shown: Vec<Shown>,
-    /// Visitors without an answer: the server was down, or was killed in between.
+    /// Visitors without an answer, because the server was down or was killed before it answered.
     unserved: Vec<u32>,
     overflow: usize,
     callers: BinaryHeap<Reverse<Caller>>,
@@ -74,7 +74,7 @@ struct Addresses {
 /// The time since the day began.
 struct DayClock {
     began: Instant,
-    /// Since when it stands still.
+    /// The time since when the clock has been stopped.
     stopped: Option<Instant>,
     lost: Duration,
 }
@@ -100,7 +100,7 @@ fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// A random number from 0 to 1, excluding 1, that depends only on its arguments.
+/// Returns a random number from 0 to 1, excluding 1, that depends only on the arguments.
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
 fn random(visitor: u32, what: &str) -> f64 {
     let hash = blake3::hash(format!("{visitor} {what}").as_bytes());
@@ -108,7 +108,7 @@ fn random(visitor: u32, what: &str) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The time from seeing the number to dialling it.
+/// The time between seeing the number and dialling it.
 fn delay(visitor: u32) -> Duration {
     let mut part = random(visitor, "part");
     let mut mean = 0.0;
@@ -123,7 +123,7 @@ fn delay(visitor: u32) -> Duration {
 }
 
 impl World {
-    /// Waits until `at` of the day; returns false if the day is over then.
+    /// Waits until `at` of the day; returns false if the day is over by then.
     fn wait(&self, at: Duration) -> bool {
         loop {
             let (elapsed, stands) = {
@@ -152,7 +152,7 @@ impl World {
         self.addresses.lock().unwrap().clone()
     }
 
-    /// A page asks for a number once; without an answer it shows its own.
+    /// Requests a number once, like a page, which shows its own number if it gets no answer.
     fn visit(&self, visitor: u32, at: Duration) {
         let ask = Ask { pool: 16, id: visitor.to_string() };
         let asked = now_ms();
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Rings until the server has answered, and reports the end in the same way.
+    /// Calls the number until the server has answered, and reports the end in the same way.
     fn call(&self, caller: Caller) {
         let Caller { visitor, number, .. } = caller;
         let from = 4_150_000_000 + u64::from(visitor);
@@ -226,7 +226,7 @@ impl World {
     }
 }
 
-/// All calls of the log, once each visitor is looked up.
+/// Returns all calls of the log, once all visitors have been looked up.
 fn logged(board: &Switchboard) -> BTreeMap<u32, Value> {
     board.wait_for_visitors();
     let (mut all, mut after) = (BTreeMap::new(), String::new());
@@ -257,8 +257,8 @@ fn attributed(call: &Value) -> u32 {
     call["attribution"]["parameters"]["id"].as_str().unwrap().parse().unwrap()
 }
 
-/// Visitors who may be named by a call of `number` at `at`: the last one who was answered before,
-/// and those whose request was in progress.
+/// Returns the visitors who may be named by a call to `number` at `at`: the last one who was
+/// answered before then, and those whose requests were in progress.
 fn expected(shown: &[Shown], number: u64, at: u64) -> Vec<u32> {
     let mut of_number: Vec<&Shown> =
         shown.iter().filter(|it| it.number == number && it.asked <= at).collect();
@@ -272,15 +272,15 @@ fn started_ms(call: &Value) -> u64 {
     u64::try_from(at.as_millisecond()).unwrap()
 }
 
-/// The share of misattributed calls by the formula of docs/sizing.md, for a day with so many
-/// visitors who got a number.
+/// Returns the share of misattributed calls by the formula of docs/sizing.md, for a day on which
+/// `shown` visitors got a number.
 fn formula(shown: usize) -> f64 {
     let an_hour = f64::from(u32::try_from(shown).unwrap()) / 24.0;
     let demand = Demand::of_visitors(an_hour, LIFETIME).unwrap();
     demand.forecast(u32::try_from(NUMBERS).unwrap(), &Callers::assumed()).misattributed
 }
 
-/// Lives the day; returns the last server, and the count of kills.
+/// Runs the day; returns the last server, and the count of kills.
 fn live(world: &World, site: &Site, server: Server) -> (Server, u32) {
     let mut kills = 0;
     let server = thread::scope(|scope| {
@@ -347,7 +347,7 @@ fn a_day_with_a_kill_every_ten_minutes_loses_no_call_and_misattributes_as_the_fo
         assert_eq!((&call["state"], &call["talk_seconds"]), (&"ended".into(), &5.into()));
         let named = attributed(call);
         wrong += u32::from(named != *visitor);
-        // The kill may have cut off an answer whose number was already stored.
+        // An answer may have been cut off by the kill after its number was stored.
         if seen.unserved.contains(&named) {
             cut_off += 1;
             continue;

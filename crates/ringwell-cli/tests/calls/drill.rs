@@ -1,6 +1,6 @@
 //! The kill drill: 200 call events a second arrive, the server is killed repeatedly, and the
-//! receiver of webhooks fails, hangs and resets. No call is lost or duplicated, and each event
-//! arrives.
+//! receiver of webhooks fails, hangs and resets connections. No call is lost or duplicated, and
+//! each event arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Write};
@@ -18,12 +18,13 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::webhooks::{Delivery, is_signed, read_request, verified_by_libraries};
 
-/// Senders, each of which makes eight calls a second with three events each.
+/// The count of senders, each of which makes eight calls a second with three events each.
 const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// Hanging takes 15 s, and the second attempt follows 5 s later; a lease lasts 20 s.
+/// Long enough for hanging events: hanging takes 15 s, the second attempt follows 5 s later, and a
+/// lease lasts 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The received events, and the count of attempts for each.
@@ -33,7 +34,7 @@ struct Taken {
     tries: BTreeMap<String, u32>,
 }
 
-/// Fails the first attempts of some events, in several ways.
+/// Starts a receiver that fails the first attempts of some events, in several ways.
 fn receiver() -> (u16, Arc<Mutex<Taken>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -61,12 +62,12 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     };
     let kind = name.bytes().map(usize::from).sum::<usize>() % 100;
     match kind {
-        // Hangs.
+        // The receiver hangs.
         0 if is_first => {
             thread::sleep(Duration::from_secs(30));
             return None;
         }
-        // Resets: unread bytes are lost with the connection.
+        // The receiver resets the connection, on which unread bytes are then lost.
         1..=5 if is_first => return None,
         6..=10 if is_first => {
             let answer = b"HTTP/1.1 500 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -80,8 +81,8 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     reader.get_mut().write_all(answer).ok()
 }
 
-/// Makes calls until the server is gone; returns the calls whose beginning was answered, and those
-/// whose end was.
+/// Makes calls until the server is gone. Returns the calls whose beginning was answered, and the
+/// calls whose end was answered.
 fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<String>; 2] {
     let (mut begun, mut ended) = (Vec::new(), Vec::new());
     let twilio = Provider::twilio(phone);
@@ -108,7 +109,7 @@ fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<
     [begun, ended]
 }
 
-/// All events of the log, in their order.
+/// Returns all events of the log, in order.
 fn events(board: &Switchboard) -> Vec<Value> {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
@@ -157,7 +158,7 @@ fn no_call_is_lost_or_doubled_and_each_event_arrives() {
     println!("{} calls, {} ended, {KILLS} kills", begun.len(), ended.len());
     assert!(ended.len() > 200, "{}", ended.len());
 
-    // The visitors of the last calls are looked up; then each call has its events, once.
+    // Once the visitors of the last calls have been looked up, each call has each event once.
     let until = Instant::now() + PATIENCE;
     let mut all = events(&board);
     let is_done = |all: &[Value]| {

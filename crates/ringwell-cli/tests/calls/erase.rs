@@ -1,5 +1,5 @@
-//! Erasure: afterwards neither the digits nor the parameters are found anywhere in the data
-//! directory.
+//! Erasure: afterwards, neither the caller's digits nor the visitor's parameters are left anywhere
+//! in the data directory.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use super::support::site::TOKEN;
 const CALLER: &str = "4155551234";
 const SECRET: &str = "Cj0secret8675309";
 
-/// All files below `path`, and their contents.
+/// Returns all files below `path` with their contents.
 fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(path).unwrap() {
@@ -29,7 +29,7 @@ fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
-/// The files that contain `text`: the result of `grep -r`.
+/// Returns the files that contain `text`, like `grep -r`.
 fn found(data: &Path, text: &str) -> Vec<PathBuf> {
     let holds = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
     let all = files(data).into_iter();
@@ -47,9 +47,10 @@ fn say(mut command: std::process::Command) -> String {
     text
 }
 
-/// A switchboard with a call of the visitor to erase, another visitor, and both numbers.
+/// Makes a switchboard with a call of the visitor to erase and a call of another visitor. Returns
+/// both numbers too.
 fn board() -> (Switchboard, [u64; 2]) {
-    // Small segments, because tests read all of them repeatedly.
+    // The segments are small, because tests read all of them repeatedly.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
     let theirs = board.visitor(&format!("17&gclid={SECRET}"));
     let other = board.visitor("18&gclid=Cj0other");
@@ -79,7 +80,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert!(
         found(&data, CALLER).iter().any(|path| path.to_string_lossy().contains("calls.sqlite"))
     );
-    // The parameter names one visitor, the caller both calls.
+    // The parameter selects one visitor; the caller selects both calls.
     let erase = |whom: &[&str]| {
         let mut command = ringwell(&["calls", "erase", "--journal-list"]);
         command.arg(&list).args(whom).env("RINGWELL_TOKEN", TOKEN);
@@ -91,7 +92,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert_eq!(erase(&["--caller", &format!("+1{CALLER}")]), "1 call, 1 allocation\n");
     assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
     assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
-    // The journal is erased only while no server writes it.
+    // The journal can be erased only while no server writes it.
     let journal = || {
         let mut command = ringwell(&["journal", "erase"]);
         command.arg(&data).arg("--list").arg(&list);
@@ -133,7 +134,8 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
     command.arg(&data);
     assert_eq!(say(command), "1 allocation erased\n");
-    // The state after a crash: the planned bytes are stored, and half of them written.
+    // Simulates the state after a crash: the planned bytes are stored, and half of them are
+    // written.
     let mut intent = String::new();
     for (path, old) in before {
         let Ok(new) = fs::read(&path) else { continue };
@@ -161,7 +163,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let board = Switchboard { phone: Phone::at(&server), site, server };
     assert!(board.holder(other).to_string().contains("Cj0other"));
     assert!(!board.holder(theirs).to_string().contains("gclid"));
-    // A record of the plan that was not completely written means that no bytes were overwritten.
+    // If the plan was not stored completely, no bytes were overwritten.
     fs::write(&noted, &intent[..intent.len() / 2]).unwrap();
     let board = restarted(board);
     assert!(!noted.exists());
@@ -202,7 +204,7 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     assert!(lines.starts_with("{\"a line\"") && lines.lines().count() == 3, "{lines}");
 }
 
-/// Look-ups show only the last of several parameters with one name.
+/// Look-ups show only the last of several parameters with the same name.
 #[test]
 fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -213,7 +215,7 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
         batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
     };
     let hidden = given(&format!("gclid={SECRET}&gclid=x"));
-    // Of every length from five bytes on, with and without room for a name that look-ups omit.
+    // Uses every length from five bytes on, with and without room for a name that look-ups omit.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
     assert!(board.holder(hidden)["parameters"]["gclid"] == "x");

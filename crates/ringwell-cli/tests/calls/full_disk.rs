@@ -1,5 +1,5 @@
-//! Calls while the disk of the call log is full: they are answered at once, and stored when there
-//! is room.
+//! Calls while the disk of the call log is full: they are answered at once, and stored as soon as
+//! there is room.
 //!
 //! Needs the permission to mount a small file system; without it the tests print a message and end.
 
@@ -17,7 +17,7 @@ use super::{LIFETIME, Switchboard};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A switchboard with its call log on a small disk.
+/// Makes a switchboard with its call log on a small disk.
 fn board_on_small_disk() -> Option<(Switchboard, Disk)> {
     let folder = TempDir::new().unwrap();
     let Some(disk) = Disk::mount(folder.path(), "6m") else {

@@ -17,7 +17,7 @@ use super::support::site::TOKEN;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// The command while it receives. Killed when dropped.
+/// The command while it receives webhooks. Killed when dropped.
 struct Listening {
     child: Child,
     address: String,
@@ -36,7 +36,7 @@ impl Listening {
         Self { child, address }
     }
 
-    /// All lines, after it has ended without a signal.
+    /// Returns all lines after the command has ended without a signal.
     fn lines(mut self) -> Vec<Value> {
         let stdout = BufReader::new(self.child.stdout.take().unwrap());
         let lines = stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());

@@ -1,4 +1,5 @@
-//! A provider of telephony: signs requests by its own documentation, without the server's code.
+//! A telephone provider, which signs requests as its own documentation requires, without the
+//! server's code.
 
 use std::fs;
 
@@ -21,7 +22,7 @@ pub(crate) struct Phone {
 }
 
 impl Phone {
-    /// The section `[calls]` up to its destinations.
+    /// Returns the section `[calls]` up to its destinations.
     pub(crate) fn settings() -> String {
         format!(
             "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"main\"\n\
@@ -41,7 +42,7 @@ impl Phone {
         fs::set_permissions(&path, mode).unwrap();
     }
 
-    /// The same, at the address where `server` listens according to its log.
+    /// Like `new`, but with the address at which `server` listens according to its log.
     pub(crate) fn at(server: &Server) -> Self {
         server.says("\"calls\"");
         let log = server.log();
@@ -60,7 +61,7 @@ impl Phone {
     }
 }
 
-/// A provider that calls the account's hooks.
+/// A provider that sends requests to the account's hooks.
 pub(crate) struct Provider {
     phone: Phone,
     url: String,
@@ -71,22 +72,22 @@ impl Provider {
         Self { phone: phone.clone(), url: PUBLIC_URL.to_owned() }
     }
 
-    /// The same for a provider with another URL of the hooks.
+    /// Makes a provider that reaches the hooks at another URL.
     pub(crate) fn at_url(&self, url: &str) -> Self {
         Self { phone: self.phone.clone(), url: url.to_owned() }
     }
 
-    /// Posts a form, or JSON, signed.
+    /// Posts a signed form, or signed JSON.
     pub(crate) fn post(&self, target: &str, body: &str) -> HttpAnswer {
         self.try_post(target, body).unwrap()
     }
 
-    /// The same; `None` if the connection breaks.
+    /// Like [`Self::post`], but returns `None` if the connection breaks.
     pub(crate) fn try_post(&self, target: &str, body: &str) -> Option<HttpAnswer> {
         self.try_post_on(&mut self.phone.client(), target, body)
     }
 
-    /// The same on an existing connection.
+    /// Like [`Self::try_post`], on an existing connection.
     pub(crate) fn try_post_on(
         &self,
         client: &mut Client,
@@ -113,7 +114,7 @@ impl Provider {
     }
 }
 
-/// The targets of all hooks that a document names.
+/// Returns the targets of all hooks that a document names.
 pub(crate) fn urls(document: &str) -> Vec<String> {
     let start = format!("\"{PUBLIC_URL}");
     let all = document.split(&start).skip(1);

@@ -1,4 +1,4 @@
-//! `ringwell call` as each provider: its forms or JSON, its signature, its reports.
+//! `ringwell call` as each provider: its forms or JSON, its signatures, and its reports.
 
 use std::process::Output;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use super::Switchboard;
 use super::support::server::ringwell;
 
-/// 32 bytes, and their public key (RFC 8032, test 1).
+/// A private key of 32 bytes, and its public key (RFC 8032, test 1).
 const PRIVATE: &str = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
 const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
 /// Providers other than Twilio, with the secrets of their accounts.
@@ -40,7 +40,7 @@ fn ring(board: &Switchboard, provider: &str, number: u64, more: &[&str]) -> Outp
     command.output().unwrap()
 }
 
-/// The call as finally logged; the command must have succeeded.
+/// Returns the call as finally logged. The command must have succeeded.
 fn logged(board: &Switchboard, output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! The provider's wait for the document at 500 calls a second, beside batches.
+//! Measures how long the provider waits for the document at 500 calls a second, beside batches.
 
 use std::sync::Mutex;
 use std::thread;
@@ -15,8 +15,8 @@ const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
-/// The length of a slot; its first [`SETTLING`] does not count, so that calls of the one before have
-/// been answered.
+/// The length of a slot. Its first [`SETTLING`] does not count, so that the calls of the slot
+/// before have been answered.
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
@@ -30,7 +30,7 @@ enum Calls {
     Elsewhere,
 }
 
-/// All orders of the three, so that each follows each other one equally often.
+/// All orders of the three, so that each one follows each other one equally often.
 const ORDERS: [[Calls; 3]; 6] = {
     use Calls::{Elsewhere, Here, Nowhere};
     [
@@ -43,7 +43,7 @@ const ORDERS: [[Calls; 3]; 6] = {
     ]
 };
 
-/// Requests in one slot, each with the time from when it was due, because a late sender has waited
+/// The requests in one slot, each with the time since it was due, because a late sender has waited
 /// too.
 #[derive(Clone, Default)]
 struct Times {
@@ -51,13 +51,13 @@ struct Times {
     batches: Vec<Duration>,
 }
 
-/// A server that gets calls, and one that gets none but those of [`Calls::Elsewhere`].
+/// A server that gets batches and calls, and one that gets only the calls of [`Calls::Elsewhere`].
 struct Servers<'a> {
     here: &'a Switchboard,
     elsewhere: &'a Switchboard,
 }
 
-/// A plan of requests, each sent at its time, whether or not earlier ones were answered.
+/// A plan of requests, each sent when it is due, whether or not earlier ones were answered.
 struct Plan {
     began: Instant,
     slots: Vec<Calls>,
@@ -70,7 +70,7 @@ impl Plan {
         Self { began: Instant::now() + Duration::from_millis(200), slots, times }
     }
 
-    /// The due times of requests at `rate`: when, and in which slot.
+    /// Lists the requests at `rate`, each with its due time and its slot.
     fn due(&self, rate: u32) -> impl Iterator<Item = (u32, Instant, usize)> {
         let all = SLOT * u32::try_from(self.slots.len()).unwrap();
         let count = u32::try_from(all.as_millis()).unwrap() * rate / 1000;
@@ -81,7 +81,7 @@ impl Plan {
         })
     }
 
-    /// Records a request that was due then and has just been answered.
+    /// Records a request that was due at `due` and has just been answered.
     fn note(&self, slot: usize, due: Instant, of: fn(&mut Times) -> &mut Vec<Duration>) {
         let since = due - (self.began + SLOT * u32::try_from(slot).unwrap());
         if since >= SETTLING {
@@ -100,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// Sends every call whose number has this remainder.
+    /// Sends every call whose number has `sender` as its remainder.
     fn send_calls(&self, sender: u32, servers: &Servers<'_>, [here, elsewhere]: [u64; 2]) {
         step_back();
         let phones = [&servers.here.phone, &servers.elsewhere.phone].map(Provider::twilio);
@@ -111,7 +111,7 @@ impl Plan {
                 Calls::Elsewhere => (&phones[1], elsewhere),
             };
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            // Each has a different caller, as most calls do.
+            // Each call has a different caller, like most real calls.
             let from = 2_000_000_000 + u64::from(call);
             let ring = format!("CallSid=CA{call}&From=%2B1{from}&To=%2B1{number}");
             let answer = twilio.post(ANSWER, &ring);
@@ -120,7 +120,7 @@ impl Plan {
         }
     }
 
-    /// Sends everything, and returns the times of each slot.
+    /// Sends all requests, and returns the times of each slot.
     fn run(self, servers: &Servers<'_>, sends_batches: bool) -> Vec<(Calls, Times)> {
         let numbers = [servers.here, servers.elsewhere].map(|board| board.visitor("17"));
         let mut client = servers.here.server.client();
@@ -137,13 +137,13 @@ impl Plan {
     }
 }
 
-/// Lets the batches' client and the server take the processor first: providers have processors of
-/// their own.
+/// Gives the batches' client and the server priority, because providers have processors of their
+/// own.
 fn step_back() {
     rustix::process::setpriority_process(None, 19).unwrap();
 }
 
-/// The time that `of` thousandths of `times` do not exceed.
+/// Returns the time that `of` thousandths of `times` do not exceed.
 fn percentile(mut times: Vec<Duration>, of: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of).div_ceil(1000) - 1]
@@ -158,15 +158,15 @@ fn every_call_is_connected_at_500_a_second() {
     assert_eq!(calls, 400, "a fifth of each slot does not count");
 }
 
-/// Batches alone, beside calls to their server, and beside the same calls to another process, in
-/// slots of a quarter of a second, so that other load affects all of them. Calls to the other
-/// process take the same processor time, so the difference is what calls and batches do to each
-/// other inside one server. `RINGWELL_RATE_DATABASE` is where the call log of both is: `sqlite:PATH`
-/// or `postgres://...`, instead of the data directory.
+/// Measures batches alone, beside calls to their server, and beside the same calls to another
+/// process. The slots of a quarter of a second alternate, so that other load affects all three.
+/// Calls to the other process take the same processor time, so the difference shows how calls and
+/// batches affect each other inside one server. `RINGWELL_RATE_DATABASE` sets the place of both
+/// call logs, instead of the data directory: `sqlite:PATH` or `postgres://...`.
 #[test]
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn a_document_is_out_soon_at_500_calls_a_second() {
-    // Four minutes.
+    // The blocks take four minutes.
     const BLOCKS: usize = 320;
     // Numbers return after a minute, so there are enough for any number of rounds.
     let pool = || Pool::new(16, 90_000, Duration::from_mins(1));
@@ -192,7 +192,7 @@ fn a_document_is_out_soon_at_500_calls_a_second() {
         println!("p{of}: {mid:.2} of beside the other process (95 %: {low:.2} to {high:.2})");
         let [low, mid, high] = ratio(&beside, &alone, of);
         println!("p{of}: {mid:.2} of alone (95 %: {low:.2} to {high:.2})");
-        // Two halves of the same.
+        // Compares two halves of the same slots.
         let [one, other] = [0, 1]
             .map(|half| -> Vec<&Times> { alone.iter().skip(half).step_by(2).copied().collect() });
         let [low, mid, high] = ratio(&one, &other, of);
@@ -207,7 +207,7 @@ fn batches(slots: &[&Times]) -> Vec<Duration> {
     slots.iter().flat_map(|times| times.batches.iter().copied()).collect()
 }
 
-/// The ratio of percentiles with its interval, by 400 draws of slots.
+/// Returns the ratio of percentiles with its interval, from 400 random draws of slots.
 fn ratio(over: &Vec<&Times>, under: &Vec<&Times>, of: usize) -> [f64; 3] {
     let mut state = 1_u64;
     let mut draw = |slots: &Vec<&Times>| -> Duration {

@@ -1,4 +1,4 @@
-//! Webhooks out, to receivers that fail, hang and reset.
+//! Webhooks that the server sends, to receivers that fail, hang and reset connections.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,16 +24,16 @@ use super::support::site::TOKEN;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The receiver's treatment of a request, by the request's index.
+/// Maps a request's index to the status of the answer; `None` hangs.
 type Behaviour = fn(usize) -> Option<u16>;
 
-/// Answers with these statuses; `None` hangs until the sender gives up.
+/// A receiver of webhooks. If it hangs, it does so until the sender gives up.
 struct Receiver {
     port: u16,
     got: Arc<Mutex<Vec<Delivery>>>,
 }
 
-/// One request as received.
+/// One request as it was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) headers: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ impl Receiver {
         self.got.lock().unwrap().clone()
     }
 
-    /// The ids of the received events, once there are `count` of them.
+    /// Returns the received events, once there are `count` of them.
     fn taken(&self, count: usize) -> Vec<Delivery> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -78,7 +78,8 @@ impl Receiver {
     }
 }
 
-/// The headers, with names in lower case, and the body of a request; `None` if it ends too early.
+/// Reads the headers, with names in lower case, and the body of a request; `None` if it ends too
+/// early.
 pub(crate) fn read_request(
     reader: &mut BufReader<TcpStream>,
 ) -> Option<(BTreeMap<String, String>, String)> {
@@ -113,7 +114,7 @@ fn serve(
     reader.get_mut().write_all(answer.as_bytes()).ok()
 }
 
-/// A switchboard that may call these receivers.
+/// Makes a switchboard that may call these receivers.
 fn board(receivers: &[&Receiver]) -> Switchboard {
     let ports: Vec<String> = receivers.iter().map(|it| it.port.to_string()).collect();
     let allowed = format!(
@@ -140,7 +141,7 @@ impl Switchboard {
         (made["id"].as_str().unwrap().to_owned(), made["secret"].as_str().unwrap().to_owned())
     }
 
-    /// A call from ring to end.
+    /// Makes a whole call, from ringing to its end.
     pub(crate) fn whole_call(&self, name: &str) {
         let number = self.visitor("17");
         self.call_of(name, number);
@@ -155,7 +156,7 @@ impl Switchboard {
     }
 }
 
-/// Verifies by the specification of Standard Webhooks, without the server's code.
+/// Verifies a delivery by the specification of Standard Webhooks, without the server's code.
 pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);
@@ -191,7 +192,7 @@ pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
 
 #[test]
 fn every_event_arrives_signed_at_a_receiver_that_fails() {
-    // Every third request fails and is repeated five seconds later, under the same id.
+    // Every third request fails, and is repeated five seconds later under the same id.
     let receiver = Receiver::start(|count| Some(if count % 3 == 2 { 500 } else { 200 }));
     let board = board(&[&receiver]);
     let (_, secret) = board.endpoint(&receiver);
@@ -253,7 +254,7 @@ fn a_hanging_endpoint_delays_no_other() {
     assert!(taken.iter().all(|it| is_signed(it, &secret)));
     let last = taken.iter().map(|it| it.at).max().unwrap();
     assert!(last - began < Duration::from_secs(10), "{:?}", last - began);
-    // No more than ten requests wait for the hanging one.
+    // At most ten requests wait for the hanging receiver.
     assert!(hangs.got().len() <= 10, "{}", hangs.got().len());
 }
 
@@ -289,7 +290,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     let path = |what: &str| format!("/v1/webhooks/{id}/{what}");
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     assert!(receiver.taken(1)[0].body.contains("webhook.test"));
-    // Events from before the endpoint existed are available too.
+    // Events from before the endpoint was created are available too.
     let replayed = board.manage(&path("replays"), &json!({ "only": "all" })).json();
     assert_eq!(replayed["deliveries"], 3);
     receiver.taken(4);
@@ -297,7 +298,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     let last = receiver.taken(5).pop().unwrap();
     assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
-    // A third secret also signs; a fourth must wait.
+    // A third secret also signs. A fourth must wait.
     assert_eq!(board.manage(&path("secret"), &json!({})).status, 200);
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     let last = receiver.taken(6).pop().unwrap();

@@ -3,7 +3,7 @@
 use super::support::wall::Wall;
 use super::*;
 
-/// The seconds by which the other node is ahead, according to the metrics of this one.
+/// Returns the seconds by which the other node is ahead, according to this node's metrics.
 fn ahead(server: &Server) -> f64 {
     let metrics = server.client().get("/metrics", &[]).unwrap().body;
     let line = metrics.lines().find(|line| line.starts_with("ringwell_link_clock_ahead_seconds{"));
@@ -17,7 +17,7 @@ fn nodes_report_that_their_clocks_differ() {
     let first = cluster.start(0);
     let second = Server::start(wall.shown_to(cluster.command(1, "cluster.toml")));
     let differ = "the clock of another node differs";
-    // Clocks are compared with answers.
+    // Clocks are compared when an answer arrives.
     let wait_for = |of: &Server, range: std::ops::RangeInclusive<f64>| {
         let begun = Instant::now();
         loop {

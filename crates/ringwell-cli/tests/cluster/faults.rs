@@ -1,4 +1,4 @@
-//! A node that hangs, is killed, panics or is late; a caller that hangs or disappears.
+//! A node that hangs, is killed, panics or is late, and a caller that hangs or disappears.
 
 use super::*;
 
@@ -19,7 +19,8 @@ fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
     }
-    // The slow answers reveal it; then the link is closed, and its rows overflow at once.
+    // The slow answers show that the node hangs. Its link is then shut, and its rows overflow at
+    // once.
     let asked = link(&mut client, "requests") - asked_before;
     assert!(asked <= 10, "{asked} of 60 batches waited for the hanging node");
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
@@ -30,7 +31,7 @@ fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "open");
 }
 
-/// The window of the link before and after three pauses of its caller, during 200 batches.
+/// Returns the window of the link before and after three pauses of its caller, during 200 batches.
 fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
     let mut client = servers[0].client();
     cluster.ask_until(&mut client, 0, true);
@@ -58,7 +59,7 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
 fn a_caller_that_hung_does_not_blame_the_other_node() {
     let cluster = Cluster::quick("10s", 90_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
-    // On a busy machine the other node is occasionally slow too, and its window reacts to that.
+    // On a busy machine, the other node is occasionally slow too, and its window shrinks.
     let is_spared = (0..8).any(|_| {
         let [before, after] = windows_around_pauses(&cluster, &servers);
         after >= before
@@ -129,7 +130,7 @@ fn late_numbers_are_returned() {
     let mut client = servers[0].client();
     assert!(cluster.ask(&mut client, "first").iter().all(|row| !row.overflow));
     let own = (1..=POOLS).filter(|pool| Cluster::owner(*pool) == 1).count() as u64;
-    // On a busy machine the node may wake up too late to hand out anything.
+    // On a busy machine, the node may wake up too late to hand out anything.
     for attempt in 0.. {
         assert!(attempt < 20, "{}", shards(&mut client));
         servers[1].signal("STOP");
@@ -137,7 +138,7 @@ fn late_numbers_are_returned() {
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
-        // It hands the numbers out when it wakes up, because it cannot know how long it was
+        // Node b hands the numbers out when it wakes up, because it cannot detect how long it was
         // stopped.
         servers[1].signal("CONT");
         let until = Instant::now() + Duration::from_secs(2);
@@ -149,8 +150,8 @@ fn late_numbers_are_returned() {
         }
         cluster.ask_until(&mut client, 0, true);
     }
-    // The connections are in step, and returned numbers are handed out again: when node a has
-    // handed out all of its numbers, node b has some left.
+    // The connections are in step, and returned numbers are handed out again. Node b therefore
+    // still has numbers when node a has handed out all of its own.
     for round in 0..=40 {
         let rows = cluster.ask(&mut client, &format!("after{round}"));
         let of = |node| (1..).zip(&rows).filter(move |(pool, _)| Cluster::owner(*pool) == node);
@@ -200,7 +201,7 @@ fn a_panic_on_another_node_affects_only_its_own_rows() {
     cluster.ask_until(&mut client, 0, true);
 }
 
-/// A request that waits in the network, or at a node that hangs, must not end the lockout of a later
+/// A release that waits in the network, or at a hanging node, must not end the lockout of a later
 /// visitor.
 #[test]
 fn a_release_that_is_answered_503_is_not_carried_out_later() {

@@ -1,12 +1,12 @@
-//! Moves of buckets during other trouble: holds, answers of repeated batches, callers that hang up,
-//! changing lists of pools.
+//! Moves of buckets during other events: holds, answers to repeated batches, callers that hang up,
+//! and changing lists of pools.
 
 use std::net::TcpStream;
 
 use super::moves::{move_buckets, numbers_of};
 use super::*;
 
-/// Changes the record of its buckets on a stopped node.
+/// Edits a stopped node's record of its buckets.
 fn edit_map(site: &Site, edit: impl FnOnce(&mut Value)) {
     let path = site.data().join("cluster-map.json");
     let mut map: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -78,7 +78,7 @@ fn a_batch_repeated_after_a_move_within_the_node_gets_its_answer() {
     assert_eq!(client.post(BULK, &key, &body).unwrap().body, order);
 }
 
-/// The giver may be killed while it waits.
+/// The giver may be killed while it waits for the answer.
 #[test]
 fn a_hand_over_whose_caller_disconnects_is_completed_or_not_done_at_all() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -101,7 +101,7 @@ fn a_hand_over_whose_caller_disconnects_is_completed_or_not_done_at_all() {
         let stream = send(bucket);
         sleep(wait);
         drop(stream);
-        // The giver sends it again, as after a restart.
+        // The giver sends the request again, as it does after a restart.
         let mut answer = [0; 15];
         send(bucket).read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200 OK");
@@ -117,7 +117,7 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     for (from, to) in [(1, 0), (0, 1)] {
         assert_eq!(move_buckets(&mut servers[from].client(), "512-520", to).status, 200);
     }
-    // As if the answer at the end of the first move had been lost.
+    // Simulates that the answer at the end of the first move was lost.
     let [a, b] = servers;
     b.stop();
     edit_map(&cluster.sites[1], |map| {
@@ -130,7 +130,8 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     assert_eq!(moved.status, 200, "{}", moved.body);
 }
 
-/// The list of pools changes while buckets are moving: removed numbers still have their state sent.
+/// The list of pools changes while buckets are moving. The state of removed numbers must still be
+/// sent.
 #[test]
 fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);
@@ -147,7 +148,7 @@ fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     });
     let mut pools = cluster.pools().to_vec();
     for pool in &mut pools {
-        // Without the number that was handed out.
+        // The pool no longer has the number that was handed out.
         (pool.first, pool.numbers) = (pool.first + 1, pool.numbers - 1);
     }
     cluster.sites[1].write(pools);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The pools of a node, according to its journal.
+/// Returns the pools that a node owns.
 fn of(node: usize) -> impl Iterator<Item = u64> {
     (1..=POOLS).filter(move |pool| Cluster::owner(*pool) == node)
 }
@@ -13,7 +13,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
-/// Rows of pools of `node` get overflow numbers, all others their own numbers.
+/// Checks that rows of `node`'s pools get overflow numbers, and all others their own numbers.
 fn assert_holds(cluster: &Cluster, server: &Server, node: usize) {
     let rows = cluster.ask(&mut server.client(), "after");
     for pool in 1..=POOLS {
@@ -34,7 +34,7 @@ fn a_node_that_lost_its_disk_hands_out_no_number_that_it_may_have_answered() {
     assert!(of(1).count() > 0);
     assert_holds(&cluster, &second, 1);
     assert!(second.log().contains("has a record of another journal"), "{}", second.log());
-    // The next start has the hold from its own disk.
+    // The next start reads the hold from the node's own disk.
     second.kill();
     let second = cluster.start(1);
     assert_holds(&cluster, &second, 1);
@@ -62,7 +62,7 @@ fn a_restored_data_directory_hands_out_no_number_answered_since_the_copy() {
     assert_holds(&cluster, &second, 1);
 }
 
-/// The other node was down when this one started without its disk, and comes up later.
+/// The other node is down when this node starts without its disk, and comes up later.
 #[test]
 fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_it() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -77,7 +77,7 @@ fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_i
     assert_holds(&cluster, &first, 1);
 }
 
-/// Node a's buckets have moved to node b, and node a's data are from before that.
+/// Moves node a's buckets to node b, then restores node a's data from before the move.
 fn moved_and_put_back() -> (Cluster, Server) {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();
@@ -105,7 +105,7 @@ fn data_from_before_a_move_do_not_serve_what_a_running_node_has() {
     moves::assert_each_once(given, 2 * 8);
 }
 
-/// No running node knew of the move when node a started.
+/// No running node could report the move when node a started.
 #[test]
 fn numbers_given_by_data_from_before_a_move_are_held_when_the_owner_comes() {
     let (cluster, second) = moved_and_put_back();

@@ -13,7 +13,7 @@ pub(super) fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> HttpA
     client.post("/v1/shards/moves", &[("authorization", &token)], &body).unwrap()
 }
 
-/// Moves all buckets of node `from` to the other one's shard.
+/// Moves all buckets of node `from` to the other node's shard.
 fn drain(client: &mut Client, from: usize) -> HttpAnswer {
     move_buckets(client, ["0-511", "512-1023"][from], u16::from(from == 0))
 }
@@ -22,7 +22,7 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Sends batches until no row overflows any more, or gives up if `all` numbers are allocated.
+/// Sends batches until no row overflows any more, and returns all numbers.
 fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
     let mut numbers = Vec::new();
@@ -76,7 +76,7 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_return_after_rest
         (&overview["moves"], &overview["owners"][0]["buckets"]),
         (&512.into(), &"0-1023".into())
     );
-    // Node a serves all pools, has all state, and does not need the other node.
+    // Node a serves all pools with all of their state, and does not need the other node.
     for client in [&mut a, &mut b] {
         assert_eq!(client.post(BULK, &key, &body).unwrap().body, order.body);
         assert_eq!(sticky(client), mine);
@@ -113,7 +113,7 @@ pub(super) fn restart(
     servers.try_into().unwrap()
 }
 
-/// Half of the buckets move back and forth while both nodes are asked.
+/// Half of the buckets move back and forth while both nodes receive batches.
 #[test]
 fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
     let cluster = Cluster::new(4000, HALF_AN_HOUR);
@@ -145,7 +145,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
             let moved = move_buckets(&mut client, "256-767", u16::from(from == 0));
             assert!(moved.status == 200 || turn == 0, "{}", moved.body);
             if moved.status != 200 {
-                // Some of them belong to node b already; only the others move.
+                // Some of them already belong to node b. Only the others move.
                 assert!(moved.body.contains("ask that node"), "{}", moved.body);
                 assert_eq!(move_buckets(&mut client, "256-511", 1).status, 200);
             }
@@ -177,14 +177,14 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
         let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
         map.is_ok_and(|map| map.contains("leaving"))
     };
-    // A few milliseconds pass between giving up and handing over; node a hangs in that interval.
+    // A few milliseconds pass between giving up and handing over. Node a must hang within them.
     for attempt in 0.. {
         assert!(attempt < 50, "the moment was never met");
         let mut client = b.client();
         let moving = thread::spawn(move || {
             let token = format!("Bearer {TOKEN}");
             let body = "{\"buckets\":\"512-1023\",\"to\":0}";
-            // The node is killed before it answers, unless it is too fast.
+            // The node is killed before it answers, unless it answers too fast.
             client.post("/v1/shards/moves", &[("authorization", &token)], body).is_ok()
         });
         while !is_leaving() && !moving.is_finished() {}
@@ -217,8 +217,8 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
     assert_each_once(given, 4 * 8);
 }
 
-/// The taker hangs when it is about to take over. After it returns, while the giver waits for its
-/// next attempt, the operator cancels the move.
+/// The taker hangs when it is about to take over the buckets. When it runs again, the operator
+/// cancels the move while the giver waits for its next attempt.
 #[test]
 fn moving_buckets_can_be_taken_back() {
     let cluster = Cluster::new(20, HALF_AN_HOUR);
@@ -262,8 +262,7 @@ fn moving_buckets_can_be_taken_back() {
     a.signal("CONT");
     let back = abort();
     let is_back = back.status == 200;
-    // Otherwise the data that node a had read before it hung would be enough for it to take them
-    // over.
+    // Otherwise, node a had already read enough before it hung to take the buckets over.
     let is_over =
         ["has accepted them", "are in transit"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);
@@ -273,7 +272,7 @@ fn moving_buckets_can_be_taken_back() {
         assert!(!is_leaving());
         assert_eq!(shards(&mut a.client())["owners"][1]["buckets"], "512-1023");
     }
-    // Until the move has ended, each batch only uses up numbers of the other half.
+    // Until the move has ended, each batch uses up only numbers of the other half.
     let until = Instant::now() + PATIENCE;
     while is_leaving() {
         assert!(Instant::now() < until, "{}", b.log());

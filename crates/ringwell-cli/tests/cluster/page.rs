@@ -1,11 +1,11 @@
-//! The dashboard's page of a cluster: it names a slow node, and no other.
+//! The dashboard's Cluster page: it names a slow node, and no other.
 
 use super::support::server::signal;
 use super::*;
 
 const SETTINGS: &str = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true\n";
 
-/// The JSON form of the page.
+/// Returns the JSON form of the page.
 fn page(ui: &str, cookie: &str) -> Value {
     let mut client = Client::connect(ui).unwrap();
     client.get("/ui/cluster.json", &[("cookie", cookie)]).unwrap().json()

@@ -1,4 +1,4 @@
-//! Connections from outside the cluster, and connections with another protocol.
+//! Connections from outside the cluster, and connections that use another protocol.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn a_client_without_the_secret_gets_nothing_and_does_no_harm() {
     }
 }
 
-/// One warning for each connection filled a disk at 18 MB a second.
+/// Formerly, one warning for each connection filled a disk at 18 MB a second.
 #[test]
 fn many_clients_without_the_secret_are_counted_closed_and_logged_once_a_second() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -38,7 +38,7 @@ fn many_clients_without_the_secret_are_counted_closed_and_logged_once_a_second()
     server.stop();
 }
 
-/// The count of a process's open sockets.
+/// Returns the count of a process's open sockets.
 fn sockets(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
@@ -61,7 +61,7 @@ fn connections_without_a_handshake_use_no_more_descriptors_than_others() {
     let before = sockets(server.pid());
     let address = format!("127.0.0.1:{}", cluster.port);
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    // The last one was refused, so all have been accepted.
+    // The last connection was refused, so all earlier ones have been accepted.
     silent[99].set_read_timeout(Some(PATIENCE)).unwrap();
     assert!((&silent[99]).read(&mut [0]).is_ok_and(|bytes| bytes == 0));
     assert!(sockets(server.pid()) <= before + 20, "{} sockets", sockets(server.pid()));
@@ -89,7 +89,7 @@ fn a_link_accepts_only_valid_frames() {
     assert_eq!(status("/link/v1/ping", &known, "\u{1}\u{4}\u{5}"), 404, "of another node");
     assert_eq!(status("/link/v2/rows", &known, ""), 404);
     assert_eq!(status("/link/v1/release", &known, "{}"), 400);
-    // Clients cannot reach the links, and nodes can reach only the links.
+    // Clients cannot reach the links, and nodes can reach nothing but the links.
     assert_eq!(
         server.client().post("/link/v1/ping", &known, "\u{1}\u{4}\u{0}").unwrap().status,
         404
@@ -112,7 +112,7 @@ fn no_value_of_a_body_that_a_link_refuses_is_logged() {
     assert!(!log.contains("8885551234"), "{log}");
 }
 
-/// Answers every request with the same bytes, unlike any node.
+/// Starts a server that answers every request with the same bytes, unlike any node.
 fn nonsense(answer: &'static [u8]) -> (u16, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -204,7 +204,7 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
         );
         fs::write(cluster.path(map), format!("{plain}{tls}")).unwrap();
     }
-    // Node a is asked over TCP, by node b.
+    // Node b sends its rows to node a over TCP.
     let first = Server::start(cluster.command(0, "tls.toml"));
     let second = Server::start(cluster.command(1, "tls.toml"));
     let rows = cluster.ask(&mut second.client(), "tls");
@@ -251,13 +251,13 @@ fn the_certificates_of_links_change_with_their_files() {
         "[tls]\nca = \"ours.pem\"\ncertificate = \"ours-{node}.pem\"\nkey = \"ours-{node}.key\"\n";
     fs::write(cluster.path("tls.toml"), format!("{plain}{tls}")).unwrap();
     let servers = [0, 1].map(|node| Server::start(cluster.command(node, "tls.toml")));
-    // Node a is asked over TCP, by node b.
+    // Node b sends its rows to node a over TCP.
     let is_served = |which: &str| {
         let rows = cluster.ask(&mut servers[1].client(), which);
         rows.iter().all(|row| !row.overflow)
     };
     assert!(is_served("before"));
-    // The authority and node a change first: node b's certificate is no longer accepted.
+    // The authority and node a change first, so that node b's certificate is no longer accepted.
     show("next", "-a");
     show("next", "");
     servers[0].says("the certificates of links were read again");

@@ -14,7 +14,7 @@ const BATCHES: u32 = 1_000;
 const ROUNDS: usize = 7;
 const SECONDS: u32 = 7;
 
-/// The p99 latencies of batches sent on schedule, from due time to answer.
+/// Returns the p99 latency of batches sent on schedule, measured from due time to answer.
 fn p99(place: &DashboardServer, seconds: u32) -> Duration {
     let mut client = place.server.client();
     let began = Instant::now();
@@ -47,7 +47,7 @@ fn open(place: &DashboardServer) -> Vec<TcpStream> {
     (0..PAGES).map(open).collect()
 }
 
-/// The page receives a stream of changes that fits into its socket's buffer.
+/// Checks that the page has received a stream of changes that fits into its socket's buffer.
 fn check(mut page: TcpStream) {
     let mut received = vec![0; 1 << 20];
     let length = page.read(&mut received).unwrap();

@@ -10,7 +10,7 @@ use super::support::server::Server;
 use super::support::site::Pool;
 use super::{LONG, Managed, Rig, soon};
 
-/// A small disk in `folder`; `None`, with a message, if that is not permitted.
+/// Mounts a small disk in `folder`; `None`, with a message, if that is not permitted.
 fn small_disk(folder: &TempDir) -> Option<Disk> {
     let disk = Disk::mount(folder.path(), "4m");
     if disk.is_none() {
@@ -37,10 +37,10 @@ fn a_killed_server_starts_again_while_the_disk_of_its_directory_is_full() {
     let mut client = server.client();
     assert_eq!(batch::one(&mut client, pool, "b").number, pool.first + 1);
     server.says("the disk of the directory's database is full");
-    // Long enough for everything that is repeated now and then.
+    // Waits long enough for everything that is repeated regularly.
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert!(!server.log().contains("cannot be read"), "{}", server.log());
-    // A change is possible as soon as there is room.
+    // Changes are possible as soon as there is room.
     disk.make_room();
     managed.add(1, super::range(pool.first + 500, 1));
     soon("the pool has its new number", || {

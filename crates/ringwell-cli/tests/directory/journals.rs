@@ -9,7 +9,7 @@ fn is_overflow(managed: &Managed, server: &Server) -> bool {
     batch::one(&mut server.client(), &managed.site.pools[0], "after").overflow
 }
 
-/// Waits until the database names the data directory.
+/// Waits until the database contains the name of the data directory.
 fn named(managed: &Managed, before: Option<&str>) -> String {
     let journal = || managed.runtime.block_on(managed.store.journal("the only node")).unwrap();
     soon("the name of the data directory", || {
@@ -35,7 +35,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     );
     named(&managed, Some(&first));
     server.kill();
-    // The hold is now in the journal and does not begin again.
+    // The hold is now in the journal, and does not begin again.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
     assert!(!server.log().contains("records another data directory"), "{}", server.log());
@@ -67,7 +67,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     managed.start().stop();
 }
 
-/// Data that are not kept cannot be lost, so the recorded name is empty.
+/// Data that is not stored cannot be lost, so the recorded name is empty.
 #[test]
 fn a_server_without_stored_data_records_no_data_directory() {
     let rig = Rig::sqlite();

@@ -1,4 +1,4 @@
-//! A stopped PostgreSQL: it keeps its connections and does not answer.
+//! A stopped PostgreSQL, which keeps its connections open and does not answer.
 
 use std::fs;
 use std::thread::{self, JoinHandle};
@@ -13,17 +13,18 @@ use super::{LONG, Managed, age_ms, management, range};
 
 /// The longest wait on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The management API gives up after 15 s; the rest is for a busy machine.
+/// The management API gives up after 15 s. The rest is for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
-/// All processes of a server are stopped until this is dropped.
+/// Stops all processes of a database server until dropped.
 struct Stopped(Vec<String>);
 
 impl Stopped {
     fn new(server: &rig::Server) -> Self {
         let file = fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
         let first = file.lines().next().unwrap().to_owned();
-        // The first one is stopped before the others are listed, so that it starts no more.
+        // The first process is stopped before the others are listed, so that it starts no more of
+        // them.
         let mut stopped = Self(vec![first.clone()]);
         signal(first.parse().unwrap(), "STOP");
         let others = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
@@ -34,7 +35,7 @@ impl Stopped {
     }
 
     fn signal(&self, name: &str) {
-        // Some may have ended in the meantime.
+        // Some processes may have ended meanwhile.
         let mut kill = std::process::Command::new("kill");
         kill.args(["-s", name]).args(&self.0).status().unwrap();
     }
@@ -54,7 +55,7 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a request to management; returns the answer and its duration.
+/// Sends a request to the management API. Returns the answer and its duration.
 fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Duration)> {
     let mut operator = management(server);
     thread::spawn(move || {
@@ -79,7 +80,7 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     let mut client = server.client();
     let mut given = vec![batch::one(&mut client, &pools[0], "a").number];
     let stopped = Stopped::new(&postgres);
-    // More than the count of connections to the database.
+    // Sends more requests than there are connections to the database.
     let asked: Vec<_> = ["GET", "POST"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
     while !asked.iter().all(JoinHandle::is_finished) {
         let row = batch::one(&mut client, &pools[0], "b");
@@ -108,7 +109,7 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     given.sort_unstable();
     given.dedup();
     assert_eq!(given.len(), all, "a number went out twice");
-    // It also ends although its database does not answer.
+    // The server also ends although its database does not answer.
     let _stopped = Stopped::new(&postgres);
     server.stop();
 }

@@ -11,10 +11,10 @@ use super::support::server::Server;
 use super::support::site::{Pool, TOKEN};
 use super::{LONG, Managed, management, management_address};
 
-/// The time limit for a head is 10 s; the rest is for a busy machine.
+/// The time limit for a head is 10 s. The rest is for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
-/// Sends bytes and reads the answer, until the server closes.
+/// Sends bytes, and reads the answer until the server closes the connection.
 fn converse(server: &Server, bytes: &[u8]) -> (String, Duration) {
     let start = Instant::now();
     let mut stream = TcpStream::connect(management_address(server)).unwrap();
@@ -65,7 +65,7 @@ fn token() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Formerly, they used up all connections, and other clients waited until their heads timed out.
+/// Formerly, silent clients used up all connections, and others waited until the heads timed out.
 #[test]
 fn silent_clients_are_displaced_by_each_other_and_by_those_with_a_token() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -114,7 +114,7 @@ fn unauthenticated_clients_with_too_many_requests_take_nothing_from_those_with_a
     server.stop();
 }
 
-/// A page whose name was redirected to this machine uses that name.
+/// If a page's name was redirected to this machine, its requests contain that name.
 #[test]
 fn a_loopback_address_accepts_no_other_host_name_and_no_answer_may_be_cached() {
     let managed = Managed::with(
@@ -170,7 +170,7 @@ fn bodies_of_unauthenticated_clients_stay_within_their_memory_limit() {
         let _ = stream.write_all(&part);
         stream
     };
-    // One list of 32 MiB always fits, so ten of these do, but no more.
+    // A list of 32 MiB must always fit, so ten of these bodies fit, but no more.
     let mut open: Vec<TcpStream> = (0..16).map(stalled).collect();
     let mut refused = 0;
     for stream in &mut open {
@@ -218,7 +218,7 @@ fn an_ordinary_file_in_the_place_of_the_socket_stays() {
     assert!(refused.log.contains("cannot listen on unix:"), "{}", refused.log);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    // Replaces the socket of a killed server, but not that of a running one.
+    // The server replaces the socket of a killed server, but not that of a running one.
     managed.start().kill();
     let server = managed.start();
     assert!(Server::try_start(managed.site.serve(&["--data", "elsewhere"])).is_err());

@@ -1,4 +1,4 @@
-//! The cost of journals on three servers, as ratios to the disk, measured in one run on one
+//! Measures the cost of journals on three servers, as ratios to the disk, in one run on one
 //! machine.
 //!
 //! Ignored by default, because it needs the machine to itself: `cargo xtask engine --bars`.
@@ -20,13 +20,13 @@ use crate::support::batch::{self, Ask, BULK};
 use crate::support::server::Server;
 use crate::support::site::{Pool, Site};
 
-/// Length of a message, and of a block that is flushed.
+/// The length of a message, and of a block that is flushed.
 const BYTES: usize = 16 << 10;
 
-/// Length of the file that is overwritten in a loop.
+/// The length of the file that is overwritten in a loop.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// Interleaved rounds: the disk of this machine is not always equally fast.
+/// The count of interleaved rounds: this machine's disk is not always equally fast.
 const ROUNDS: u32 = 3;
 
 /// The duration of one measurement of a round.
@@ -35,7 +35,7 @@ const LENGTH: Duration = Duration::from_secs(4);
 const CONNECTIONS: usize = 16;
 const ROWS: u64 = 40;
 
-/// Batches a second for latencies.
+/// The rate of batches per second at which latencies are measured.
 const RATE: u64 = 1_000;
 
 /// Latencies of one kind.
@@ -60,7 +60,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Overwrites and flushes blocks of a file that has its length already.
+/// Overwrites and flushes blocks of a file that already has its final length.
 fn flushes(file: &File, latencies: &mut Latencies) {
     let (block, until) = (vec![7; BYTES], Instant::now() + LENGTH);
     for at in (0..FILE_BYTES).step_by(BYTES).cycle() {
@@ -74,13 +74,13 @@ fn flushes(file: &File, latencies: &mut Latencies) {
     }
 }
 
-/// A stream to which a client without any code of Ringwell and our adaptor append in turn, through
-/// the same server.
+/// A stream to which two clients append in turn through the same server: one without any code of
+/// Ringwell, and our adaptor.
 struct Appends {
     bare: NatsClient,
     ours: Arc<dyn SharedLog>,
     runtime: Runtime,
-    /// The next message.
+    /// The number of the next message.
     n: u64,
     _logs: NatsLogs,
 }
@@ -93,7 +93,7 @@ impl Appends {
         Self { bare: nats.client(), ours, runtime, n: 1, _logs: logs }
     }
 
-    /// One in flight, for one round.
+    /// Measures one round, with one message in flight.
     fn measure(&mut self, bare: &mut Latencies, ours: &mut Latencies) {
         let (body, until) = (vec![b'x'; BYTES], Instant::now() + 2 * LENGTH);
         while Instant::now() < until {
@@ -111,7 +111,7 @@ impl Appends {
 }
 
 fn site(more: &str) -> Site {
-    // Numbers are free again after a second, so that no row overflows for lack of them.
+    // Numbers become free after a second, so that no row overflows for lack of them.
     let pools = (1..=20).map(|id| Pool::new(id, 50_000, Duration::from_secs(1)));
     let plain = "shards = 1\njournal.snapshot_every_bytes = \"4GiB\"\n";
     Site::new(pools.collect(), &format!("{plain}{more}"))
@@ -127,8 +127,8 @@ fn body(site: &Site) -> String {
     batch::body(&asks, &site.pools)
 }
 
-/// Sends batches over all connections, each after the answer to the one before; returns batches a
-/// second, and adds the numbers that were given.
+/// Sends batches over all connections, each after the previous answer. Returns batches per second,
+/// and adds the count of handed-out numbers to `numbers`.
 fn closed_loop(site: &Site, server: &Server, numbers: &AtomicU64) -> f64 {
     let (body, is_over, batches) = (body(site), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -148,7 +148,7 @@ fn closed_loop(site: &Site, server: &Server, numbers: &AtomicU64) -> f64 {
     count(batches.into_inner()) / LENGTH.as_secs_f64()
 }
 
-/// The count of rows without an overflow number.
+/// Counts the rows without an overflow number.
 fn given(answer: &str) -> u64 {
     let rows = [r#""promo_number""#, r#""overflow":true"#].map(|text| answer.matches(text).count());
     u64::try_from(rows[0].saturating_sub(rows[1])).unwrap()
@@ -158,7 +158,7 @@ fn count(of: u64) -> f64 {
     f64::from(u32::try_from(of).unwrap())
 }
 
-/// Sends batches at a fixed rate, and measures from the intended time.
+/// Sends batches at a fixed rate, and measures from the scheduled time.
 fn open_loop(site: &Site, server: &Server, latencies: &mut Latencies, numbers: &AtomicU64) {
     let (body, begun) = (body(site), Instant::now());
     let apart =
@@ -185,7 +185,7 @@ fn open_loop(site: &Site, server: &Server, latencies: &mut Latencies, numbers: &
     });
 }
 
-/// The time in which a machine without data reads the log, as the server reports it.
+/// Returns the time in which a machine without data reads the log, as the server reports it.
 fn replay(site: &Site) -> Duration {
     fs::remove_dir_all(site.data()).unwrap();
     let server = start(site);

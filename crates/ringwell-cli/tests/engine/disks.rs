@@ -1,4 +1,4 @@
-//! Disks of the servers: without power, slow, full, and with flipped bits; and streams that are
+//! Disks of the servers: without power, slow, full, and with flipped bits; also streams that are
 //! full.
 
 use std::fs;
@@ -18,7 +18,7 @@ use crate::trial::{Trial, wait_until};
 
 const STREAM: &str = "RINGWELL_0";
 
-/// One disk for each of three servers, mounted below `folder`.
+/// Mounts one disk for each of three servers below `folder`.
 fn images(folder: &Path) -> Option<Vec<Image>> {
     (0..3).map(|index| Image::mount_new(&folder.join(format!("disk{index}")))).collect()
 }
@@ -27,10 +27,10 @@ fn places(images: &[Image]) -> Vec<PathBuf> {
     images.iter().map(|image| image.at.clone()).collect()
 }
 
-/// Servers whose stores are on disks that can lose their power, and a trial with its journals there.
+/// Servers with their stores on disks that can lose power, and a trial with its journals there.
 struct Powered {
     trial: Trial,
-    // Dropped before their disks, whose mount points `folder` has.
+    // Dropped before its disks, whose mount points are in `folder`.
     nats: Nats,
     images: Vec<Image>,
     _shown: Nats,
@@ -41,7 +41,8 @@ impl Powered {
     fn start(setting: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let images = images(folder.path())?;
-        // A node would refuse servers that do not flush, so it is shown these settings.
+        // A node would refuse servers that do not flush. It therefore reads the settings of this
+        // server instead.
         let shown = Nats::start(1)?;
         let stores = places(&images);
         let nats = Nats::start_in(&Layout { setting, stores: &stores, ..Layout::default() })?;
@@ -58,7 +59,8 @@ impl Powered {
     /// Starts a node without data. Returns whether it or the checker found that something was lost.
     fn has_lost(&mut self) -> bool {
         let _ = fs::remove_dir_all(self.trial.site.data());
-        // Servers that have lost their state may not answer again: the process waits for a minute.
+        // Servers that have lost their state may not answer again. The process waits a minute for
+        // them.
         let server = match Server::try_start_within(self.trial.serve(), Duration::from_secs(150)) {
             Ok(server) => server,
             Err(refused) => {
@@ -70,12 +72,12 @@ impl Powered {
         let verdict = self.trial.judge(&server);
         server.stop();
         println!("violations: {}", verdict.0["violations"]);
-        // Overflow while the disks are slow is excused by the first fault.
+        // The first fault excuses overflow while the disks are slow.
         verdict.0["violations"].as_object().is_none_or(|broken| !broken.is_empty())
     }
 }
 
-/// All machines lose power at once; the node loses its disk, too.
+/// Cuts the power of all machines at once; the node loses its disk, too.
 fn power_cut(setting: &str) -> Option<bool> {
     let mut all = Powered::start(setting)?;
     let server = all.trial.start();
@@ -101,8 +103,8 @@ fn servers_that_flush_later_lose_answered_allocations_in_a_power_cut() {
     assert_ne!(power_cut("sync_interval: \"2m\""), Some(false));
 }
 
-/// One follower is paused, so that each group is on the leader and on the other follower, which loses
-/// its power. Then the leader dies, and the two followers must have all groups.
+/// Pauses one follower, so that each group is on the leader and on the other follower, which then
+/// loses power. Then the leader dies, and the two followers must have all groups.
 fn power_cut_of_the_only_follower(setting: &str) -> Option<bool> {
     let mut all = Powered::start(setting)?;
     let server = all.trial.start();
@@ -142,7 +144,7 @@ fn a_follower_that_flushes_later_loses_answered_allocations_in_a_power_cut() {
 struct Throttle(PathBuf);
 
 impl Throttle {
-    /// From now on the process makes this many writes a second at most; `None` if that is not
+    /// From now on, limits the process to this many writes per second; `None` if that is not
     /// possible.
     fn new(pid: u32, disk: &Path, writes: u32) -> Option<Self> {
         let device = Command::new("findmnt").args(["-no", "MAJ:MIN"]).arg(disk).output().ok()?;
@@ -257,7 +259,7 @@ fn a_full_stream_gives_overflow_until_it_has_room() {
     server.stop();
 }
 
-/// Flips a bit in each of several places of the files of a stream's messages.
+/// Flips a bit at each of several places in the files with a stream's messages.
 fn rot(store: &Path) -> usize {
     let messages = store.join("jetstream/$G/streams").join(STREAM).join("msgs");
     let files = fs::read_dir(&messages).unwrap().map(|file| file.unwrap().path());
@@ -297,7 +299,7 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
     fs::remove_dir_all(trial.site.data()).unwrap();
     let server = match Server::try_start(trial.serve()) {
         Ok(server) => server,
-        // No server has the messages: refused, and nothing was skipped.
+        // No server has the messages: the start is refused, and nothing is skipped.
         Err(refused) => {
             println!("refused: {}", refused.log);
             assert!(refused.log.contains("of the log of shard"), "{}", refused.log);
@@ -305,7 +307,7 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
         }
     };
     trial.wait_for_numbers(&server);
-    // A look-up asks another server for a message that the leader has lost.
+    // A look-up reads a message that the leader has lost from another server.
     trial.judge(&server).assert_clean();
     server.stop();
 }

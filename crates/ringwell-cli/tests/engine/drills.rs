@@ -17,15 +17,15 @@ use crate::trial::{Trial, wait_until};
 
 const STREAM: &str = "RINGWELL_0";
 
-/// The variable with the count of rounds of each kill. If it is set, the machine is idle enough for
-/// the time limits.
+/// The variable with the count of rounds of each kill. If it is set, the machine must be idle
+/// enough for the time limits.
 const ROUNDS: &str = "RINGWELL_ENGINE_ROUNDS";
 
-/// Without it: the rounds, and the additional time that a busy machine may take.
+/// Without the variable: the count of rounds, and the factor for the time limits on a busy machine.
 const FEW: u32 = 2;
 const BUSY: u32 = 4;
 
-/// The times until each pool hands out numbers again.
+/// The measured times until each pool hands out numbers again, and their limit.
 struct Bar {
     what: &'static str,
     most: Duration,
@@ -60,7 +60,7 @@ fn rounds() -> u32 {
     std::env::var(ROUNDS).ok().map_or(FEW, |text| text.parse().unwrap())
 }
 
-/// A standby with its own data, at the address of the process that serves.
+/// Starts a standby with its own data, at the address of the process that serves.
 fn standby(trial: &Trial, round: u32) -> JoinHandle<Server> {
     let command = on_machine(trial, round % 2);
     thread::spawn(|| Server::start(command))
@@ -72,7 +72,7 @@ fn on_machine(trial: &Trial, machine: u32) -> Command {
     command
 }
 
-/// Kills the owner in each round, and the leader of a stream with it if `with_leader`.
+/// Kills the owner in each round. If `with_leader`, also kills the leader of a stream.
 fn kill_owners(with_leader: bool, mut bar: Bar) {
     let Some(mut nats) = Nats::start(3) else { return };
     let mut trial = Trial::new(&format!("{}journal.standby = true\n", nats.settings()));
@@ -185,18 +185,18 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     };
     let mut server = start(&trial, 0).join().unwrap();
     trial.load(&server);
-    // The last one is the first machine: its copy has all groups, so that the judge need not know
-    // from when on one is complete, by a clock that was wrong.
+    // The last process is on the first machine, whose copy has all groups. The judge therefore does
+    // not need to find, by a clock that was wrong, from when on a copy is complete.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
-        // It must have received a heartbeat.
+        // The standby must have received a heartbeat.
         thread::sleep(Duration::from_secs(3));
         trial.fault("kill -9, and a machine whose clock differs by 20 minutes takes over");
         server.kill();
         server = waiting.join().unwrap();
         trial.wait_for_numbers(&server);
         trial.wait_for_answers(60);
-        // The clock is set while it serves.
+        // The clock is changed while the process serves.
         trial.unnoticed();
         let sign = if round % 2 == 0 { 1 } else { -1 };
         walls[round % 2].set(sign * TEN_MINUTES);
@@ -212,10 +212,11 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     server.stop();
 }
 
-/// The path of another release's program: every second start of an upgrade runs it.
+/// The variable with the path of another release's program. Every second start of an upgrade runs
+/// it.
 const OTHER_RELEASE: &str = "RINGWELL_OTHER_RELEASE";
 
-/// `command`, with the program of the other release if there is one.
+/// Returns `command` with the program of the other release, if there is one.
 fn of_other_release(command: Command) -> Command {
     let Some(program) = std::env::var_os(OTHER_RELEASE) else { return command };
     let mut other = Command::new(program);
@@ -229,8 +230,8 @@ fn of_other_release(command: Command) -> Command {
     other
 }
 
-/// With another release of this program: from that one to this, back, and again. With another release
-/// of the servers: to that one, and back.
+/// If there is another release of this program: upgrades from that to this, back, and again. If
+/// there is another release of the servers: upgrades to that, and back.
 #[test]
 fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     let Some(mut nats) = Nats::start(3) else { return };
@@ -264,7 +265,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     server.stop();
 }
 
-/// As the guide says: restart the next one when all are ready.
+/// Follows the guide: restarts the next server only when all are ready.
 fn restart_servers(nats: &mut Nats, trial: &Trial) {
     for index in 0..3 {
         nats.stop(index);
@@ -274,7 +275,7 @@ fn restart_servers(nats: &mut Nats, trial: &Trial) {
     }
 }
 
-/// A number of each pool. Checks that they are not in `given`, and adds them to it.
+/// Requests a number of each pool. Checks that the numbers are not in `given`, and adds them to it.
 fn numbers_of_each(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "large".to_owned() };
     let asks: Vec<Ask> = site.pools.iter().map(ask).collect();
@@ -291,7 +292,7 @@ fn numbers_of_each(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
 #[test]
 fn a_machine_without_data_takes_over_a_million_numbers() {
     let Some(nats) = Nats::start(3) else { return };
-    // `RINGWELL_ENGINE_NUMBERS` sets their count, in steps of 90,000.
+    // `RINGWELL_ENGINE_NUMBERS` sets the count of numbers, in steps of 90,000.
     let wanted = std::env::var("RINGWELL_ENGINE_NUMBERS").ok();
     let wanted: u64 = wanted.map_or(1_000_000, |text| text.parse().unwrap());
     let lockout = Duration::from_mins(30);

@@ -1,4 +1,4 @@
-//! A network of hosts: one namespace each, joined by a router that drops packets on request.
+//! A network of hosts: a namespace for each, joined by a router that drops packets on request.
 //!
 //! Needs root and `ip`. This process is a host, too.
 
@@ -9,7 +9,7 @@ use crate::trial::within;
 /// The priority of the router's rules that drop packets.
 const DROPS: &str = "100";
 
-/// Removed when dropped.
+/// The network, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Net {
     name: String,
@@ -17,8 +17,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A network with this many hosts beside this process; `None`, and the reason on stderr, where
-    /// the system does not allow it.
+    /// Makes a network with this many hosts beside this process. Returns `None`, with the reason on
+    /// stderr, where the system does not allow it.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let net = Self { name: format!("rwn{}", process::id()), hosts };
         match net.make() {
@@ -68,31 +68,31 @@ impl Net {
         format!("{}h{host}", self.name)
     }
 
-    /// From the range reserved for measurements (RFC 2544).
+    /// Returns an address from the range reserved for measurements (RFC 2544).
     fn nth(last: usize) -> String {
         format!("198.18.{}.{last}", process::id() % 256)
     }
 
-    /// The address of a host.
+    /// Returns the address of a host.
     pub(crate) fn address(&self, host: usize) -> String {
         assert!(host <= self.hosts, "there is no host {host}");
         Self::nth(4 * host + 2)
     }
 
-    /// The same command, run on a host.
+    /// Returns the same command, to be run on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
-        // `ip netns exec` would add a mount namespace, in which unmounted disks would stay.
+        // `ip netns exec` would add a mount namespace, in which unmounted disks would stay mounted.
         within("nsenter", &[&format!("--net=/run/netns/{}", self.space(host))], command)
     }
 
-    /// From now on nothing that `from` sends arrives at `to`.
+    /// From now on, drops everything that `from` sends to `to`.
     pub(crate) fn cut_one_way(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|host| Self::nth(4 * host));
         let rule = format!("rule add from {from}/30 to {to}/30 prio {DROPS} blackhole");
         ip(&format!("-n {}r {rule}", self.name)).unwrap();
     }
 
-    /// Cuts each of these hosts off from each of the others.
+    /// Cuts off each host in `these` from each host in `others`.
     pub(crate) fn cut(&self, these: &[usize], others: &[usize]) {
         for &this in these {
             for &other in others {
@@ -110,7 +110,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // Errors mean that it was not created.
+        // An error means that the link was not created.
         let _ = ip(&format!("link del {}x{}", self.name, self.hosts));
         for host in 0..self.hosts {
             let _ = ip(&format!("netns del {}", self.space(host)));

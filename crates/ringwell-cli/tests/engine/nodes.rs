@@ -1,4 +1,4 @@
-//! Several processes that share a log, each with its own shards by the cluster file.
+//! Several processes that share a log, each with its own shards according to the cluster file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::trial::wait_until;
 
 const NAMES: [&str; 2] = ["a", "b"];
 const POOLS: u64 = 8;
-/// More connections than the links open.
+/// More numbers than are requested while links are being opened.
 const NUMBERS: u64 = 20_000;
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
@@ -29,7 +29,7 @@ const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 struct Nodes {
     folder: TempDir,
     sites: [Site; 2],
-    /// Allocated numbers.
+    /// The allocated numbers.
     given: BTreeSet<u64>,
 }
 
@@ -68,14 +68,14 @@ impl Nodes {
         Server::start(self.command(node))
     }
 
-    /// The same node on another machine: without its data.
+    /// Makes the command that starts the same node on another machine, without its data.
     fn start_elsewhere(&self, node: usize, name: &str) -> Command {
         let mut command = self.command(node);
         command.env("RINGWELL_DATA", self.folder.path().join(name));
         command
     }
 
-    /// One batch with a row for each pool.
+    /// Sends one batch with a row for each pool.
     fn ask(&self, client: &mut Client, id: &str) -> Vec<Row> {
         let ask = |pool| Ask { pool, id: format!("{id}-{pool}") };
         let asks: Vec<Ask> = (1..=POOLS).map(ask).collect();
@@ -85,7 +85,7 @@ impl Nodes {
         rows
     }
 
-    /// Waits until one batch gets a number for each row, because connections must be opened, and a
+    /// Waits until one batch gets a number for each row: connections must first be opened, and a
     /// busy machine takes more than 250 ms for a group. None of these numbers is handed out twice.
     fn wait_for_all(&mut self, server: &Server) {
         let mut client = server.client();
@@ -128,7 +128,7 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     nodes.wait_for_all(&second);
     let command = nodes.start_elsewhere(0, "a2");
     let waiting = thread::spawn(|| (Server::start(command), Instant::now()));
-    // It would have taken over by now if it followed node b's heartbeats, or none.
+    // If it followed node b's heartbeats, or none, it would have taken over by now.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
     let stopping = Instant::now();
@@ -168,7 +168,8 @@ fn the_other_nodes_detect_a_log_that_has_lost_its_end() {
     let owned = (1..).zip(&rows).filter(|(pool, _)| placement.shard(PoolId(*pool)) == 1);
     let owned: Vec<&Row> = owned.map(|(_, row)| row).collect();
     assert!(!owned.is_empty() && owned.iter().all(|row| row.overflow), "{rows:?}");
-    // It reports this, and stays in the rotation, because no other node could serve these pools.
+    // The node reports the hold, and stays in rotation, because no other node could serve these
+    // pools.
     let mut held = serde_json::Value::Null;
     wait_until("the hold is not reported, or the node is not ready", || {
         let ready = client.get("/readyz", &[]).unwrap();
@@ -213,14 +214,14 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("another program has published to the journal's stream");
     second.says("not a group");
     second.says("subject ringwell_1.groups");
-    // Messages of its own, once more.
+    // Publishes the node's own messages once more.
     for place in [2, 4] {
         nats.client().publish_again("RINGWELL_1", place);
         nodes.wait_for_all(&second);
     }
     second.says("begins\":\"RPm1");
     second.kill();
-    // Starts with its copy, and on a machine without a copy.
+    // Starts the node with its copy, then on a machine without a copy.
     let second = nodes.start(1);
     nodes.wait_for_all(&second);
     second.kill();

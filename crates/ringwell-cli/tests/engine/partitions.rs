@@ -1,4 +1,4 @@
-//! Networks that fail: hosts 0 to 2 run the servers, host 3 the owner, host 4 its standby.
+//! Networks that fail. Hosts 0 to 2 run the servers, host 3 the owner, and host 4 its standby.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ const OWNER: usize = 3;
 const STANDBY: usize = 4;
 const SERVERS: [usize; 3] = [0, 1, 2];
 
-/// Longer than a standby's silence, and than an election.
+/// Longer than the silence for which a standby waits, and than an election.
 const CUT: Duration = Duration::from_secs(15);
 
 fn servers(net: &Net) -> Option<Nats> {
     Nats::start_in(&Layout { net: Some(net), ..Layout::default() })
 }
 
-/// An owner under load, and its waiting standby.
+/// Starts an owner under load, and its waiting standby.
 fn owner_and_standby(
     net: &Net,
     nats: &Nats,
@@ -35,8 +35,8 @@ fn owner_and_standby(
     (trial, owner, waiting)
 }
 
-/// The standby has taken over; the owner detects this once the network is restored, and hands out
-/// nothing.
+/// Checks that the standby has taken over. The owner detects this once the network is restored, and
+/// hands out nothing.
 fn taken_over(
     net: &Net,
     mut trial: Trial,
@@ -102,7 +102,7 @@ fn an_owner_that_gets_no_answers_is_fenced_or_goes_on() {
     wait_until("the owner is neither fenced nor ready", || {
         is_fenced() || owner.client().get("/readyz", &[]).is_ok_and(|ready| ready.status == 200)
     });
-    // It is ready for a moment if its last group was stored before the standby took over.
+    // The owner is ready for a moment if its last group was stored before the standby took over.
     thread::sleep(Duration::from_secs(3));
     if !is_fenced() {
         trial.wait_for_numbers(&owner);

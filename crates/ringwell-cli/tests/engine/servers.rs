@@ -17,17 +17,17 @@ use tempfile::TempDir;
 use crate::net::Net;
 use crate::support::server::signal;
 
-/// The time within which servers must find each other.
+/// The time limit for servers to find each other.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The subject of answers.
+/// The NATS subject for answers.
 const INBOX: &str = "_INBOX.test";
 
 /// One to three servers. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Nats {
     folder: TempDir,
-    /// The program that servers run, and that of another release, if there is one.
+    /// The program that the servers run, and that of another release, if there is one.
     program: PathBuf,
     other: Option<PathBuf>,
     servers: Vec<One>,
@@ -42,48 +42,48 @@ struct One {
     monitor: u16,
     config: PathBuf,
     store: PathBuf,
-    /// The program and its arguments that run it on another host.
+    /// The program, with its arguments, that runs the server on another host.
     within: Vec<OsString>,
 }
 
-/// The place and the configuration of the servers.
+/// The location and the configuration of the servers.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) count: usize,
     /// A setting of JetStream.
     pub(crate) setting: &'a str,
-    /// A part of the configuration.
+    /// Further lines of the configuration.
     pub(crate) guard: &'a str,
-    /// The first hosts of this network run them.
+    /// The network whose first hosts run the servers.
     pub(crate) net: Option<&'a Net>,
-    /// A folder for the store of each.
+    /// The folder of each server's store.
     pub(crate) stores: &'a [PathBuf],
 }
 
 impl Default for Layout<'_> {
-    /// Three servers that flush each message.
+    /// Returns the layout of three servers that flush each message.
     fn default() -> Self {
         Self { count: 3, setting: "sync_interval: always", guard: "", net: None, stores: &[] }
     }
 }
 
 impl Nats {
-    /// This many servers that flush each message; `None` if the program is missing.
+    /// Starts this many servers that flush each message; `None` if the program is missing.
     pub(crate) fn start(count: usize) -> Option<Self> {
         Self::start_with(count, "sync_interval: always")
     }
 
-    /// This many servers with this setting of JetStream.
+    /// Starts this many servers with this setting of JetStream.
     pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
         Self::start_in(&Layout { count, setting, ..Layout::default() })
     }
 
-    /// This many servers that flush, with this part of a configuration.
+    /// Starts this many servers that flush each message, with these lines of configuration.
     pub(crate) fn start_guarded(count: usize, guard: &str) -> Option<Self> {
         Self::start_in(&Layout { count, guard, ..Layout::default() })
     }
 
-    /// Servers of this layout; `None` if the program is missing.
+    /// Starts servers with this layout; `None` if the program is missing.
     pub(crate) fn start_in(layout: &Layout<'_>) -> Option<Self> {
         let Layout { count, setting, guard, net, stores } = *layout;
         let program = program()?;
@@ -146,7 +146,8 @@ impl Nats {
         self.servers[index].child = Some(child);
     }
 
-    /// The next start of this server runs the other release of its program, or again the first one.
+    /// Makes the next start of this server run the other release of its program, or the first one
+    /// again.
     pub(crate) fn change_release(&mut self, index: usize) {
         let one = &mut self.servers[index];
         one.is_other_release = !one.is_other_release;
@@ -164,7 +165,7 @@ impl Nats {
         }
     }
 
-    /// The settings of a node whose journals are here.
+    /// Returns the settings of a node whose journals are on these servers.
     pub(crate) fn settings(&self) -> String {
         let of = |scheme: &str, port: fn(&One) -> u16| {
             let one = |server: &One| format!("{scheme}://{}:{}", server.host, port(server));
@@ -179,7 +180,7 @@ impl Nats {
         )
     }
 
-    /// The same for a client of the first server.
+    /// Returns the same settings for a client of the first server.
     pub(crate) fn replicated(&self, stream: &str) -> Replicated {
         let of = |scheme: &str, one: &One, port: u16| format!("{scheme}://{}:{port}", one.host);
         let monitor = self.servers.iter().map(|one| of("http", one, one.monitor)).collect();
@@ -240,7 +241,7 @@ impl Nats {
         self.servers.iter().any(|one| stream_of((&one.host, one.monitor), stream).is_some())
     }
 
-    /// The metadata of a stream, as text.
+    /// Returns the metadata of a stream, as text.
     pub(crate) fn notes(&self, stream: &str) -> String {
         let found = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
         found.unwrap()["config"]["metadata"].to_string()
@@ -259,7 +260,7 @@ impl Nats {
         index
     }
 
-    /// The index of the server that leads a stream.
+    /// Returns the index of the server that leads a stream.
     pub(crate) fn leader(&self, stream: &str) -> usize {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -274,7 +275,7 @@ impl Nats {
         }
     }
 
-    /// The count of messages in a stream.
+    /// Returns the count of messages in a stream.
     pub(crate) fn messages(&self, stream: &str) -> u64 {
         let state = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
         state.unwrap()["state"]["messages"].as_u64().unwrap()
@@ -295,14 +296,14 @@ impl Nats {
         })
     }
 
-    /// The first message of a stream, and its length.
+    /// Returns the number of a stream's first message, and the stream's length in bytes.
     pub(crate) fn first_and_bytes(&self, stream: &str) -> (u64, u64) {
         let state = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
         let state = &state.unwrap()["state"];
         (state["first_seq"].as_u64().unwrap(), state["bytes"].as_u64().unwrap())
     }
 
-    /// The folder in which a server keeps its streams.
+    /// Returns the folder in which a server keeps its streams.
     pub(crate) fn store(&self, index: usize) -> &Path {
         &self.servers[index].store
     }
@@ -311,7 +312,7 @@ impl Nats {
         self.servers[index].child.as_ref().unwrap().id()
     }
 
-    /// Stops a server properly: it hands over the streams that it leads.
+    /// Stops a server properly, so that it hands over the streams that it leads.
     pub(crate) fn stop(&mut self, index: usize) {
         if let Some(mut child) = self.servers[index].child.take() {
             signal(child.id(), "TERM");
@@ -330,7 +331,7 @@ impl Nats {
         (0..self.servers.len()).for_each(|index| self.kill(index));
     }
 
-    /// Starts a killed server; returns when all are up and in step.
+    /// Starts a killed server. Returns when all servers are up and in step.
     pub(crate) fn restart(&mut self, index: usize) {
         self.begin(index);
         if self.servers.iter().all(|one| one.child.is_some()) {
@@ -339,11 +340,12 @@ impl Nats {
     }
 }
 
-/// A client of one server that requests and waits, without Ringwell's code.
+/// A blocking client of one server, without Ringwell's code.
 pub(crate) struct NatsClient(BufReader<TcpStream>);
 
 impl NatsClient {
-    /// The answer to message `n` of a stream, which must end with the one before.
+    /// Appends message `n` to a stream, whose last message must be the one before. Returns the
+    /// answer.
     pub(crate) fn append(&mut self, stream: &str, n: u64, body: &[u8]) -> String {
         let subject = format!("{}.groups", stream.to_lowercase());
         let headers = format!(
@@ -356,7 +358,7 @@ impl NatsClient {
         self.answer_to(&[head.as_bytes(), body, b"\r\n"].concat())
     }
 
-    /// Publishes a message of a stream once more, as a program does that copies it.
+    /// Publishes a message of a stream once more, as a program that copies messages does.
     pub(crate) fn publish_again(&mut self, stream: &str, place: u64) {
         let request = format!("{{\"seq\":{place}}}");
         let get = format!("$JS.API.STREAM.MSG.GET.{stream}");
@@ -407,7 +409,7 @@ impl Drop for Nats {
     }
 }
 
-/// The program: from the environment variable, or on the path.
+/// Finds the program: named by the environment variable, or on the path.
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let program = named.unwrap_or_else(|| "nats-server".into());
@@ -427,12 +429,12 @@ fn free_ports() -> [u16; 3] {
     bound.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// The server that leads `stream`, as one server sees it.
+/// Returns the server that leads `stream`, according to one server.
 fn leader_of(monitor: (&str, u16), stream: &str) -> Option<String> {
     stream_of(monitor, stream)?["cluster"]["leader"].as_str().map(str::to_owned)
 }
 
-/// The state of `stream`, as one server sees it.
+/// Returns the state of `stream`, according to one server.
 fn stream_of(monitor: (&str, u16), stream: &str) -> Option<Value> {
     let page = get(monitor, "/jsz?streams=true&config=true&accounts=true")?;
     let accounts = page["account_details"].as_array()?;
@@ -449,7 +451,7 @@ fn get(monitor: (&str, u16), path: &str) -> Option<Value> {
     serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
 }
 
-/// The configuration in a Kubernetes manifest.
+/// Returns the configuration in a Kubernetes manifest.
 fn of_kubernetes(manifest: &str) -> String {
     let (_, rest) = manifest.split_once("journal.conf: |\n").unwrap();
     let lines = rest.lines().take_while(|line| line.starts_with("    "));
@@ -473,7 +475,7 @@ fn the_programs_read_the_configurations_of_deploy() {
         let output = check.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    // They differ only in their own names and addresses.
+    // The servers' configurations differ only in their own names and addresses.
     let plain = |text: &str, n: usize| {
         let settings = text.lines().filter(|line| !line.starts_with('#'));
         let settings = settings.collect::<Vec<_>>().join("\n");

@@ -11,10 +11,11 @@ use super::support::server::Server;
 use super::trial::{Trial, wait_until};
 
 const CROWD: u64 = 10_000;
-/// Descriptors that each process needs in addition to those of clients.
+/// The descriptors that each process needs in addition to those for clients.
 const OTHERS: u64 = 1_000;
 
-/// The count of clients that fit into this process's descriptors; the server inherits the limit.
+/// Returns the count of clients that fit into this process's descriptors. The server inherits the
+/// limit.
 fn room() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = CROWD + OTHERS;

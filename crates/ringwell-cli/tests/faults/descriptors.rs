@@ -1,4 +1,4 @@
-//! More clients than the process has file descriptors for, and none left for itself.
+//! More clients than the process has file descriptors for, and a process without free descriptors.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -8,12 +8,12 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
-/// The loads and a few more clients fit beside the descriptors that the process needs for itself;
-/// the crowd does not.
+/// The limit of descriptors: beside its own, the process has room for the loads and a few more
+/// clients, but not for the crowd.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 
-/// A value of `/metrics` over an existing connection.
+/// Reads a value of `/metrics` over an existing connection.
 fn figure(client: &mut Client, name: &str) -> f64 {
     let text = client.get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split([' ', '{']).next() == Some(name);
@@ -36,7 +36,7 @@ fn a_crowd_beyond_the_descriptors_is_refused_without_loss_of_numbers() {
     wait_until("nobody is refused", || {
         figure(&mut client, "ringwell_connections_refused_total") > 0.0
     });
-    // Long enough for each shard to need new segments and snapshots.
+    // Waits long enough for each shard to need new segments and snapshots.
     trial.wait_for_answers(300);
     drop(crowd);
     wait_until("the crowd is still there", || {
@@ -61,7 +61,7 @@ fn a_process_without_free_file_descriptors_resumes_when_it_has_some() {
     };
     trial.fault("no file can be opened");
     limit("--nofile=3:4096");
-    // Until the segments of both shards are full.
+    // Waits until the segments of both shards are full.
     let all = trial.site.pools.len();
     wait_until("it opens files", || trial.overflow(&mut client, "none") == all);
     let readiness = client.get("/readyz", &[]).unwrap();

@@ -1,12 +1,12 @@
-//! A disk that fails, is full, or interrupts: strace changes the results of the running server's
-//! system calls.
+//! A disk that fails, is full, or interrupts calls: strace changes the results of the running
+//! server's system calls.
 
 use std::process::{Child, Command, Stdio};
 
 use super::support::server::{Server, signal};
 use super::trial::{PATIENCE, Trial, can_run, wait_until};
 
-/// strace on all threads of a server.
+/// An strace process that is attached to all threads of a server.
 struct Injected(Child);
 
 impl Injected {
@@ -21,7 +21,7 @@ impl Injected {
         Self(strace.stdin(Stdio::null()).spawn().unwrap())
     }
 
-    /// System calls are unchanged.
+    /// Stops changing system calls.
     fn end(mut self) {
         signal(self.0.id(), "INT");
         self.0.wait().unwrap();
@@ -30,7 +30,7 @@ impl Injected {
 
 impl Drop for Injected {
     fn drop(&mut self) {
-        // Errors mean that it has ended.
+        // An error means that the process has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -46,8 +46,8 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
-/// The disk fails by `rules`: nothing is stored any more, numbers overflow, the process survives,
-/// and the next one has all answered allocations.
+/// Makes the disk fail by `rules`. Nothing is stored any more, rows overflow, the process survives,
+/// and the next process has all answered allocations.
 fn fail(rules: &[&str]) {
     let mut trial = Trial::new("");
     let server = trial.start();
@@ -80,9 +80,9 @@ fn a_failed_write_ends_the_journal_until_a_restart_and_loses_nothing() {
     }
 }
 
-/// A file system without writes past the page cache returns `EINVAL`: from then on there are
-/// separate flushes. A segment that begins in this time is opened for direct writes again, and also
-/// needs a flush at its beginning.
+/// After the first `EINVAL`, the server assumes a file system without writes past the page cache,
+/// and flushes separately. A segment that begins meanwhile is opened for direct writes again, and
+/// also needs a flush at its beginning.
 #[test]
 fn a_failed_flush_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {
@@ -100,7 +100,7 @@ fn a_full_disk_costs_numbers_until_it_has_room_again() {
     trial.load(&server);
     for error in ["ENOSPC", "EDQUOT"] {
         trial.fault("the disk is full");
-        // Each thread retries four times a second, and finds room after some seconds.
+        // Each thread retries four times a second, so it succeeds after some seconds.
         let injected = Injected::into(&server, &[&format!("pwrite64:error={error}:when=1..16")]);
         trial.wait_for_overflow(&server);
         wait_until("not both journals are full", || {
@@ -125,7 +125,7 @@ fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     let mut server = trial.start();
     trial.load(&server);
     trial.unnoticed();
-    // Every other write of each thread. All of them are complete before this returns: a call in
+    // Interrupts every other write of each thread. All interruptions happen before `end`: a call in
     // progress when strace detaches would fail for another reason.
     let injected = Injected::into(&server, &["pwrite64:error=EINTR:when=1..21+2"]);
     trial.wait_for_answers(400);
@@ -143,7 +143,8 @@ fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     server.stop();
 }
 
-/// Each thread's first write fails, so that all shards record this at once, in one file.
+/// The first write of each thread fails, so that all shards record their failures at once, in one
+/// file.
 #[test]
 fn shards_that_fail_at_the_same_moment_record_it_without_another_error() {
     if !has_strace() {

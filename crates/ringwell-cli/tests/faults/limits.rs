@@ -1,5 +1,5 @@
-//! If a process cannot get more memory, or its files cannot grow, it ends, and the next one has all
-//! answered allocations.
+//! A process that cannot get more memory, or whose files cannot grow: it ends, and the next one has
+//! all answered allocations.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn limit(server: &Server, limit: &str) {
     assert!(status.success(), "prlimit --pid {pid} {limit}: {status}");
 }
 
-/// Bytes of memory that the process has mapped.
+/// Returns the bytes of memory that the process has mapped.
 fn mapped(server: &Server) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
     statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -53,8 +53,8 @@ fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     server.stop();
 }
 
-/// The write that reaches the limit is short, and the process ends: the real file system tears a
-/// frame in its middle.
+/// The write that reaches the limit is short, and the process ends. The real file system thus tears
+/// a frame in the middle.
 #[test]
 fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     let mut trial = Trial::new("");
@@ -73,7 +73,7 @@ fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     server.stop();
 }
 
-/// The stacks of the threads of 256 shards do not fit.
+/// The stacks of the threads of 256 shards exceed the limit on memory.
 #[test]
 fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
     let site = Site::new(vec![Pool::new(1, 9, LIFETIME)], "shards = 256");
@@ -83,7 +83,7 @@ fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
             let refused = Server::try_start(within("sh", &["-c", &script], &site.serve(flags)));
             refused.unwrap_err()
         });
-        // Rust's library aborts if a thread's stack still fits and its stack for signals does not.
+        // Rust's library aborts if a thread's stack still fits but its signal stack does not.
         let refused = tried.find(|refused| !refused.log.contains("an alternative stack")).unwrap();
         assert_eq!(refused.code, Some(1), "{}", refused.log);
         let advice = refused.log.matches("allow more threads (TasksMax=").count();

@@ -1,11 +1,11 @@
-//! A server that is stopped for a while, and clients that are.
+//! A server that is stopped for a while, and clients that are stopped for a while.
 
 use std::thread;
 use std::time::Duration;
 
 use super::trial::Trial;
 
-/// Longer than a lockout, so that numbers become free during the pause.
+/// The length of the pause: longer than a lockout, so that numbers become free during it.
 const STILL: Duration = Duration::from_millis(2_500);
 
 #[test]

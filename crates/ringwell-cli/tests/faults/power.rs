@@ -1,5 +1,5 @@
-//! Power cuts: a separate file system that, from one moment on, drops all unflushed data, and
-//! answers every call with an error until it is mounted again.
+//! Power cuts: from one moment on, a separate file system drops all unflushed data, and answers
+//! every call with an error until it is mounted again.
 //!
 //! The shutdown ioctl of ext4 does this to a file system in an image file. It needs the rights to
 //! mount and to use a loop device.
@@ -15,20 +15,21 @@ use super::support::server::Server;
 use super::support::site::{Pool, Site};
 use super::trial::{Trial, Verdict, can_run, within};
 
-/// The result.
+/// The outcome of power cuts.
 enum Outcome {
     Judged(Verdict),
     /// The server did not start again, and logged why.
     Refused(String),
 }
 
-/// Load, power cuts, and the checker's verdict; skipped if the machine forbids it.
+/// Runs a load with power cuts, and returns the checker's verdict; `None` if the machine forbids
+/// it.
 fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     let folder = TempDir::new().unwrap();
     let disk = Image::mount_new(&folder.path().join("disk"))?;
     let mut trial = Trial::with_data(folder, disk.at.join("data"), settings);
     let outcome = cut_under_load(count, &disk, &mut trial);
-    // Before its mount point is removed.
+    // The disk must be dropped before its mount point is removed.
     drop(disk);
     Some(outcome)
 }
@@ -62,7 +63,7 @@ fn answered_allocations_survive_power_cuts() {
     }
 }
 
-/// Shows that the test above can fail: without flushes the same cuts lose answers.
+/// Shows that the test above can fail: without flushes, the same cuts lose answers.
 #[test]
 fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
     match power_cuts(1, "durability = \"os\"") {
@@ -70,7 +71,7 @@ fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
             assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");
             assert_eq!(verdict["violations"]["C1"], Value::Null, "{verdict:#}");
         }
-        // A segment that was flushed when it was begun records how many frames came before it.
+        // A segment is flushed when it begins, and records how many frames came before it.
         Some(Outcome::Refused(log)) => assert!(log.contains("must not be cut"), "{log}"),
         None => {}
     }
@@ -84,7 +85,7 @@ fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
     Some((disk, site))
 }
 
-/// The machine is not booted in between, and the failing disk accepts no record.
+/// The machine is not booted meanwhile, and the failing disk accepts no record.
 #[test]
 fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
     let folder = TempDir::new().unwrap();
@@ -106,8 +107,8 @@ fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_a
     drop(disk);
 }
 
-/// Like containers and services with mounts of their own: each process has other mounts of the same
-/// file system, which keeps the data in its cache.
+/// Containers, and services with mounts of their own, work like this: each process has other mounts
+/// of the same file system, which keeps the data in its cache.
 #[test]
 fn a_kill_of_a_process_with_mounts_of_its_own_holds_nothing() {
     if !can_run("unshare", &["-m", "true"], "right to make mounts") {

@@ -1,8 +1,8 @@
 //! A server under load, and the verdict on its clients' view.
 //!
-//! Numbers are few and lockouts short, so that every number is allocated again and again. Two loads
-//! run side by side: one repeats a batch whose answer was lost, under the same key; the other does
-//! not, so the checker can compare its rows with the journal one by one.
+//! Numbers are few and lockouts are short, so that every number is allocated again and again. Two
+//! loads run side by side. One repeats a batch whose answer was lost, under the same key. The other
+//! does not, so that the checker can compare its rows with the journal one by one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,19 +31,19 @@ const SETTINGS: &str = "shards = 2\njournal.segment_bytes = \"1MiB\"\n\
     journal.snapshot_every_bytes = \"1MiB\"\n";
 
 const POOLS: u64 = 20;
-/// More than are requested within a lifetime without faults.
+/// More numbers than are requested within a lifetime without faults.
 const NUMBERS: u64 = 400;
-/// Batches a second of each load, and rows of each.
+/// The batches per second of each load, and the rows per batch.
 const RATE: &str = "80/s";
 const ROWS: &str = "10";
-/// Rows of each load whose numbers are looked up at the end.
+/// The count of rows of each load whose numbers are looked up at the end.
 const LOOK_UPS: &str = "400";
 
 /// One test: a site, its clients, and the injected faults.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) site: Site,
-    /// The place of histories, the list of pools, and the socket of the server.
+    /// The folder of the histories, the list of pools, and the server's socket.
     folder: TempDir,
     loads: Vec<Load>,
     /// Lines of the history that record the injected faults.
@@ -59,7 +59,7 @@ struct Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Errors mean that it has ended.
+        // An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -76,7 +76,7 @@ impl Trial {
         Self::with_data(folder, data, settings)
     }
 
-    /// A trial whose data are on a separate file system.
+    /// Makes a trial whose data is on a separate file system.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, settings: &str) -> Self {
         let pools: Vec<Pool> = (1..=POOLS).map(|id| Pool::new(id, NUMBERS, LIFETIME)).collect();
         write_list(&folder.path().join("pools.csv"), &pools);
@@ -91,7 +91,7 @@ impl Trial {
         self.folder.path().join(name)
     }
 
-    /// `ringwell serve` on a unix socket, which is the same after a restart.
+    /// Returns the command `ringwell serve` with a unix socket that stays the same after a restart.
     pub(crate) fn serve(&self) -> Command {
         let socket = format!("unix:{}", self.file("socket").display());
         self.site.serve(&["--listen", &socket])
@@ -101,7 +101,7 @@ impl Trial {
         Server::start(self.serve())
     }
 
-    /// Starts both loads; returns when both have been answered.
+    /// Starts both loads. Returns when both have received answers.
     pub(crate) fn load(&mut self, server: &Server) {
         for flags in [&["--retry"][..], &[]] {
             let history = self.file(&format!("load{}.jsonl", self.loads.len()));
@@ -123,7 +123,8 @@ impl Trial {
         }
     }
 
-    /// The same for the loads that were started last: the server of earlier loads may be gone.
+    /// Like [`Self::wait_for_answers`], but only for the loads that were started last, because the
+    /// server of earlier loads may be gone.
     pub(crate) fn wait_for_answers_of_new(&self, more: usize) {
         for load in self.loads.iter().rev().take(2) {
             let wanted = load.answers() + more;
@@ -131,20 +132,20 @@ impl Trial {
         }
     }
 
-    /// Writes into the history that a fault is made now. From the first one on, rows may
-    /// overflow without another cause.
+    /// Records in the history that a fault begins now. From the first fault on, rows may overflow
+    /// without another reason.
     pub(crate) fn fault(&mut self, what: &str) {
         let line = json!({"k": "nem", "t": now_ns(), "what": what, "phase": "begin"});
         writeln!(self.faults, "{line}").unwrap();
         self.made += 1;
     }
 
-    /// Counts an event that is not recorded as a fault: it does not excuse overflow.
+    /// Counts an event that is not recorded as a fault, and therefore does not excuse overflow.
     pub(crate) fn unnoticed(&mut self) {
         self.made += 1;
     }
 
-    /// Both loads pause for this long.
+    /// Pauses both loads for this long.
     pub(crate) fn pause_loads(&self, length: Duration) {
         for (name, pause) in [("STOP", length), ("CONT", Duration::ZERO)] {
             self.loads.iter().for_each(|load| signal(load.child.id(), name));
@@ -152,13 +153,13 @@ impl Trial {
         }
     }
 
-    /// Ends the loads and lets the checker judge their view against the final state of `server`.
+    /// Ends the loads, and lets the checker judge their view against the final state of `server`.
     pub(crate) fn judge(&mut self, server: &Server) -> Verdict {
         let data = self.site.data().to_owned();
         self.judge_with(server, &data)
     }
 
-    /// The same with the journal of another data directory.
+    /// Like [`Self::judge`], with the journal of another data directory.
     pub(crate) fn judge_with(&mut self, server: &Server, data: &Path) -> Verdict {
         let histories: Vec<PathBuf> = self.loads.drain(..).map(Load::end).collect();
         let faults = self.file("faults.jsonl");
@@ -184,7 +185,8 @@ impl Trial {
         Verdict(verdict)
     }
 
-    /// The count of overflow numbers among one row of each pool, after two seconds at most.
+    /// Requests one row of each pool, and returns the count of overflow numbers. Takes at most two
+    /// seconds.
     pub(crate) fn overflow(&self, client: &mut Client, name: &str) -> usize {
         let ask = |pool: &Pool| Ask { pool: pool.id, id: name.to_owned() };
         let asks: Vec<Ask> = self.site.pools.iter().map(ask).collect();
@@ -214,7 +216,7 @@ impl Load {
         text.lines().filter(|line| line.contains("\"k\":\"ret\"")).count()
     }
 
-    /// Ends it like Ctrl-C.
+    /// Ends the load like Ctrl-C.
     fn end(mut self) -> PathBuf {
         signal(self.child.id(), "INT");
         wait_until("the load does not end", || self.child.try_wait().unwrap().is_some());
@@ -230,7 +232,7 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// Overflow rows had a reason that the checker does not know.
+    /// Accepts that rows overflowed for a reason that the checker does not accept.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_overflow(&self) {
         let rules = self.0["violations"].as_object().unwrap();
@@ -238,8 +240,8 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// A one-block frame that was cut in its middle looks like a rotten one: recovery holds the
-    /// pools, and a dump of the journal reports it.
+    /// Accepts cut frames. A one-block frame that was cut in the middle looks like a damaged one:
+    /// recovery holds the pools, and a dump of the journal reports it.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_cuts(&self) {
         assert_eq!(self.0["clean"], true, "{:#}", self.0);
@@ -249,7 +251,7 @@ impl Verdict {
     }
 }
 
-/// The list of pools for `ringwell load`.
+/// Writes the list of pools for `ringwell load`.
 fn write_list(path: &Path, pools: &[Pool]) {
     let header = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
     let mut list = header.to_owned();
@@ -265,7 +267,7 @@ fn url(server: &Server) -> String {
     if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") }
 }
 
-/// `CLOCK_MONOTONIC`, as in histories.
+/// The time by `CLOCK_MONOTONIC`, as in histories.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
@@ -281,7 +283,7 @@ pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// `program ARGS command…`: for programs that run another one in their place.
+/// Returns `program ARGS command…`, for programs that run another one in their place.
 pub(crate) fn within(program: &str, args: &[&str], command: &Command) -> Command {
     let mut outer = Command::new(program);
     outer.args(args).arg(command.get_program()).args(command.get_args());

@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong at startup and corrected later: single visitors, and their
+//! Wall clocks that are wrong at startup and corrected later, tested with single visitors and their
 //! attributions.
 
 use std::thread::sleep;
@@ -14,7 +14,7 @@ use super::support::wall::Wall;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
-/// A site with one pool.
+/// Makes a site with one pool.
 fn site(numbers: u64, lifetime: Duration) -> (Site, Pool) {
     let pool = Pool::new(1, numbers, lifetime);
     (Site::new(vec![pool.clone()], "shards = 1\n"), pool)
@@ -30,7 +30,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// The holder named for a moment by a right clock.
+/// Returns the holder of a number at a time that is given by a right clock.
 fn named(server: &Server, number: u64, at_ms: u64) -> Value {
     let found = batch::attribution(&mut server.client(), number, at_ms).unwrap();
     let id = found["parameters"]["id"].clone();
@@ -78,7 +78,7 @@ fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
         server.kill();
         let server = start(&site, &wall, 0);
         visit(&server, "right-2");
-        // The earliest and the latest time at which a call may come.
+        // Tests the earliest and the latest time at which a call may come.
         for (at, (id, moment)) in moments.iter().enumerate() {
             let last = moments.get(at + 1).map_or(now_ms(), |(_, next)| next - 500);
             for moment in [*moment, last] {
@@ -100,7 +100,7 @@ fn one_start_with_a_wrong_clock_destroys_no_history() {
         sleep(Duration::from_millis(300));
         assert!(!one(&mut server.client(), &pool, "second").overflow);
         server.stop();
-        // Long enough for new snapshots, and then for a search for history that is too old.
+        // Waits long enough for new snapshots, and then for a search for history that is too old.
         for _ in 0..2 {
             let server = start(&site, &wall, wrong);
             sleep(Duration::from_millis(2_500));

@@ -1,4 +1,4 @@
-//! A link with this many bytes a second.
+//! A link that is limited to a number of bytes per second.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Relays traffic between a node and the link of another one, on a separate port.
+/// Relays traffic, on a separate port, between a node and the link of another node.
 pub(crate) struct Throttle {
     pub(crate) address: String,
     bytes_a_second: Arc<AtomicU64>,
 }
 
 impl Throttle {
-    /// Relays to the unix socket at `link`. Lets all traffic through at first.
+    /// Relays to the unix socket at `link`. At first, all traffic passes without a limit.
     pub(crate) fn new(link: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Requests whose bytes are HTTP but whose contents the API does not accept.
+//! Requests that are valid HTTP but whose bodies the API does not accept.
 
 use super::raw::{Vector, check, closed, good_body, kept, start};
 use super::support::batch::BULK;

@@ -83,7 +83,7 @@ fn a_panic_in_the_owner_of_a_row_costs_only_that_row() {
     let mut client = server.client();
     let count =
         |body: &str| (body.matches("promo_number\"").count(), body.matches("overflow").count());
-    // Pools 1 and 2 have different owners, so one of the owners is not the shard that receives the
+    // Pools 1 and 2 have different owners, so at least one owner is not the shard that receives the
     // batch.
     let panicked = client.post(BULK, &[], &batch(&site, ["a=1", "b=BANG", "c=3"])).unwrap().body;
     let (rows, overflow) = count(&panicked);
@@ -103,7 +103,7 @@ fn a_late_row_of_a_pool_without_overflow_does_not_report_that_its_numbers_are_in
     let server = drilled(&site);
     let suffix = "9/allocate_number.json?ring_pool_key=key-of-nine&a=BANG";
     let body = json!({"requests": [{"api_suffix": suffix}]}).to_string();
-    // Repeats until a connection is accepted by the shard that does not own the pool.
+    // Repeats until the shard that does not own the pool accepts a connection.
     let late = (0..64).find_map(|_| {
         let answer = server.client().post(BULK, &[], &body).unwrap().json();
         let row = answer["responses"][0].clone();

@@ -1,5 +1,5 @@
-//! The end of a body: lengths and chunks, alone, combined, and invalid. If a proxy in front sees
-//! another end than our server, one client could write the beginning of another's request.
+//! The end of a body: lengths and chunks, alone, combined, and invalid. If a proxy in front saw a
+//! different end from our server, one client could write the beginning of another's request.
 
 use super::raw::{
     Vector, check, closed, good_body, kept, malformed, start, wait_until_nobody_is_connected,
@@ -7,7 +7,7 @@ use super::raw::{
 use super::support::batch::BULK;
 use super::support::site::Pool;
 
-/// The request that would be served if the body ended too early.
+/// The request that the server would answer if it saw the end of the body too early.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
 
 const CHUNKED: &str = "transfer-encoding: chunked\r\n";
@@ -16,7 +16,7 @@ fn post(fields: &str, rest: &str) -> String {
     format!("POST {BULK} HTTP/1.1\r\nhost: x\r\n{fields}\r\n{rest}")
 }
 
-/// `body` as one chunk, with an extension and trailer fields.
+/// Encodes `body` as one chunk, with an extension and trailer fields.
 fn chunks(body: &str, extension: &str, trailer: &str) -> String {
     format!("{:x}{extension}\r\n{body}\r\n0\r\n{trailer}\r\n", body.len())
 }
@@ -118,7 +118,8 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
         broken("a long extension", &chunks(&body, &format!(";a={}", "b".repeat(20_000)), "")),
         broken("many trailers", &chunks(&body, "", &"x-t: 1\r\n".repeat(2_000))),
         broken("a trailer", &chunks(&body, "", "x-sum: 1\r\n")),
-        // The end for parsers that accept LF as a line end; the library continued to an empty line.
+        // For parsers that accept LF as a line end, the body ends here. The library read on to an
+        // empty line.
         broken("LF alone after the last chunk", &format!("0\r\n\n{SMUGGLED}")),
         broken("a trailer that ends with LF alone", &format!("0\r\nx: 1\n\n{SMUGGLED}")),
         broken("a size that is none", "zz\r\nhello\r\n0\r\n\r\n"),
@@ -133,7 +134,7 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
     ]
 }
 
-/// Unread bodies whose end can be interpreted in two ways.
+/// Requests with unread bodies whose end can be interpreted in two ways.
 pub(crate) fn unread_chunks() -> Vec<Vector> {
     let body = format!("{CHUNKED}\r\n0\r\n\n{SMUGGLED}");
     let single = "/api/2013-07-01/ring_pools/1/allocate_number.json?ring_pool_key=key-of-00001&a=1";

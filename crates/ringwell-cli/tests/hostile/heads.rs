@@ -4,12 +4,12 @@ use super::raw::{Raw, Vector, check, closed, good_body, kept, malformed, start};
 use super::support::batch::BULK;
 use super::support::client::request;
 
-/// A valid request for `/healthz`, with `fields` as its header fields.
+/// Makes a valid request for `/healthz`, with `fields` as its header fields.
 fn get(fields: &str) -> String {
     format!("GET /healthz HTTP/1.1\r\n{fields}\r\n")
 }
 
-/// The same for another target.
+/// Makes a valid request for another target.
 fn target(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n")
 }
@@ -240,7 +240,7 @@ fn an_unused_body_is_read_and_discarded() {
     check(&server, &site.pools[0], &vectors);
 }
 
-/// The client sends all of its request, although its answer is there before.
+/// The client sends its whole request, although the answer comes before that.
 #[test]
 fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
     let (site, server) = start("");
@@ -261,7 +261,7 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
             let connection = reply.header("connection");
             assert_eq!((reply.status, connection), (status, Some("close")), "{line}");
         };
-        // The answer comes before the body, or is read after it.
+        // The client reads the answer before it sends the body, or afterwards.
         for is_first in [true, false] {
             let mut raw = Raw::connect(&server);
             raw.must_send((head(rest.len()) + "\r\n").as_bytes());
@@ -275,7 +275,7 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
                 ends(&mut raw);
             }
         }
-        // A short body that does not come with its head.
+        // The body is short, and does not come with its head.
         for field in ["", "expect: 100-continue\r\n"] {
             let mut raw = Raw::connect(&server);
             raw.must_send((head(5) + field + "\r\n").as_bytes());

@@ -15,7 +15,8 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// The status, after a check of the form: problem details, without any part of the client's input.
+/// Returns the status. Checks first that the answer is problem details, without any part of the
+/// client's input.
 fn problem(answer: &HttpAnswer, sent: &str) -> u16 {
     let kind = answer.headers.iter().find(|(name, _)| name == "content-type").unwrap();
     assert_eq!(kind.1, "application/problem+json", "{sent}: {}", answer.body);
@@ -54,12 +55,12 @@ fn without_the_token_v1_returns_no_data() {
     }
     let in_query = format!("{LOOK_UP}&oauth_token={TOKEN}");
     assert_eq!(client.get(&in_query, &[]).unwrap().status, 401);
-    // The first of two counts.
+    // The first of two tokens counts.
     let two = [("authorization", "Bearer planted"), ("authorization", bearer().leak() as &str)];
     assert_eq!(client.get(LOOK_UP, &two).unwrap().status, 401);
 }
 
-/// Every path of a route in the sources, as a client would write it.
+/// Returns every path of a route in the sources, as a client would write it.
 fn routes() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folders = ["ringwell-admin/src", "ringwell-admin/src/v1"].map(|name| crates.join(name));

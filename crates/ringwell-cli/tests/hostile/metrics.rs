@@ -2,7 +2,7 @@
 
 use super::support::server::Server;
 
-/// The sum over all shards of the lines that begin with `name` and contain `label`.
+/// Sums over all shards the lines that begin with `name` and contain `label`.
 pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     let text = server.client().get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split('{').next() == Some(name) && line.contains(label);
@@ -11,7 +11,7 @@ pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     lines.iter().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// The sum over all shards.
+/// Sums a metric over all shards.
 pub(crate) fn sum(server: &Server, name: &str) -> u64 {
     labelled(server, name, "")
 }

@@ -1,5 +1,5 @@
-//! The hostile requests through a real `HAProxy`, which shares its connections to the server: no
-//! client's bytes affect answers to other clients.
+//! Sends the hostile requests through a real `HAProxy`, which shares its connections to the server.
+//! No client's bytes may affect answers to other clients.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -27,7 +27,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// `None` if `HAProxy` is missing.
+    /// Starts the proxy; `None` if `HAProxy` is missing.
     fn start(site: &Site, server: &Server) -> Option<Self> {
         let runs =
             |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
@@ -44,7 +44,7 @@ impl Proxy {
             server.address()
         );
         fs::write(path("cluster.toml"), map).unwrap();
-        // A port that is free at this moment; the proxy binds it shortly.
+        // This port is free at the moment. The proxy will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
         let made = ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--bind", &address])
@@ -67,7 +67,7 @@ impl Proxy {
             .unwrap();
         let proxy = Self { child, address, folder };
         let until = Instant::now() + SOON;
-        // Metrics and health are private, so a batch without rows is used.
+        // Uses a batch without rows, because the proxy does not pass metrics and health on.
         while proxy.ask("{}").is_none_or(|answer| answer.status != 403) {
             let log = || fs::read_to_string(proxy.folder.path().join("haproxy.log"));
             assert!(Instant::now() < until, "the proxy does not reach the server: {:?}", log());
@@ -83,13 +83,13 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Errors mean that it has ended.
+        // An error means that the proxy has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Another client requests two numbers on a separate connection.
+/// Checks that another client gets two numbers on a separate connection.
 fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
     let mut client = Client::connect(&proxy.address).unwrap();
     for turn in 0..2 {
@@ -107,7 +107,7 @@ fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
     }
 }
 
-/// The status of the first answer so far; `None` if there is none.
+/// Reads the status of the first answer so far; `None` if there is none.
 fn status(stream: &mut TcpStream) -> Option<u16> {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut bytes = [0; 64];
@@ -139,7 +139,8 @@ fn requests_through_the_proxy_never_affect_other_clients_answers() {
     .flatten()
     .collect();
     assert!(vectors.len() > 100, "{}", vectors.len());
-    // They stay open, so that half a request may still be in transit while others are served.
+    // The streams stay open, so that half a request may still be in transit while others are
+    // served.
     let mut hostile = Vec::new();
     for (place, vector) in vectors.iter().enumerate() {
         let mut stream = TcpStream::connect(&proxy.address).unwrap();
@@ -152,7 +153,7 @@ fn requests_through_the_proxy_never_affect_other_clients_answers() {
     }
     let statuses: Vec<_> = hostile.iter_mut().map(status).collect();
     let count = |wanted: u16| statuses.iter().filter(|status| **status == Some(wanted)).count();
-    // The proxy or the server refuses some of them and accepts others.
+    // The proxy or the server refuses some of the requests and accepts others.
     assert!(count(400) > 30 && count(200) > 5, "{statuses:?}");
     assert_eq!(count(500) + count(502), 0, "{statuses:?}");
 }

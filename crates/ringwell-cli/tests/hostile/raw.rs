@@ -1,4 +1,4 @@
-//! Raw bytes sent to the server, and its answers, without a client library.
+//! Sends raw bytes to the server, and reads its answers without a client library.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,14 +10,14 @@ use super::support::client::request;
 use super::support::server::Server;
 use super::support::site::{Pool, Site};
 
-/// The time limit for an answer, also on a busy machine.
+/// The time limit for an answer. It suffices on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Status line and header fields, with names as received.
+    /// The status line and header fields, with names as received.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -44,12 +44,12 @@ impl Raw {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends bytes; if the server has closed the connection, the reader notices.
+    /// Sends bytes. If the server has closed the connection, the reader detects that.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
-    /// Sends all bytes before the server ends the connection.
+    /// Sends all bytes; fails if the server ends the connection before that.
     pub(crate) fn must_send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
@@ -58,7 +58,7 @@ impl Raw {
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }
 
-    /// The next answer; `None` if the connection ends instead.
+    /// Reads the next answer; `None` if the connection ends instead.
     pub(crate) fn reply(&mut self, has_body: bool) -> Option<Reply> {
         let mut head = String::new();
         loop {
@@ -112,24 +112,24 @@ fn ended(error: &io::Error) -> bool {
 /// The state of the connection after the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It serves the next request.
+    /// The connection serves the next request.
     Kept,
-    /// The server closes it without another byte.
+    /// The server closes the connection without another byte.
     Closed,
 }
 
-/// One request that is invalid or looks invalid, and its answer.
+/// A request that is invalid or looks invalid, and the expected answer.
 #[derive(Debug)]
 pub(crate) struct Vector {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
     pub(crate) statuses: &'static [u16],
-    /// A text in the head or body of the last answer.
+    /// A text that the head or body of the last answer contains.
     pub(crate) says: &'static str,
     pub(crate) then: Then,
 }
 
-/// A vector after which the connection continues.
+/// Makes a vector after which the connection continues.
 pub(crate) fn kept(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,
@@ -139,7 +139,7 @@ pub(crate) fn kept(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Kept }
 }
 
-/// A vector after which the connection is closed.
+/// Makes a vector after which the connection is closed.
 pub(crate) fn closed(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,
@@ -149,12 +149,12 @@ pub(crate) fn closed(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Closed }
 }
 
-/// A head that the HTTP library refuses: 400 without a body, then the end of the connection.
+/// Makes a head that the HTTP library refuses: 400 without a body, then the end of the connection.
 pub(crate) fn malformed(name: &'static str, bytes: impl Into<Vec<u8>>) -> Vector {
     closed(name, bytes, &[400], "connection: close")
 }
 
-/// A site with one large pool, and its server.
+/// Makes a site with one large pool, and starts its server.
 pub(crate) fn start(settings: &str) -> (Site, Server) {
     let pools = vec![Pool::new(1, 5_000, Duration::from_mins(30))];
     let site = Site::new(pools, &format!("durability = \"memory\"\n{settings}"));
@@ -162,12 +162,12 @@ pub(crate) fn start(settings: &str) -> (Site, Server) {
     (site, server)
 }
 
-/// The body of a batch of one row that gets a number.
+/// Makes the body of a batch of one row that gets a number.
 pub(crate) fn good_body(pool: &Pool) -> String {
     format!(r#"{{"requests":[{{"api_suffix":"{}","request_id":"A"}}]}}"#, pool.suffix("m1=autos"))
 }
 
-/// The bytes of a batch of one row that gets a number.
+/// Makes the bytes of a batch of one row that gets a number.
 pub(crate) fn good(pool: &Pool) -> String {
     request("POST", BULK, &[], &good_body(pool))
 }

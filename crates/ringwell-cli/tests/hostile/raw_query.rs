@@ -37,7 +37,7 @@ fn a_raw_query_behind_another_request_is_refused() {
              host: x\r\n\r\n"
         )
     };
-    // In one piece, and in pieces after the answer.
+    // Both requests are sent at once, or the second one is sent after the first answer.
     for is_at_once in [true, false] {
         let mut raw = Raw::connect(&server);
         raw.send(single("").as_bytes());

@@ -1,4 +1,4 @@
-//! Secrets in every place of failing requests: none leaves the process.
+//! Secrets in every part of failing requests: none leaves the process.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::support::client::request;
 use super::support::server::Server;
 use super::support::site::{Pool, Site, TOKEN};
 
-/// A secret wherever a client may put a key, a token or a caller's number.
+/// A secret that is put wherever a client may put a key, a token or a caller's number.
 const PLANTED: &str = "planted-5f0c93";
 
-/// Requests that are refused at every processing step, each with a secret.
+/// Makes requests that are refused at every processing step, each with a secret.
 fn requests() -> Vec<Vec<u8>> {
     let with = |head: &str, rest: &str| format!("{head}\r\nhost: x\r\n{rest}\r\n").into_bytes();
     let get = |rest: &str| with("GET /healthz HTTP/1.1", rest);
@@ -95,14 +95,14 @@ fn no_secret_of_a_hostile_request_is_logged_counted_or_answered() {
         assert!(!log.contains(secret), "{secret} is in\n{log}");
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
-    // Allocations are on the disk; the key and the token are not.
+    // Allocations are on disk; the key and the token are not.
     let stored = files(site.data());
     let holds = |secret: &str| stored.windows(secret.len()).any(|part| part == secret.as_bytes());
     assert!(holds("planted-caller"));
     assert!(!holds(&pool.key) && !holds(TOKEN) && !holds(PLANTED));
 }
 
-/// The bytes of all files below `folder`.
+/// Returns the bytes of all files below `folder`.
 fn files(folder: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

@@ -1,8 +1,9 @@
-//! Two hosts: network namespaces, each with a network card, joined by a [`Wire`].
+//! Two hosts, which are network namespaces, each with a network card, joined by a [`Wire`].
 //!
 //! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
 //! a veth pair to this process, which acts as the cable. Delay, loss and partition are then the
-//! same on every kernel; many lack `tc netem`. Needs root, `ip` and a kernel with all three.
+//! same on every kernel, even on the many that lack `tc netem`. Needs root, `ip` and a kernel with
+//! all three.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{self, Command};
@@ -10,27 +11,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::wire::Wire;
 
-/// One network at a time, because its tests measure time.
+/// Allows one network at a time, because the tests measure time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Addresses of the cards, which only the namespaces know.
+/// The addresses of the cards, which exist only inside the namespaces.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
-/// Removed when dropped.
+/// The two hosts, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     wire: Option<Wire>,
-    /// Names of the namespaces, and of our ends of the veth pairs.
+    /// The names of the namespaces, and of our ends of the veth pairs.
     names: [String; 2],
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Hosts {
-    /// `None`, and the reason on stderr, where the system does not allow it.
+    /// Makes both hosts; `None`, with the reason on stderr, where the system does not allow it.
     pub(crate) fn new() -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let names = ["a", "b"].map(|host| format!("rwt{}{host}", process::id()));
-        // Created first, so that everything is removed at the end.
+        // Created first, so that everything is removed if a later step fails.
         let mut hosts = Self { wire: None, names, _turn: turn };
         let made = (0..2).map(|host| hosts.make(host)).collect::<Result<Vec<_>, String>>();
         match made {
@@ -49,9 +50,9 @@ impl Hosts {
         self.wire.as_ref().unwrap()
     }
 
-    /// The same command, run on a host.
+    /// Returns the same command, to be run on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
-        // `ip netns exec` would add a mount namespace: a disk that a parallel test unmounts would
+        // `ip netns exec` would add a mount namespace. A disk that a parallel test unmounts would
         // stay mounted there, and its power cut would never end.
         let mut there = Command::new("nsenter");
         there.arg(format!("--net=/run/netns/{}", self.names[host]));
@@ -65,7 +66,7 @@ impl Hosts {
         there
     }
 
-    /// Creates a host; returns our socket to it, and the address at which its card receives.
+    /// Creates a host. Returns our socket to it, and the address at which its card receives.
     fn make(&self, host: usize) -> Result<(UdpSocket, SocketAddr), String> {
         let name = &self.names[host];
         let (ours, theirs) = below(host);
@@ -77,8 +78,8 @@ impl Hosts {
         ip(&format!("-n {name} link set below up"))?;
         let socket = UdpSocket::bind((ours.as_str(), 0)).map_err(|error| error.to_string())?;
         let port = socket.local_addr().map_err(|error| error.to_string())?.port();
-        // The kernel leaves checksums to network cards. This one has no card below it, so the frame
-        // gives the offset of its checksum, and the receiver fills it in.
+        // The kernel leaves checksums to network cards, but this card has no hardware. The frame
+        // therefore contains the offset of its checksum, and the receiver fills it in.
         ip(&format!(
             "-n {name} link add card type vxlan id 7 local {theirs} remote {ours} dstport {port} \
              nolearning remcsumtx remcsumrx"
@@ -103,8 +104,8 @@ impl Drop for Hosts {
     }
 }
 
-/// Our address and the host's, below the cards: from the range reserved for measurements (RFC
-/// 2544), different for each process.
+/// Returns our address and the host's, below the cards. They are from the range reserved for
+/// measurements (RFC 2544), and different for each process.
 fn below(host: usize) -> (String, String) {
     let pair = process::id() % 0x4000 * 2 + u32::try_from(host).unwrap();
     let address = |last: u32| {

@@ -11,33 +11,34 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The delay until the threads notice the end of the wire.
+/// The time within which the threads notice the end of the wire.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The largest datagram.
 const FRAME_BYTES_MAX: usize = 65_535;
 
-/// One direction.
+/// One direction of the wire.
 #[derive(Debug, Default)]
 struct Way {
     delay_us: AtomicU64,
     lost_percent: AtomicU32,
 }
 
-/// Ends its threads when dropped.
+/// A wire, whose threads end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// `ways[i]` leads away from host i.
+    /// The direction `ways[i]` leads away from host i.
     ways: [Arc<Way>; 2],
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A frame, and the time of its arrival.
+/// A frame, and the time when it is due at the other end.
 type Carried = (Instant, Vec<u8>);
 
 impl Wire {
-    /// `ends[i]` is our socket to host i, and the address at which the host receives.
+    /// Joins two hosts. `ends[i]` is our socket to host i, and the address at which the host
+    /// receives.
     pub(crate) fn new(ends: &[(UdpSocket, SocketAddr); 2]) -> Self {
         let ways: [Arc<Way>; 2] = Default::default();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -55,7 +56,7 @@ impl Wire {
         Self { ways, is_over, threads }
     }
 
-    /// The transport time of every frame from `host`.
+    /// Sets the transport time of every frame from `host`.
     pub(crate) fn delay(&self, host: usize, delay: Duration) {
         let us = u64::try_from(delay.as_micros()).unwrap();
         self.ways[host].delay_us.store(us, Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // If it fails, the test that uses the wire fails too.
+            // If the thread panicked, the test that uses the wire fails anyway.
             let _ = thread.join();
         }
     }
@@ -105,13 +106,13 @@ fn hand_on(frames: &Receiver<Carried>, socket: &UdpSocket, to: SocketAddr) {
     }
 }
 
-/// No frame arrived, or a host reported that it does not listen yet.
+/// Whether no frame arrived, or a host reported that it does not listen yet.
 fn is_of_the_moment(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)
 }
 
-/// The next pseudo-random number from 0 to 99; the sequence is the same in every run.
+/// Returns the next pseudo-random number from 0 to 99. The sequence is the same in every run.
 fn draw_percent(state: &mut u64) -> u32 {
     // Knuth's MMIX; its high bits are the random ones.
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

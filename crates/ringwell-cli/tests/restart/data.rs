@@ -9,7 +9,7 @@ use std::process::Command;
 use super::support::server::signal;
 use super::*;
 
-/// `command` with this umask.
+/// Returns `command` with this umask.
 fn with_umask(umask: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     let script = format!("umask {umask}; exec \"$0\" \"$@\"");
@@ -31,7 +31,7 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Formerly, the next process had a separate lock, and both served.
+/// Formerly, the next process got a separate lock, and both served.
 #[test]
 fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -45,7 +45,7 @@ fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     if let Err(refused) = &second {
         assert!(refused.log.contains("is in use by process"), "{}", refused.log);
     }
-    // It got the lock only if the first one had ended.
+    // The second process got the lock only if the first one had ended.
     let second = second.unwrap_or_else(|_| Server::start(site.serve(&[])));
     assert_ne!(batch::one(&mut second.client(), &site.pools[0], "b").number, number);
     second.stop();
@@ -61,7 +61,7 @@ fn a_server_whose_lock_was_replaced_ends() {
     assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(1), "{}", server.log());
 }
 
-/// Formerly, the start waited for a writer.
+/// Formerly, the start blocked until the pipe had a writer.
 #[test]
 fn a_named_pipe_in_place_of_a_file_is_refused() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -94,7 +94,7 @@ fn a_foreign_file_in_place_of_the_lock_is_neither_followed_nor_changed() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "1234");
     assert_eq!(fs::read_to_string(&lock).unwrap(), "what somebody wrote down");
 
-    // In an earlier version's form.
+    // This is a lock in the form of an earlier version.
     fs::write(&lock, "4242\n").unwrap();
     Server::start(site.serve(&[])).stop();
 }
@@ -132,8 +132,8 @@ fn a_data_directory_accessible_to_others_causes_a_warning() {
     }
 }
 
-/// If a process ends during startup between making the directory and flushing its parent, a power
-/// cut removes the directory with all its contents.
+/// If a process ends during startup, after making the directory but before flushing its parent, a
+/// power cut removes the directory with all its contents.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();
@@ -153,7 +153,7 @@ fn a_start_flushes_the_names_of_directories_that_are_there() {
     for parent in [site.data().parent().unwrap(), &site.data().join("journal")] {
         assert!(calls.contains(&format!("<{}>", parent.display())), "{parent:?}:\n{calls}");
     }
-    // strace would leave it running.
+    // Ending strace would leave the server running.
     let pid = fs::read_to_string(site.data().join("LOCK")).unwrap();
     signal(pid.trim().parse().unwrap(), "KILL");
     drop(server);

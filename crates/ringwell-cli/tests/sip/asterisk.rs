@@ -1,7 +1,8 @@
-//! A real Asterisk with `deploy/asterisk-extensions.conf`, `SIPp` on both sides.
+//! A real Asterisk with `deploy/asterisk-extensions.conf`, and `SIPp` on both sides.
 //!
-//! Debian 12 has no Asterisk; 11 and sid do. `RINGWELL_ASTERISK` names a folder that has one, which
-//! needs root: `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
+//! Debian 12 has no Asterisk; 11 and sid do. `RINGWELL_ASTERISK` names a folder with an
+//! installation, which needs root: `debootstrap --variant=minbase --include=asterisk bullseye
+//! FOLDER`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,13 +18,13 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{SWITCH, free_port, logged, sipp, visitors, whole_seconds};
 
 const EXTENSIONS: &str = include_str!("../../../../deploy/asterisk-extensions.conf");
-/// The directory of the configuration below that folder.
+/// The directory of the configuration, below that folder.
 const PLACE: &str = "/tmp/ringwell";
 const DESCRIPTION: &str = "Content-Type: application/sdp\nContent-Length: [len]\n\nv=0\n\
                            o=- 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 [local_ip]\nt=0 0\n\
                            m=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\n";
 
-/// Asterisk accepts no call without a description of its audio.
+/// Adds a description of the audio, without which Asterisk accepts no call.
 pub(super) fn with_sound(scenario: &str, message: &str) -> String {
     let at = scenario.find(message).unwrap();
     let (before, rest) = scenario.split_at(at);
@@ -37,7 +38,7 @@ struct Asterisk {
 }
 
 impl Asterisk {
-    /// `carrier` is the port through which telephone numbers are reached.
+    /// Starts Asterisk. `carrier` is the port through which it reaches telephone numbers.
     fn start(root: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let (folder, port) = (root.join(&PLACE[1..]), free_port());
         let _ = fs::remove_dir_all(&folder);

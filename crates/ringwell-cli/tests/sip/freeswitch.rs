@@ -1,7 +1,7 @@
-//! A real `FreeSWITCH` with `deploy/freeswitch.xml`, `SIPp` on both sides.
+//! A real `FreeSWITCH` with `deploy/freeswitch.xml`, and `SIPp` on both sides.
 //!
-//! Debian has no `FreeSWITCH`. `RINGWELL_FREESWITCH` names its program, built with at least the
-//! modules that are listed below. Tried with 1.10.12, sofia-sip 1.13.17 and spandsp 0d2e6ac.
+//! Debian has no `FreeSWITCH`. `RINGWELL_FREESWITCH` names its program, which must include at least
+//! the modules that are listed below. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp 0d2e6ac.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{SWITCH, alone, free_port, is_up, logged, sipp, visitors};
 
 const DIALPLAN: &str = include_str!("../../../../deploy/freeswitch.xml");
-/// The dialplan of a switch that gets no dialplan from the server.
+/// The dialplan that a switch uses if it gets none from the server.
 const FALLBACK: &str = "<context name=\"from-trunk\"><extension name=\"default\"><condition>\
                         <action application=\"bridge\" \
                         data=\"sofia/gateway/carrier/+18005550100\"/>\
@@ -39,7 +39,8 @@ fn parameters(all: &[(&str, &str)]) -> String {
     all.iter().fold(String::new(), one)
 }
 
-/// The whole configuration. `carrier` is the port through which telephone numbers are reached.
+/// Makes the whole configuration. `carrier` is the port through which the switch reaches telephone
+/// numbers.
 fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
     let modules = format!("<load module=\"mod_{}\"/>", MODULES.join("\"/><load module=\"mod_"));
     let carrier = format!("127.0.0.1:{carrier}");
@@ -55,7 +56,7 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
         ("sip-ip", "127.0.0.1"),
         ("rtp-ip", "127.0.0.1"),
         ("sip-port", &port.to_string()),
-        // The port is free for UDP. By default TCP would be opened, too.
+        // The port is free for UDP. By default, TCP would be opened too.
         ("bind-params", "transport=udp"),
         ("context", "from-trunk"),
         ("dialplan", "XML"),
@@ -82,7 +83,7 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
 }
 
 impl FreeSwitch {
-    /// With `deploy/freeswitch.xml`, in which each first text is replaced by the second.
+    /// Starts it with `deploy/freeswitch.xml`, in which each first text is replaced by the second.
     fn start(folder: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let mut dialplan = DIALPLAN.to_owned();
         for (from, to) in changes {
@@ -93,7 +94,8 @@ impl FreeSwitch {
         Self::run(&folder.join(format!("freeswitch-{carrier}")), carrier, "", &dialplan)
     }
 
-    /// With a dialplan that it gets from `server` for each call, as in docs/spec/sip.md.
+    /// Starts it so that it requests a dialplan from `server` for each call, as in
+    /// docs/spec/sip.md.
     fn asking(folder: &Path, carrier: u16, server: &str) -> Self {
         let url = format!("http://{server}/v1/freeswitch/dialplan?gateway=carrier");
         let binding = parameters(&[
@@ -131,7 +133,7 @@ impl FreeSwitch {
         switch
     }
 
-    /// Waits until it answers OPTIONS.
+    /// Waits until the switch answers OPTIONS.
     fn wait(&self, folder: &Path) {
         let said = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let all = || said("said") + &said("log/freeswitch.log");
@@ -200,7 +202,7 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
         }
     };
 
-    // Destinations that answer.
+    // These destinations answer.
     let answers = Callee::start(folder.path(), "answers", &with_sound(ANSWERS, "SIP/2.0 200 OK"));
     let switch = FreeSwitch::start(folder.path(), answers.port, &changes);
     let talk = to_caller(TALK);
@@ -211,7 +213,7 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
     check(40, &numbers[..40], "answered");
     let refused = |status: &str| to_caller(&REFUSED.replace("STATUS", status));
 
-    // Destinations that are busy, and those that ring until the caller gives up.
+    // Some destinations are busy, and others ring until the caller gives up.
     let busy = Callee::start(folder.path(), "busy", BUSY);
     let busy_switch = FreeSwitch::start(folder.path(), busy.port, &changes);
     sipp(folder.path(), ("busies", &refused("486")), busy_switch.port, &numbers[40..50], "10");
@@ -222,12 +224,12 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
     sipp(folder.path(), ("gives_up", &gives_up), ringing_switch.port, &numbers[50..60], "10");
     check(60, &numbers[50..60], "caller_gave_up");
 
-    // A dialplan from the server instead of a file. The end of these calls is not reported.
+    // This switch gets its dialplan from the server. The end of these calls is not reported.
     let asking = FreeSwitch::asking(folder.path(), answers.port, server.address());
     sipp(folder.path(), ("asking", &talk), asking.port, &numbers[50..55], "10");
     check_asked(&server, &shown, 5);
 
-    // It also refuses a blocked caller. The first caller is +14155550000.
+    // The switch also refuses a blocked caller. The first caller is +14155550000.
     block_first_caller(&server);
     sipp(folder.path(), ("blocked", &refused("486")), switch.port, &numbers[..1], "10");
     sipp(folder.path(), ("also_blocked", &refused("486")), asking.port, &numbers[..1], "10");

@@ -51,7 +51,7 @@ impl Callee {
         format!("sip:callee@127.0.0.1:{}", self.port)
     }
 
-    /// Waits until it has finished its calls; returns the ids of the calls that it got.
+    /// Waits until it has finished its calls. Returns the count of calls that it got.
     pub(crate) fn end(mut self, folder: &Path, name: &str) -> usize {
         server::signal(self.child.id(), "USR1");
         let until = Instant::now() + PATIENCE;
@@ -70,9 +70,9 @@ impl Drop for Callee {
     }
 }
 
-/// A server, a Kamailio in the path of calls, and four pools: in one the destination answers, in
-/// one it is busy, in one it rings forever, and in one the first destination is busy and the
-/// second answers.
+/// A server, a Kamailio in the path of calls, and four pools. In the first pool, the destination
+/// answers; in the second, it is busy; in the third, it rings forever; in the fourth, the first
+/// destination is busy and the second answers.
 struct Switch {
     folder: tempfile::TempDir,
     server: Server,
@@ -122,7 +122,7 @@ impl Switch {
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
-    /// This many numbers of a pool, in their dialled form.
+    /// Returns this many numbers of a pool, in their dialled form.
     fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
         let first = self.site.pools[pool - 1].first;
         (first..first + count).map(|number| format!("+1{number}")).collect()
@@ -140,7 +140,7 @@ pub(crate) fn logged_calls(server: &Server) -> Vec<Value> {
     answer["calls"].as_array().unwrap().clone()
 }
 
-/// All calls of the log by their SIP names, once all have ended.
+/// Returns all calls of the log, by their SIP names, once all have ended.
 pub(crate) fn calls(server: &Server, count: usize) -> BTreeMap<String, Value> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -167,7 +167,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
         scope.spawn(|| assert_eq!(switch.call("refused", &busy, &refused, "5").len(), 10));
         scope.spawn(|| assert_eq!(switch.call("gives_up", GIVES_UP, &given_up, "5").len(), 10));
     });
-    // The times of events are cut off to seconds, so a sum may be one too many.
+    // The times of events are truncated to seconds, so a sum may be one too large.
     let mut most = whole_seconds(switch.folder.path(), "talk");
     for name in ["second", "gives_up"] {
         most.append(&mut whole_seconds(switch.folder.path(), name));
@@ -178,7 +178,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
             (call["ring_seconds"].as_u64().unwrap(), call["talk_seconds"].as_u64());
         if refused.contains(&number) {
             assert_eq!(call["outcome"], "busy", "{name}: {call:#}");
-            // Between two events of one moment a second may begin.
+            // A new second may begin between two events of the same moment.
             assert!(ring <= 1, "{name}: {call:#}");
         } else if given_up.contains(&number) {
             assert_eq!(call["outcome"], "caller_gave_up", "{name}: {call:#}");
@@ -200,7 +200,7 @@ fn no_call_gets_silence_when_the_server_dies_half_way() {
     let Switch { folder, server, kamailio, answers, default, _others, site: _site } = switch;
     let port = kamailio.port;
     let calls = thread::scope(|scope| {
-        // SIPp fails if a call is not answered, or not hung up properly.
+        // SIPp fails if a call is not answered, or is not hung up properly.
         let calls = scope.spawn(|| sipp(folder.path(), ("talk", TALK), port, &numbers, "15"));
         let half = Instant::now() + PATIENCE;
         while logged_calls(&server).len() < 30 && Instant::now() < half {

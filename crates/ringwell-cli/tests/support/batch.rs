@@ -1,4 +1,4 @@
-//! Requests as a client makes them: batches and their rows, look-ups, readiness.
+//! The requests of a client: batches and their rows, look-ups, and readiness.
 
 use std::io;
 
@@ -21,12 +21,12 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) id: String,
-    /// 0 if the row is an error.
+    /// The number; 0 if the row is an error.
     pub(crate) number: u64,
     pub(crate) overflow: bool,
 }
 
-/// The body of a batch; `pools[i]` has the id i + 1.
+/// Makes the body of a batch; `pools[i]` has the id i + 1.
 pub(crate) fn body(asks: &[Ask], pools: &[Pool]) -> String {
     let row = |ask: &Ask| {
         let pool = pools.iter().find(|pool| pool.id == ask.pool).unwrap();
@@ -35,7 +35,7 @@ pub(crate) fn body(asks: &[Ask], pools: &[Pool]) -> String {
     json!({"requests": asks.iter().map(row).collect::<Vec<_>>()}).to_string()
 }
 
-/// The rows of an answer.
+/// Reads the rows of an answer.
 pub(crate) fn rows(answer: &HttpAnswer) -> Vec<Row> {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let json = answer.json();
@@ -61,14 +61,14 @@ fn authorization() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// The holder of `number` at `at_ms` since 1970.
+/// Looks up the holder of `number` at `at_ms` since 1970.
 pub(crate) fn attribution(client: &mut Client, number: u64, at_ms: u64) -> io::Result<Value> {
     let path = format!("/v1/attributions?number={number}&at={at_ms}");
     let answer = client.get(&path, &[("authorization", &authorization())])?;
     Ok(answer.json())
 }
 
-/// The present or last holder of `number`.
+/// Looks up the current or last holder of `number`.
 pub(crate) fn holder(client: &mut Client, number: u64) -> io::Result<Value> {
     let path = format!("/v1/attributions?number={number}");
     let answer = client.get(&path, &[("authorization", &authorization())])?;

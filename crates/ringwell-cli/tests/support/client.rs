@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The time limit of tests for receiving bytes.
+/// The time limit for receiving bytes, in all tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A kept connection.
@@ -26,7 +26,7 @@ impl Stream for UnixStream {}
 #[derive(Clone, Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
-    /// Header fields, with names in lower case.
+    /// The header fields, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -44,7 +44,7 @@ impl HttpAnswer {
 }
 
 impl Client {
-    /// `address` is `HOST:PORT` or `unix:PATH`.
+    /// Connects to `address`, which is `HOST:PORT` or `unix:PATH`.
     pub(crate) fn connect(address: &str) -> io::Result<Self> {
         if let Some(path) = address.strip_prefix("unix:") {
             let stream = UnixStream::connect(path)?;
@@ -109,7 +109,7 @@ impl Client {
     }
 }
 
-/// The bytes of a request.
+/// Makes the bytes of a request.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let more: String =
         headers.iter().flat_map(|(name, value)| [name, ": ", value, "\r\n"]).collect();

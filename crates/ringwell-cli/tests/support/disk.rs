@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A small file system, unmounted at the end.
+/// A small file system, unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) at: PathBuf,
 }
 
 impl Disk {
-    /// Mounts one of `size`, as in `24m`, in `folder`; returns `None` if that is not permitted.
+    /// Mounts a disk of `size`, as in `24m`, in `folder`; returns `None` if that is not permitted.
     pub(crate) fn mount(folder: &Path, size: &str) -> Option<Self> {
         let at = folder.join("disk");
         fs::create_dir(&at).unwrap();

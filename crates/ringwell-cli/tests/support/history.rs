@@ -1,4 +1,5 @@
-//! Checks the clients' view of a server against its promises. Knows nothing of the server.
+//! Checks the clients' view of a server against the server's promises. Uses none of the server's
+//! code.
 //!
 //! All intervals are as wide as possible: a row was served at some time between the first byte that
 //! was sent for it and the last byte of the answer. There are no false alarms: a reported violation
@@ -14,7 +15,7 @@ use crate::support::site::Pool;
 /// The largest difference in milliseconds between readings of the server's wall clock and ours.
 const CLOCK_SLACK_MS: u64 = 5;
 
-/// A number that a client got exclusively.
+/// A number that a client got, and that is not an overflow number.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) number: u64,
@@ -23,14 +24,14 @@ pub(crate) struct Event {
     pub(crate) id: String,
     /// Nanoseconds of a monotonic clock, before the first byte was sent.
     pub(crate) invoked_ns: u64,
-    /// After the last byte had arrived.
+    /// The same clock, after the last byte had arrived.
     pub(crate) returned_ns: u64,
     /// The same two times by the wall clock, in milliseconds since 1970.
     pub(crate) invoked_ms: u64,
     pub(crate) returned_ms: u64,
 }
 
-/// Pairs of events that gave one number to two rows within its lockout.
+/// Finds pairs of events that gave one number to two rows within its lockout.
 pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
     let mut by_number: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
     for event in events {
@@ -45,7 +46,7 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
                 if second.invoked_ns >= first.invoked_ns + lockout {
                     break;
                 }
-                // If they overlap, their order is unknown, and the pair is a violation only if
+                // If the two overlap, their order is unknown, and the pair is a violation only if
                 // neither order is valid.
                 let forward = second.returned_ns.saturating_sub(first.invoked_ns);
                 let backward = first.returned_ns.saturating_sub(second.invoked_ns);
@@ -74,7 +75,7 @@ fn describe_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
     )
 }
 
-/// The faults in the rows of one answered batch.
+/// Finds faults in the rows of one answered batch.
 pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
     if asks.len() != rows.len() {
         return vec![format!("{} rows were requested, {} returned", asks.len(), rows.len())];
@@ -94,7 +95,7 @@ pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> V
     wrong
 }
 
-/// The fault in the server's attribution for an event, if there is one.
+/// Finds the fault in the server's attribution for an event, if there is one.
 pub(crate) fn attributed(
     event: &Event,
     found: &Value,
@@ -129,7 +130,7 @@ pub(crate) fn attributed(
     None
 }
 
-/// Milliseconds since 1970 of an RFC 3339 time.
+/// Converts an RFC 3339 time to milliseconds since 1970.
 fn moment(text: &Value) -> Option<u64> {
     let time: jiff::Timestamp = text.as_str()?.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn every_pair_is_compared_and_not_only_neighbours() {
-        // The second one may be at either end of its interval; the first and third conflict.
+        // The second event may be at either end of its interval; the first and third conflict.
         let three = [event("a", 7, 0, 1), event("b", 7, 1, 9_000), event("c", 7, 500, 600)];
         assert_eq!(doubles(&three, &pools()).len(), 1);
     }

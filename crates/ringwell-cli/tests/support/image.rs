@@ -1,8 +1,8 @@
 //! A disk in a file: an ext4 file system that can lose its power.
 //!
-//! From one moment on it drops all unflushed data, and answers every call with an error until it is
-//! mounted again. The shutdown ioctl of ext4 does this. It needs the rights to mount and to use a
-//! loop device.
+//! From one moment on, it drops all unflushed data, and answers every call with an error until it
+//! is mounted again. The shutdown ioctl of ext4 does this. It needs the rights to mount and to use
+//! a loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time until programs that used it have ended.
+/// The time limit for programs that used the disk to end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// `EXT4_IOC_SHUTDOWN` with `EXT4_GOING_FLAGS_NOLOGFLUSH`, linux/fs/ext4/ext4.h.
+/// `EXT4_IOC_SHUTDOWN` with `EXT4_GOING_FLAGS_NOLOGFLUSH`, from linux/fs/ext4/ext4.h.
 const CUT: &str = "import fcntl,os,struct,sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
-/// An ext4 file system in a file, unmounted at the end.
+/// An ext4 file system in a file, unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Image {
     image: PathBuf,
@@ -33,7 +33,7 @@ fn succeeds(command: &mut Command) -> bool {
 }
 
 impl Image {
-    /// Creates and mounts one; prints a message and returns nothing if that is not permitted.
+    /// Creates and mounts a disk; prints a message and returns `None` if that is not permitted.
     pub(crate) fn mount_new(at: &Path) -> Option<Self> {
         let disk = Self { image: at.with_extension("image"), at: at.to_owned() };
         std::fs::create_dir(&disk.at).unwrap();
@@ -50,12 +50,12 @@ impl Image {
         succeeds(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at))
     }
 
-    /// Unflushed data are lost.
+    /// Cuts the power, so that unflushed data is lost.
     pub(crate) fn cut_power(&self) {
         assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
     }
 
-    /// The power is back.
+    /// Mounts the disk again, as when the power is back.
     pub(crate) fn mount_again(&self) {
         let until = Instant::now() + PATIENCE;
         while !succeeds(Command::new("umount").arg(&self.at)) {

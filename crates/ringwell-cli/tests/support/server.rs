@@ -1,4 +1,4 @@
-//! The program `ringwell` as a process: start, signals, end, and its log.
+//! The program `ringwell` as a process: its start, signals, end, and log.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::client::Client;
 
-/// A process that takes longer than this has failed.
+/// The time limit after which a process counts as failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program, with only the given settings.
+/// Returns the program as a command, with only the given settings.
 pub(crate) fn ringwell(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
@@ -54,7 +54,7 @@ impl Server {
         Self::try_start_within(command, PATIENCE)
     }
 
-    /// The same, for a start that may wait longer for others.
+    /// Like [`Self::try_start`], for a start that may wait longer for other processes.
     pub(crate) fn try_start_within(
         mut command: Command,
         patience: Duration,
@@ -81,7 +81,7 @@ impl Server {
             .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
     }
 
-    /// Starts `command` and kills it after this time, whatever its phase.
+    /// Starts `command` and kills it after this time, in whatever phase it is.
     pub(crate) fn start_and_kill(mut command: Command, after: Duration) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(after);
@@ -101,12 +101,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Its log so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().unwrap().clone()
     }
 
-    /// Waits until it has logged this.
+    /// Waits until the server has logged this text.
     pub(crate) fn says(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.log().contains(text) {
@@ -115,13 +115,13 @@ impl Server {
         }
     }
 
-    /// `kill -9`.
+    /// Ends the server with `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// `kill -9`, or a regular stop.
+    /// Ends the server with `kill -9`, or stops it regularly.
     pub(crate) fn end(self, is_killed: bool) {
         if is_killed {
             self.kill();
@@ -138,7 +138,7 @@ impl Server {
         signal(self.child.id(), name);
     }
 
-    /// Makes the server reload the configuration; returns the log line about it.
+    /// Makes the server reload its configuration. Returns the log line about that.
     pub(crate) fn reload(&self) -> String {
         let before = self.log().matches("SIGHUP").count();
         self.signal("HUP");
@@ -153,7 +153,7 @@ impl Server {
         panic!("SIGHUP was not answered in the log:\n{}", self.log());
     }
 
-    /// Waits for the end.
+    /// Waits until the process ends.
     pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
         let until = Instant::now() + limit;
         loop {
@@ -165,7 +165,7 @@ impl Server {
         }
     }
 
-    /// SIGTERM, followed by a regular end.
+    /// Sends SIGTERM and expects a regular end. Returns the whole log.
     pub(crate) fn stop(mut self) -> String {
         self.terminate();
         let status = self.wait(PATIENCE);
@@ -175,8 +175,8 @@ impl Server {
     }
 }
 
-/// Sends a signal. After `STOP`, returns only when the process is halted, because `kill` returns
-/// before threads on other cores of a busy machine have stopped.
+/// Sends a signal. After `STOP`, waits until the process is halted, because `kill` returns before
+/// threads on other cores of a busy machine have stopped.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -s {name} {pid}: {status}");
@@ -187,7 +187,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
     }
 }
 
-/// Whether none of its threads is running, by `stat` of proc(5).
+/// Whether none of its threads is running, according to `stat` of proc(5).
 fn is_halted(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stats = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")));
@@ -196,14 +196,14 @@ fn is_halted(pid: u32) -> bool {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Errors mean that it has ended.
+        // An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Log {
-    /// Reads `stderr` to its end; the receiver gets the address when the server logs it.
+    /// Reads `stderr` to its end. The receiver gets the address when the server logs it.
     fn follow(stderr: impl Read + Send + 'static) -> (Self, Receiver<String>) {
         let text = Arc::new(Mutex::new(String::new()));
         let (sender, receiver) = channel();
@@ -221,7 +221,7 @@ impl Log {
         (Self { text, reader: Some(reader) }, receiver)
     }
 
-    /// The whole log, after the process has ended.
+    /// Returns the whole log, after the process has ended.
     fn end(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
@@ -230,7 +230,7 @@ impl Log {
     }
 }
 
-/// The first address, if this line of the log reports that the server serves.
+/// Returns the first address if this line of the log reports that the server serves.
 fn address_of(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let addresses = (line["message"] == "serving").then(|| line["addresses"].as_str())??;

@@ -1,4 +1,4 @@
-//! A data directory with a configuration of ring pools for a test.
+//! A test's data directory, with a configuration of ring pools.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,7 +14,7 @@ use super::server::ringwell;
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
-/// A ring pool as seen by a test.
+/// A ring pool, as a test describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) id: u64,
@@ -39,7 +39,7 @@ impl Pool {
         }
     }
 
-    /// The `api_suffix` of a row, with more parameters.
+    /// Makes the `api_suffix` of a row, with more parameters.
     pub(crate) fn suffix(&self, parameters: &str) -> String {
         format!("{}/allocate_number.json?ring_pool_key={}&{parameters}", self.id, self.key)
     }
@@ -58,7 +58,8 @@ impl Pool {
     }
 }
 
-/// Filling the default segments with zeros takes most of the processor time of a start.
+/// Makes segments small, because a start spends most of its processor time on filling them with
+/// zeros.
 fn with_small_segments(settings: &str) -> String {
     const SMALL: &str = "segment_bytes = \"4MiB\"";
     if settings.contains("segment_bytes") {
@@ -81,15 +82,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A site with these pools; `more` is added to the configuration. The deadline is so long that
-    /// a slow disk does not cause overflow numbers.
+    /// Makes a site with these pools; `more` is added to the configuration. The deadline is so long
+    /// that a slow disk does not cause overflow numbers.
     pub(crate) fn new(pools: Vec<Pool>, more: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let data = folder.path().join("data");
         Self::with_data(folder, data, pools, more)
     }
 
-    /// A site whose data is in another folder.
+    /// Makes a site whose data is in another folder.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
         // Tests need not wait for proxies that poll `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };
@@ -104,13 +105,14 @@ impl Site {
         site
     }
 
-    /// Writes the configuration with these pools.
+    /// Writes the configuration, with these pools.
     pub(crate) fn write(&mut self, pools: Vec<Pool>) {
         let mut toml = self.settings.clone();
         for pool in &pools {
             toml.write_str(&pool.toml()).unwrap();
         }
-        // A server that starts meanwhile reads the former file or the new one, never a part.
+        // A server that starts meanwhile reads the former file or the new file, never a part of
+        // one.
         let new = self.config().with_extension("new");
         fs::write(&new, toml).unwrap();
         fs::rename(new, self.config()).unwrap();
@@ -125,7 +127,7 @@ impl Site {
         &self.data
     }
 
-    /// The file to which shard 0 writes its journal.
+    /// Returns the file to which shard 0 writes its journal.
     #[allow(dead_code, reason = "some tests do not look at files")]
     pub(crate) fn newest_segment(&self) -> PathBuf {
         let files = fs::read_dir(self.data.join("journal/0")).unwrap();
@@ -134,7 +136,7 @@ impl Site {
         paths.filter(is_segment).max().unwrap()
     }
 
-    /// `ringwell serve` with more flags.
+    /// Returns the command `ringwell serve` with more flags.
     pub(crate) fn serve(&self, flags: &[&str]) -> Command {
         let config = self.config();
         let mut command = ringwell(&["serve", "--config", config.to_str().unwrap()]);

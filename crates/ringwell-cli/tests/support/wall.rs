@@ -1,4 +1,4 @@
-//! The wall clock of one process: libfaketime shows one that the test sets.
+//! The wall clock of one process, which a test sets by libfaketime.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ pub(crate) struct Wall {
 }
 
 impl Wall {
-    /// A clock that processes read from `file`; `None`, with a message, if that is not possible
-    /// here.
+    /// Makes a clock that processes read from `file`; `None`, with a message, if that is not
+    /// possible here.
     pub(crate) fn new(file: PathBuf) -> Option<Self> {
         let folders = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok);
         let library = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
@@ -26,9 +26,9 @@ impl Wall {
         Some(wall)
     }
 
-    /// From now on it is this many seconds ahead of the real one.
+    /// From now on, sets the clock this many seconds ahead of the real one.
     pub(crate) fn set(&self, ahead: i64) {
-        // In one step, so that no reader sees half of it.
+        // Replaces the file in one step, so that no reader sees half of it.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{ahead:+}\n")).unwrap();
         fs::rename(new, &self.file).unwrap();

@@ -10,8 +10,8 @@ use crate::values::ValueError;
 /// The owner of each bucket, if it is known.
 type Owners = [Option<u16>; BUCKETS as usize];
 
-/// Reads `[[buckets]]`; without it, buckets are divided equally among all shards. `shards` is their
-/// count, `None` if it is unknown.
+/// Reads `[[buckets]]`; without it, buckets are divided equally among all shards. `shards` is the
+/// count of shards, `None` if it is unknown.
 pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<Placement> {
     let sections = file.sections("buckets");
     let shards = shards.and_then(|shards| u16::try_from(shards).ok());

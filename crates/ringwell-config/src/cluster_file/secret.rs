@@ -11,10 +11,10 @@ use crate::section::Section;
 use crate::toml_file::read_bytes;
 use crate::values::{ValueError, parse_path};
 
-/// The permissions of users other than the owner and the group.
+/// The permission bits of users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
-/// The secret in, or named by, the file at `path`, and warnings about it.
+/// The secret that the file at `path` contains, or whose file it names, and warnings about it.
 pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, Vec<Fault>)> {
     let inline = file.take("secret", text(|secret| Secret::parse(secret).map_err(ValueError::new)));
     let base = path.parent().unwrap_or(Path::new(""));
@@ -43,17 +43,17 @@ pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, V
     }
 }
 
-/// Omits the secret.
+/// Skips the secret.
 pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret", |_| Ok(()));
     let _ = file.take("secret_file", |_| Ok(()));
 }
 
-/// Editors end files with a line feed, which is not part of the secret.
+/// Reads the secret in a file. The line feed with which editors end files is not part of it.
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let bytes = read_bytes(path).map_err(|error| {
-        // The name is not repeated: it could be the secret itself, with a slash in it.
+        // The name is not repeated, because it could be the secret itself, with a slash in it.
         let folder = path.parent().filter(|folder| folder.is_dir());
         let place = folder.map(|folder| format!(" in \"{}\"", folder.display()));
         let place = place.unwrap_or_default();

@@ -7,7 +7,8 @@ use crate::fields::text;
 use crate::section::Section;
 use crate::values::parse_path;
 
-/// The table `[tls]`; `None` if it is missing. Relative paths start at the directory of `path`.
+/// The table `[tls]`; `None` if it is missing. Relative paths are relative to the directory of
+/// `path`.
 pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<TlsFiles> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut section = file.section("tls");
@@ -24,7 +25,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<TlsFiles> 
     Some(TlsFiles { authority: authority?, certificate: certificate?, key: key? })
 }
 
-/// Omits the table.
+/// Skips the table.
 pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("tls", |_| Ok(()));
 }

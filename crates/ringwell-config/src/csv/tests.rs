@@ -60,7 +60,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
     assert_eq!(pool(1).name(), Some("Spring"));
 }
 
-/// The line before was forgotten, with the only overflow number of the pool.
+/// The previous line used to be lost, and with it the pool's only overflow number.
 #[test]
 fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let heading = "id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,\
@@ -143,7 +143,7 @@ pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lif
     );
     let none = "there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, \
         next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign\n";
-    // A line of a pool, whose key must not be in the log.
+    // The first line describes a pool, whose key must not be in the log.
     let columns = ["1", "2", "3", "4"].map(|nth| format!("pools.csv:1: column {nth}: {none}"));
     let missing = ["id", "ring_pool_key", "lifetime_seconds", "numbers"]
         .map(|name| format!("pools.csv:1: {name}: the column is missing\n"));
@@ -161,7 +161,7 @@ pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lif
     );
     let toml = "data = \"/data\"\nring_pools = \"/proc\"";
     check(toml, "ringwell.toml:2: ring_pools: /proc: cannot be read: is a directory\n");
-    // It has no end.
+    // This file has no end.
     let toml = "data = \"/data\"\nring_pools = \"/dev/zero\"";
     check(toml, "/dev/zero: cannot be read: it is a device, not a file\n");
 }

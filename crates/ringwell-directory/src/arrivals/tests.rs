@@ -42,7 +42,7 @@ fn only_numbers_that_were_in_no_pool_of_the_node_arrive() {
         pool(3, vec![range(20, 10)], 30),
     ]);
     assert_eq!(arrivals(&before, &before), Arrivals::default());
-    // Numbers from the other node, from the own one, and from neither.
+    // Numbers from the other node, from this node, and from neither.
     let after = directory(vec![
         pool(1, vec![range(0, 10), range(25, 5), range(40, 2)], 10),
         pool(2, vec![range(12, 8)], 20),

@@ -47,7 +47,7 @@ fn pools_that_stay_keep_their_indices_and_a_free_index_is_used_again() {
     let first = one_shard();
     let second = after(&first, vec![], &[2]);
     let index = |directory: &Directory, id| directory.lookup(PoolId(id)).unwrap().index();
-    // By their buckets: 2, 1, 3.
+    // The order by buckets is 2, 1, 3.
     assert_eq!([index(&second, 1), index(&second, 3)], [1, 2]);
     assert_eq!(ids(&Changes::between(&first, &second, 0)), (vec![(0, 2)], vec![]));
     let third = after(&second, vec![pool(0, 30, 1, 10), pool(9, 31, 1, 10)], &[]);
@@ -153,7 +153,8 @@ proptest! {
                 prop_assert_eq!(next.pool_by_number(number), whole.pool_by_number(number));
                 prop_assert_eq!(next.overflow_pools(number), whole.overflow_pools(number));
             }
-            // The steps from state to state keep each shard's pools at their looked-up indices.
+            // The steps from state to state keep each shard's pools at the indices that look-ups
+            // return.
             for shard in 0..shards {
                 let place = |pool: &Arc<RingPool>| next.lookup(pool.id()).unwrap().index();
                 let mut places: Vec<u32> = next.pools_of(shard).map(place).collect();

@@ -1,4 +1,4 @@
-//! Copies of the owners that differ, and the entries that they take from each other.
+//! Differing copies of the owners, and the entries that they take over from each other.
 
 use proptest::prelude::*;
 
@@ -13,8 +13,8 @@ fn owners() -> Owners {
 }
 
 proptest! {
-    /// Each shard is a node with a copy; only the present owner gives a bucket away, after the next
-    /// owner has taken it; copies are exchanged in any order.
+    /// Each shard is a node with a copy. Only the present owner gives a bucket away, after the next
+    /// owner has taken it. Copies are exchanged in any order.
     #[test]
     fn no_bucket_ever_has_two_owners_that_know_it(
         steps in proptest::collection::vec((0..8_u16, 0..SHARDS, 0..SHARDS, any::<bool>()), 1..200)
@@ -61,13 +61,13 @@ fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
     let before = old.clone();
     assert!(old.learn(&newer, own));
     assert_eq!((old.lost_since(&before, own), old.get(0)), (vec![0], newer.get(0)));
-    // There and back: the count is the newer one, and the owner stays.
+    // The bucket moves there and back: the count is newer, and the owner is the same.
     let mut back = newer.clone();
     back.give(0, 0);
     let mut older = owners();
     assert!(older.learn(&back, own) && older.lost_since(&owners(), own).is_empty());
     assert_eq!(older.get(0), back.get(0));
-    // A newer version of the map, which has a shard more.
+    // A newer version of the map, with one more shard.
     let mut next = Owners { version: 4, shards: 5, ..owners() };
     next.give(0, 4);
     let mut stale = owners();

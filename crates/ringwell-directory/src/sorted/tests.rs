@@ -1,4 +1,4 @@
-//! Compares with the set of the standard library, earlier states included.
+//! Compares the set with that of the standard library, earlier states included.
 
 use std::collections::BTreeSet;
 

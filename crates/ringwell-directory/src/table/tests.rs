@@ -1,4 +1,4 @@
-//! Finding pools by their ids.
+//! Look-ups of pools by id.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,10 @@
 //! The rows of one batch in progress: from the plan, through their owners, to the outcomes.
 //!
-//! The shard that received the batch asks the other owners first, so that they work concurrently,
-//! then serves its own rows, then waits for the journal and the others, at most until the batch's
-//! deadline. Missing rows then overflow; the batch never fails as a whole. Invariant: an allocation
-//! whose answer is not sent is undone, unless another visitor may have seen its number since.
+//! The shard that received the batch asks the other owners first, so that they work concurrently.
+//! It then serves its own rows, and waits for the journal and the others until the batch's deadline
+//! at the latest. Missing rows then overflow; the batch never fails as a whole. Invariant: an
+//! allocation whose answer is not sent is undone, unless another visitor may have seen its number
+//! since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,8 +24,8 @@ use crate::rows::{self, Owner, Planned, RowPlan, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
-/// The part of a batch's time, as a divisor, that must remain when it stops waiting for unknown
-/// pools: to request the rows of those that have arrived, and to send the answer.
+/// The wait for unknown pools ends when one part in this many of the batch's time is left, to
+/// request rows of the pools that have arrived and to send the answer.
 const LEFT_FOR_OTHERS: u32 = 8;
 
 /// Memory for one batch's rows, reused for the next.
@@ -37,7 +38,7 @@ pub struct Job {
     remote: Vec<Remote>,
     /// Rows of pools that the directory lacks but another source may have.
     unknown: Vec<u16>,
-    /// Whether this shard does not own the pool of a row that it served.
+    /// Whether this shard served a row whose pool it does not own.
     has_moved: bool,
 }
 
@@ -55,7 +56,7 @@ struct Remote {
 /// numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
-    /// On the heap, because it is handed on with every batch.
+    /// Boxed, because it is passed on with every batch.
     job: Option<Box<Job>>,
     /// The time when this shard served its rows.
     now: Millis,
@@ -98,7 +99,7 @@ impl<P: Platform> InFlight<P> {
             let shards = shard.directory().shards();
             job.ask_others(&shard.peers, shard.id, shards, terms);
         }
-        // Set before anything is handed out: if this fails, the numbers are released as of this
+        // Set before anything is handed out: if serving fails, the numbers are released as of this
         // time.
         self.now = shard.now();
         let now = self.now;
@@ -110,8 +111,8 @@ impl<P: Platform> InFlight<P> {
     }
 
     /// Waits until all rows are answered and durable, or the deadline has passed; returns whether
-    /// it had to wait. Rows that are later than that by [`rows::LATE_MAX`] overflow, because a
-    /// timer cannot tell whether an answer was ready before the timer was polled.
+    /// it had to wait. Rows that miss the deadline by more than [`rows::LATE_MAX`] overflow,
+    /// because a timer does not show whether an answer was ready before the timer was polled.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
         let is_late = self.shard.platform.moment() > terms.deadline + rows::LATE_MAX;
@@ -139,7 +140,7 @@ impl<P: Platform> InFlight<P> {
             }
         };
         let in_time = if has_others || has_unknown {
-            // On the heap, because otherwise every connection, even an idle one, would reserve the
+            // Boxed, because otherwise every connection, even an idle one, would reserve the
             // memory.
             let gathered = shard.platform.by(terms.deadline, async {
                 stored.await;
@@ -168,7 +169,7 @@ impl<P: Platform> InFlight<P> {
         self.now
     }
 
-    /// Call it when the answer is about to be sent: the numbers then belong to the clients.
+    /// Must be called just before the answer is sent: the numbers then belong to the clients.
     pub(super) fn answered(&mut self) {
         self.is_answered = true;
     }
@@ -190,8 +191,8 @@ impl<P: Platform> InFlight<P> {
         }
     }
 
-    /// Requests the pools that the directory lacks from the shard's source; rows of pools that it
-    /// finds are requested like the others.
+    /// Asks the shard's source for the pools that the directory lacks. Rows of pools that it finds
+    /// are then requested like the others.
     async fn learn_unknown(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let Some(source) = &shard.source else { return };
@@ -202,7 +203,7 @@ impl<P: Platform> InFlight<P> {
         let answers = answers.collect::<Vec<_>>();
         let arrived = async {
             for mut answer in answers {
-                // Ends when the sender is dropped: nothing is ever sent.
+                // The wait ends when the sender is dropped; no value is ever sent.
                 while answer.changed().await.is_ok() {}
             }
         };
@@ -212,7 +213,7 @@ impl<P: Platform> InFlight<P> {
         self.job().ask_unknown(&shard.directory(), &shard.peers, terms);
     }
 
-    /// Rows whose pools have moved are requested again, once, from their owners by the newest map.
+    /// Requests rows of moved pools once more, from their owners by the newest map.
     async fn redirect(&mut self, terms: &Terms) {
         let Some(refused) = self.job().first_moved() else { return };
         let shard = Rc::clone(&self.shard);
@@ -223,7 +224,7 @@ impl<P: Platform> InFlight<P> {
         self.collect().await;
     }
 
-    /// The journal did not accept this shard's rows in time, so they overflow.
+    /// Makes this shard's rows overflow, because the journal did not accept them in time.
     fn give_up_own(&mut self, refusal: Refusal) {
         let shard = Rc::clone(&self.shard);
         let allocated_at = self.now;
@@ -231,8 +232,8 @@ impl<P: Platform> InFlight<P> {
         shard.withdraw(&unanswered);
     }
 
-    /// The answer would be sent too late, because this thread is delayed: a short lockout may be
-    /// over by then.
+    /// Makes all rows overflow. This thread was delayed, so the answer would be sent too late: a
+    /// short lockout may be over by then.
     fn give_up_all(&mut self) {
         self.release_all();
         self.job().refuse_all(Refusal::Late);
@@ -268,14 +269,14 @@ const fn is_number(outcome: &Outcome) -> bool {
 
 // Independent of the platform, so that loops over rows are compiled only once.
 impl Job {
-    /// The time by its owner's clock at which the number of a row was handed out; `None` if no
-    /// owner answered. Records that this shard, `own`, served its rows at `now`.
+    /// The time by its owner's clock at which a row's number was handed out; `None` if no owner
+    /// answered. This shard, `own`, served its rows at `now`.
     pub(super) fn allocated_at(&self, row: usize, own: u16, now: Millis) -> Option<Millis> {
         match self.plans[row] {
             RowPlan::Fail(_) => None,
             RowPlan::Allocate(owner) => {
                 let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
-                // A row that was refused as moved was sent again, perhaps to this shard.
+                // A row that was refused as moved was sent again, and perhaps served by this shard.
                 match self.remote.iter().rfind(of) {
                     Some(remote) => remote.answered_at,
                     None => (owner.shard == own).then_some(now),
@@ -284,7 +285,7 @@ impl Job {
         }
     }
 
-    /// Turns the numbers of `own`, which it handed out at `now`, into refusals; returns them.
+    /// Replaces the numbers that `own` handed out at `now` with refusals, and returns them.
     fn refuse_own(&mut self, own: u16, why: Refusal, now: Millis) -> Vec<Unanswered> {
         let mut numbers = Vec::new();
         for outcome in self.outcomes_of(own).filter(|outcome| is_number(outcome)) {
@@ -300,8 +301,8 @@ impl Job {
         }
     }
 
-    /// Makes the other owners release their numbers; returns those of `own`, which it handed out at
-    /// `now`.
+    /// Makes the other owners release their numbers, and returns the numbers that `own` handed out
+    /// at `now`.
     fn release(&mut self, peers: &Peers, own: u16, now: Millis) -> Vec<Unanswered> {
         self.take_arrived();
         for remote in &self.remote {
@@ -314,11 +315,11 @@ impl Job {
         self.outcomes_of(own).filter_map(|outcome| Unanswered::new(outcome, now)).collect()
     }
 
-    /// Processes answers that have arrived but were not examined, because their owners rely on it.
+    /// Processes answers that arrived without being examined; their owners rely on that.
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
             let Some(mut reply) = remote.reply.take() else { continue };
-            // Rows sent from now on fail, and their sender releases them.
+            // Answers sent from now on fail, and their senders release the numbers.
             reply.close();
             if let Ok(answer) = reply.try_recv() {
                 remote.take(answer, &mut self.outcomes);
@@ -326,7 +327,7 @@ impl Job {
         }
     }
 
-    /// The outcome of a shard's rows.
+    /// The outcomes of a shard's rows.
     fn outcomes_of(&mut self, shard: u16) -> impl Iterator<Item = &mut Outcome> {
         let rows = self.plans.iter().zip(&mut self.outcomes);
         rows.filter_map(move |(plan, outcome)| match plan {
@@ -375,8 +376,8 @@ impl Job {
         })
     }
 
-    /// Requests rows that were refused as moved from their current owners; returns `false` if these
-    /// are the same as before.
+    /// Repeats the request for rows that were refused as moved, at their current owners. Returns
+    /// `false` if no row has a new owner.
     fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);
@@ -410,7 +411,7 @@ impl Job {
         }
     }
 
-    /// Sends another owner its rows. If its queue is full it is busy, and its rows overflow now.
+    /// Sends another owner its rows. If the owner's queue is full, the rows overflow as busy.
     fn send(&mut self, peers: &Peers, shard: u16, rows: Vec<PeerRow>, text: &Bytes, terms: &Terms) {
         let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
         let (reply, receiver) = oneshot::channel();
@@ -426,7 +427,7 @@ impl Job {
         }
     }
 
-    /// Sends each other owner, of this many shards, its rows.
+    /// Sends each other owner its rows; there are `shards` shards in all.
     fn ask_others(&mut self, peers: &Peers, own: u16, shards: u16, terms: &Terms) {
         let text = &self.batch.text().clone();
         let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
@@ -455,7 +456,7 @@ impl Job {
         engine.end_batch();
     }
 
-    /// Shows the outcome of this shard's rows.
+    /// Shows `watch` the outcomes of this shard's rows.
     fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
         let text = self.batch.text();
         let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);

@@ -17,8 +17,8 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// The state, in the shards of this node, of numbers that the pools of `buckets` have or had in
-/// `directory`. They must have left those pools.
+/// The state that this node's shards have of numbers that the pools of `buckets` have or had in
+/// `directory`. The numbers must have left those pools.
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
@@ -36,7 +36,7 @@ pub async fn known<P: Platform>(
         .ok_or(ChangeError::Stopping)
 }
 
-/// Like [`known`], for the next owner on another node, with its doubts: see
+/// Like [`known`], but for a next owner on another node, with the doubts that it must apply: see
 /// [`Facts::settle_apart`].
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub async fn known_apart<P: Platform>(
     buckets: &[u16],
 ) -> Result<(Known, Vec<(PoolId, Millis)>), ChangeError> {
     let report = gather(node, peers, &directory, buckets).await?;
-    // A number may have entered a pool in transit, which is in no shard that could report its hold.
+    // A number may have entered a pool in transit, which no shard has, so none reports its hold.
     let bucket_holds = node.bucket_holds();
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let held = pools.filter_map(|pool| {

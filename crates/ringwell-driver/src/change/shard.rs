@@ -15,17 +15,17 @@ use crate::platform::Platform;
 use crate::rows::spec;
 use crate::shard::Shard;
 
-/// The maximum number of numbers that are processed before the next batch is served: some ten
-/// microseconds.
+/// The maximum count of numbers that are processed before the next batch is served, which takes
+/// about ten microseconds.
 const PIECE_NUMBERS: u64 = 1024;
 
-/// The same for numbers that are in no rotation.
+/// The same limit for numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// The same for a range with few known numbers.
+/// The same limit for a range with few known numbers.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
-/// The maximum number of remembered answers that are processed before the next batch is served.
+/// The maximum count of remembered answers that are processed before the next batch is served.
 const PIECE_ANSWERS: u32 = 512;
 
 /// Takes a step.
@@ -90,8 +90,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
     }
 }
 
-/// The complete state of these numbers and buckets, piece by piece; the leaving pools have already
-/// left, so that it no longer changes.
+/// The complete state of these numbers and buckets, collected piece by piece. The leaving pools
+/// have already left, so the state no longer changes.
 async fn tell_all<P: Platform>(
     shard: &Shard<P>,
     numbers: &[NumberRange],
@@ -120,7 +120,7 @@ async fn tell_all<P: Platform>(
     StepResult::All(Known { numbers: known, answers, at }, holds)
 }
 
-/// Holds the pools of these buckets without records, because `cluster-map.json` has the holds.
+/// Holds the pools of these buckets without records: `cluster-map.json` contains the holds.
 async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> StepResult {
     let directory = shard.node.directory();
     for (place, pool) in directory.pools_of(shard.id).enumerate() {
@@ -133,7 +133,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Ste
     StepResult::Taken
 }
 
-/// Lets batches run after each group of this many.
+/// Lets batches run after every [`PIECE_RETIRED`] entries.
 async fn pause_at<P: Platform>(shard: &Shard<P>, place: usize) {
     if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
         shard.platform.turn().await;
@@ -167,7 +167,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Step
     StepResult::Taken
 }
 
-/// The shard's state of those numbers that are in no rotation here.
+/// The shard's state of those given numbers that are in no rotation here.
 async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
@@ -178,7 +178,7 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
 }
 
 /// The shard's state of numbers that are in no rotation here and were last handed out from pools of
-/// these buckets: they may have left their pools since the other shards reported.
+/// these buckets. They may have left their pools since the other shards reported.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

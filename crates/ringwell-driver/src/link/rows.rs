@@ -19,16 +19,16 @@ use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
-/// The part of a batch's time that must remain when the rows' answer arrives, to join and to send
-/// it.
+/// The part of a batch's time that must remain when the rows' answer arrives, so that the batch's
+/// own answer can be completed and sent.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// The time to wait for a late answer, so that its numbers can be returned: a node that was
-/// suspended reads its requests when it continues, and cannot know how old they are. Each keeps a
-/// connection, of which there are as many as the window had room.
+/// The time to wait for a late answer, so that its numbers can be returned. A suspended node reads
+/// its requests when it resumes, and cannot know how old they are. Each wait occupies a connection;
+/// there are at most as many of these as the window allowed.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
-/// The time for returning numbers.
+/// The time limit for returning numbers.
 const RETURN_MAX: Duration = Duration::from_secs(1);
 
 /// The time for which the management API waits for another node.
@@ -62,7 +62,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// The link is shut, so the rows overflow now.
+    /// Makes rows overflow at once because of pacing.
     pub(super) fn overflow(&self, rows: PeerRows) {
         self.counts.paced_rows.add(rows.rows.len() as u64);
         refuse(rows, Refusal::Paced);
@@ -86,7 +86,7 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // This is no evidence that the other node is slow: either the answer had arrived when a
+        // A void answer is no evidence that the other node is slow: either it had arrived when a
         // timer woke this thread late, or the client's deadline was shorter than the limit for
         // links.
         let is_void = match answer {
@@ -162,7 +162,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// An answer that comes too late: no client sees its numbers.
+    /// Releases the numbers of an answer that comes too late, because no client sees them.
     async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
         let Some(Ok(bytes)) = self.platform.within(LATE_MAX, call).await else { return };
         if let Ok(answer) = translate::answer(&bytes, wanted) {

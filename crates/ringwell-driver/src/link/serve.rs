@@ -29,17 +29,17 @@ use crate::witness;
 /// The maximum number of bytes of a row in a frame, in addition to its parameters.
 const ROW_BYTES: usize = 64;
 
-/// The limit on requests between nodes about owners, moves and journals, to which clients' limits
-/// do not apply. All 1,024 buckets with their owners and holds take a third of it.
+/// The maximum bytes of a request between nodes about owners, moves or journals; clients' limits do
+/// not apply to it. All 1,024 buckets with their owners and holds take a third of it.
 const JSON_BYTES_MAX: usize = 256 * 1024;
 
-/// The longest frame with rows: that of the longest batch.
+/// The maximum length of a frame with rows, enough for the longest batch.
 pub fn frame_bytes_max(node: &Node) -> usize {
     let limits = &node.config.limits;
     limits.body_bytes + limits.rows * ROW_BYTES
 }
 
-/// The longest body of a request.
+/// The maximum length of a request's body.
 #[must_use]
 pub fn body_bytes_max(node: &Node, path: Option<Path>) -> usize {
     match path {
@@ -73,8 +73,8 @@ const UPGRADE_REQUIRED: u16 = 426;
 const INTERNAL_SERVER_ERROR: u16 = 500;
 const SERVICE_UNAVAILABLE: u16 = 503;
 
-/// Answers a request of another node, which reads frames up to version `speaks`, on the shard that
-/// received it.
+/// Answers a request from another node on the shard that received it. The other node reads frames
+/// up to version `speaks`.
 ///
 /// # Errors
 /// [`Refused`]
@@ -153,7 +153,7 @@ fn rows_of(directory: &Directory, shard: u16, read: &[ReadRow]) -> (Vec<PeerRow>
     (own, places)
 }
 
-/// Releases numbers that do not fit into a frame of version 1; their rows were busy.
+/// Releases numbers that do not fit into a frame of version 1, and answers their rows as busy.
 fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
     let mut unseen = Vec::new();
     for row in rows {
@@ -165,7 +165,7 @@ fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
         *row = RowAnswer::Busy;
     }
     if !unseen.is_empty() {
-        // If the queue is full, their lockouts run to their end.
+        // If the queue is full, the numbers' lockouts run to their end.
         let _ = peers.send(shard, Message::Unanswered(unseen));
     }
 }
@@ -185,7 +185,7 @@ fn unanswered<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Ref
     }
 }
 
-/// Answers when the shard has processed its own queue up to this point.
+/// Answers once the shard has processed its own queue up to the ping.
 async fn ping<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let pinged = frame::read_ping(body).map_err(|error| malformed(&error))?;
     check_shard(&shard.node, pinged)?;
@@ -227,7 +227,7 @@ async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, 
     serde_json::to_vec(&released).map_err(|error| unread(&error))
 }
 
-/// Requests about moving buckets.
+/// Answers requests about moving buckets.
 async fn answer_move<P: Platform>(
     shard: &Shard<P>,
     path: Path,
@@ -274,7 +274,7 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     Err((NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
 }
 
-/// A starting node first asks others whether it may hand out numbers.
+/// Refuses while the node starts: it must first ask others whether it may hand out numbers.
 fn check_phase(node: &Node) -> Result<(), Refused> {
     if node.phase() == Phase::Starting {
         return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));
@@ -294,7 +294,7 @@ fn unread(error: &dyn std::fmt::Display) -> Refused {
     (BAD_REQUEST, error.to_string())
 }
 
-/// Names the place but not the value, which may be a promo number, because the reason is logged.
+/// The reason is logged, so it names the position but not the value, which may be a promo number.
 fn unread_json(error: &serde_json::Error) -> Refused {
     let what = match error.classify() {
         Category::Data => "unexpected content",

@@ -77,7 +77,7 @@ pub(super) struct AttributionJson {
     pub(super) shard: u16,
     number: u64,
     at: u64,
-    /// `at` is in the shard time of the queried node, not by the wall clock.
+    /// Whether `at` is in the shard time of the queried node, not by the wall clock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shard_time: bool,
     /// Added later. An older node refuses it; the caller then shows no keep-alives.
@@ -140,7 +140,7 @@ pub(super) enum PastJson {
     None(NoHolderJson),
 }
 
-/// No holder, and what else is known. Older nodes ignore what they do not know beside `missing`.
+/// No holder, with everything else that is known. Older nodes ignore all members but `missing`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NoHolderJson {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,7 @@ pub(super) struct NoHolderJson {
     /// The time of the oldest known allocation, if another shard made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
-    /// The end of the period of which answers were lost.
+    /// The end of the period from which answers were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
     /// The time of the oldest allocation of this shard after the requested time.
@@ -173,19 +173,19 @@ pub(super) struct HeldJson {
     locked_until: u64,
     params: Vec<u8>,
     next_allocated_at: Option<u64>,
-    /// Only if they were asked for.
+    /// Present only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keep_alives: Option<KeepAlivesJson>,
-    /// The reason why it may be another one, or lacks its record.
+    /// The reason why this may be the wrong allocation, or why its record is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
-    /// The time of the next allocation at the shard that made it, if that is another one.
+    /// The time of the next allocation by the shard that made it, if that is another shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
     /// The time of this shard's next allocation; only with `later`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
-    /// Whether a later one may have been made elsewhere.
+    /// Whether a later allocation may have been made elsewhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
     /// The end of the newest period as an overflow number.
@@ -221,7 +221,7 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
         let none = NoHolderJson { missing, later, lost_until, next, is_doubted, overflow_until };
         return Some(PastJson::None(none));
     };
-    // Otherwise `next_allocated_at` is the same.
+    // Without `later`, `next_allocated_at` is the same.
     let next = next.filter(|_| later.is_some());
     Some(PastJson::Held(HeldJson { missing, later, next, is_doubted, overflow_until, ..held }))
 }

@@ -92,7 +92,7 @@ fn run_shares_turns_with_the_tasks_that_it_waits_for() {
     assert_eq!(executor.run(std::future::pending::<()>()), None);
 }
 
-/// It keeps the waker of the first poll, as a task does that waits for a group.
+/// The work keeps the waker of its first poll, like a task that waits for a group.
 #[test]
 fn work_that_goes_on_in_another_run_is_still_woken() {
     let executor = Executor::new();
@@ -136,7 +136,7 @@ fn after_the_end_nothing_runs_even_from_destructors() {
     run_all(&executor);
     executor.end();
     assert_eq!((log.take(), executor.ready(), executor.poll_next()), (vec![0, 0], 0, false));
-    // Tasks must not hold a reference to it any more, because that would be a cycle.
+    // No task may still hold a reference to the executor, because that would be a cycle.
     assert_eq!(Rc::strong_count(&executor.0), 1);
 }
 
@@ -184,7 +184,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 0..8)
 }
 
-/// Does `deeds`; a `Wait` is ended by any `Wake`.
+/// Performs `deeds`; any `Wake` ends a `Wait`.
 fn task(
     executor: Executor,
     notify: Rc<tokio::sync::Notify>,
@@ -248,7 +248,7 @@ proptest! {
         prop_assert_eq!(history(&tasks, &draws), history(&tasks, &draws));
     }
 
-    /// Without waits every action is done, in any order.
+    /// Without waits, every action is completed, in any order.
     #[test]
     fn every_task_runs_to_its_end(
         tasks in prop::collection::vec(deeds(), 1..6),

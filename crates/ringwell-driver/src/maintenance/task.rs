@@ -21,7 +21,7 @@ const REPORT_EVERY: Duration = Duration::from_mins(1);
 /// The time for which a snapshot waits for a log: longer than the election of a leader.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The interval between two checks of this.
+/// The interval between two checks of whether the log has stored a group.
 const LOG_PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason why maintenance failed. The shard continues without it.
@@ -71,7 +71,7 @@ fn note_held<P: Platform>(thread: &Shard<P>) {
 
 /// The state of the log message about the wall clock.
 struct Wall {
-    /// Whether it was reported to differ.
+    /// Whether the wall clock was reported to differ.
     is_apart: bool,
 }
 
@@ -112,7 +112,7 @@ fn report<P: Platform>(
 /// Takes a snapshot, piece by piece between batches.
 ///
 /// # Errors
-/// The file that could not be written. Then the previous one stays.
+/// The file that could not be written. The previous snapshot then stays.
 pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Result<(), Trouble> {
     let _one = thread.snapshots.lock().await;
     let begun = Snapshot::begin(store, &thread.engine.borrow(), thread.id);
@@ -146,8 +146,8 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     published
 }
 
-/// Waits until `group` is stored, even while rows do not wait because the log is slow: a stop must
-/// not fail for that reason.
+/// Waits until `group` is stored, even while the log is too slow for rows to wait, because a stop
+/// must not fail for that reason.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {
@@ -161,7 +161,7 @@ async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Troubl
     }
 }
 
-/// Waits for the disk on a thread where no batch waits.
+/// Runs `work`, which waits for the disk, on a thread where no batch waits.
 async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
     platform: &P,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
@@ -171,7 +171,8 @@ async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
 }
 
 /// Drops segments beyond the limits of age and size, after copying the records that still matter.
-/// Ends at the kept snapshots, which are not taken meanwhile; or as soon as dropping frees nothing.
+/// Stops at the kept snapshots, because none is taken meanwhile, or as soon as dropping frees
+/// nothing.
 async fn drop_old<P: Platform>(
     thread: &Shard<P>,
     store: &impl Store,
@@ -179,7 +180,7 @@ async fn drop_old<P: Platform>(
 ) -> Result<(), Trouble> {
     let mut dropped_n = 0;
     while let Some(mut carry) = rounds.expired(store, thread.now(), thread.clocks())
-        // A log that could not be trimmed has the same part again.
+        // A log that could not be trimmed returns the same part again.
         && carry.part.next_n > dropped_n
     {
         dropped_n = carry.part.next_n;

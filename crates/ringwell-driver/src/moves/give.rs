@@ -24,14 +24,14 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Leaving, ServedMap};
 
-/// The maximum number of numbers, or answers, that are sent at once: some 50 KB. Fewer if the next
+/// The maximum count of numbers or answers in one request, about 50 KB. It is lower if the next
 /// owner accepts less.
 const PIECE: usize = 512;
 
 /// The maximum number of bytes of one bucket in a request: its number, its owner, and its hold.
 const BUCKET_BYTES: usize = 160;
 
-/// The least room that a piece needs in addition to its buckets: for one number and its frame.
+/// The minimum bytes that a piece needs besides its buckets, for one number and its frame.
 const PIECE_BYTES_MIN: usize = 512;
 
 /// The pause before an interrupted move continues.
@@ -50,7 +50,7 @@ pub struct Given {
 /// Moves `buckets`, all of which belong to this node, to the shard `to`.
 ///
 /// # Errors
-/// [`MoveError`] says whether anything has moved.
+/// [`MoveError`], which shows whether anything has moved.
 pub async fn give<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -72,7 +72,7 @@ pub async fn give<P: Platform>(
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
-        // An older release reports only that it can.
+        // An older release reports only that it can take the buckets.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
@@ -122,7 +122,7 @@ async fn give_up<P: Platform>(
     if !planted(Bug::GivenNotKept) {
         keep(platform, node, &owners, leaving.into_iter().collect()).await?;
     }
-    // They are released on disk, so the remaining steps are repeated until they succeed.
+    // The buckets are released on disk, so the remaining steps are repeated until they succeed.
     let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
@@ -139,7 +139,7 @@ pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     }
 }
 
-/// `Some` contains the reason why not all are delivered.
+/// Returns the reason if not all buckets were delivered.
 async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Option<String> {
     let _one = node.moves.lock().await;
     let served = match ServedMap::read(&platform.files(), &node.config.data) {
@@ -200,8 +200,9 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// The held pools of `buckets`, each with the end of its hold; all pools if a shard doubts its
-/// whole state, including pools that are not yet listed, with the end of that doubt.
+/// The held pools of `buckets`, each with the end of its hold. If a shard doubts its whole state,
+/// these are all pools, and the second value is the end of that doubt, also for pools not listed
+/// yet.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -229,8 +230,8 @@ async fn holds(
     Ok((holds, of_all))
 }
 
-/// Sends all state of this node to the next owner, and hands the buckets over. Returns the count of
-/// numbers.
+/// Sends all of this node's state to the next owner, and hands the buckets over. Returns the count
+/// of numbers.
 async fn deliver<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -249,7 +250,7 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // At a start after the buckets were released, the journal's end may have been found damaged.
+    // A restart after the buckets were released may have found the journal's end damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
@@ -282,7 +283,7 @@ async fn deliver<P: Platform>(
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // Buckets may have moved on from there.
         learn_from(platform, node, peers, leaving.to).await;
-        // They were taken back, and this node did not get the answer, or lost it.
+        // The buckets were taken back, but this node did not get the answer, or lost it.
         let is_back = still.iter().any(|bucket| node.is_claimed(*bucket));
         if is_back && !planted(Bug::AbortNotCompleted) {
             take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;
@@ -293,13 +294,13 @@ async fn deliver<P: Platform>(
     Ok(numbers.len())
 }
 
-/// The largest request about a move that a node accepts, as it has reported, or as its limits most
-/// likely are.
+/// The largest request about a move that the other node accepts: as it has reported, or else by
+/// this node's own limits, which are most likely the same.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
 
-/// Makes the next owner adopt all of these, in pieces that it accepts.
+/// Makes the next owner adopt all of these, in pieces small enough for it.
 async fn post_pieces<T>(
     peers: &Peers,
     to: u16,

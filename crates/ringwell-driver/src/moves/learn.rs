@@ -1,7 +1,7 @@
-//! Spreads the owners of buckets to nodes that do not take part in a move: from the nodes that do,
-//! from a node that refuses their rows, and to a starting node.
+//! Spreads the owners of buckets: from the nodes that take part in a move, from a node that refuses
+//! rows of moved buckets, and to a starting node.
 //!
-//! A node whose data are from before a move would serve buckets that it has given up. It therefore
+//! A node whose data is from before a move would serve buckets that it has given up. It therefore
 //! asks the others before it serves. If it learns of the move only later, it stops serving them,
 //! and the owner holds these buckets until no lockout of that node can be left. Source:
 //! docs/spec/cluster.md, "Data from before a move".
@@ -24,10 +24,10 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{FileError, ServedMap};
 
-/// A node that does not answer in this time gets them later, with refused rows.
+/// A node that does not answer within this time gets the owners later, with refused rows.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The owner of buckets asks others about their numbers before it answers that it holds them.
+/// Longer, because an owner asks others about numbers before it confirms that it holds buckets.
 const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Exchanges the owners of buckets with every other node. A node that is not reached gets them
@@ -76,7 +76,7 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
     away
 }
 
-/// A shard of each other node.
+/// One shard of each other node.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
     membership.flat_map(Membership::first_shards_of_others).collect()
@@ -104,7 +104,7 @@ pub async fn learn_from<P: Platform>(
     Some(learnt.has_learnt)
 }
 
-/// The copy of this node; `None` without a cluster.
+/// This node's copy of the owners; `None` without a cluster.
 #[must_use]
 pub fn copy(node: &Node, held: Vec<u16>) -> Option<OwnersCopy> {
     Some(OwnersCopy { owners: node.owners()?, stale: node.stale(), held })
@@ -113,13 +113,13 @@ pub fn copy(node: &Node, held: Vec<u16>) -> Option<OwnersCopy> {
 /// The effects of another node's copy of the owners.
 #[derive(Debug, Default)]
 pub struct Learnt {
-    /// Whether entries of it were new.
+    /// Whether any of its entries were new here.
     pub has_learnt: bool,
-    /// Buckets of this node that are held, because the other one may have served them.
+    /// Buckets of this node that are held, because the other node may have served them.
     pub held: Vec<u16>,
 }
 
-/// Takes over newer entries from another node. A batch that waits for it may end first.
+/// Takes over newer entries from another node. A batch that waits for this may end first.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -185,8 +185,8 @@ async fn learn_now<P: Platform>(
     Learnt { has_learnt, held }
 }
 
-/// Notes the buckets that this node took before it lost its data. They do not come back by a move,
-/// because only their owner can give them; look-ups must know that numbers of them were here.
+/// Records the buckets that this node took before it lost its data. They do not return by a move,
+/// because only their owner can give them, but look-ups must consider that their numbers were here.
 fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     let claimed = known.claimed_by(received, |shard| node.is_own(shard));
     let is_new = !planted(Bug::OwnGapsForgotten) && node.add_claimed(&claimed);
@@ -201,8 +201,8 @@ fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     }
 }
 
-/// Records the owners. Those in the file may be newer than those in use, because buckets that are
-/// being taken are recorded before.
+/// Records the owners. The owners in the file may be newer than those in use, because a take-over
+/// is recorded before it takes effect.
 async fn record<P: Platform>(
     platform: &P,
     node: &Node,

@@ -11,7 +11,7 @@ use crate::store::Gap;
 /// The answer that a node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The largest request that it accepts.
+    /// The largest request that it accepts, in bytes.
     pub body_bytes: usize,
 }
 
@@ -67,7 +67,7 @@ pub struct Take {
     /// Buckets whose pools are held, including pools that are added later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldWord>,
-    /// The periods of which answers about some of these buckets may be lost.
+    /// The periods from which answers about some of these buckets may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -76,17 +76,17 @@ pub struct Take {
 /// remaining time of the hold of all its pools.
 pub type HoldWord = (u16, u64, u64);
 
-/// A copy of the owners, in exchange for another.
+/// A copy of the owners, exchanged for another node's copy.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnersCopy {
     /// The owner of each bucket.
     pub owners: Owners,
-    /// Buckets that the sender may have served after they had become another node's: its data were
-    /// from before a move.
+    /// Buckets that the sender may have served after they had become another node's, because its
+    /// data was from before a move.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale: Vec<u16>,
-    /// In an answer: the requested `stale` buckets that their owner has held because of that.
+    /// In an answer: the `stale` buckets of the request that their owner has held for that reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<u16>,
 }
@@ -112,8 +112,9 @@ pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
-/// The previous owner's state, received at `here`, in the time of this shard: counts as newer than
-/// all state known here, independent of the other clock. `None` if the number is invalid.
+/// Converts the previous owner's state, received at `here`, to the time of this shard. It counts as
+/// newer than all state known here, whatever the other clock shows. `None` if the number is
+/// invalid.
 #[must_use]
 pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
@@ -127,7 +128,7 @@ pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
-/// A hold in the form sent between nodes, sent `at` in the time of this node.
+/// A hold in the form sent between nodes, sent at `at` in the time of this node.
 #[must_use]
 pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
@@ -153,8 +154,8 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
 
-/// An answer given in another node's time `there`, converted to the time of this shard: given
-/// equally long ago. `None` if the number is invalid.
+/// Converts an answer given in another node's time `there` to the time of this shard; its age stays
+/// the same. `None` if the number is invalid.
 #[must_use]
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn lockouts_keep_their_true_ends_whatever_the_clocks() {
         let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
-        // Ten seconds remain: with an equal clock, one an hour behind, one an hour ahead.
+        // Ten seconds remain, by an equal clock, by one an hour behind, and by one an hour ahead.
         for there in [5_000_000, 1_400_000, 8_600_000] {
             assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
             assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");
@@ -193,14 +194,14 @@ mod tests {
             assert_eq!(bucket, 7);
             (hold.since.0, hold.until.0)
         };
-        // Neither the beginning nor the end.
+        // Neither a beginning nor an end is set.
         assert_eq!(converted(0, 0), (0, 0));
         assert_eq!(converted(0, there), (0, 0), "it is just over");
         assert_eq!(converted(0, there - 1), (0, 0), "it is over");
         assert_eq!(converted(0, there + 1), (0, here + 2));
         assert_eq!(converted(0, there + 10_000), (0, here + 10_001));
         assert_eq!(converted(there - 10_000, 0), (here - 9_999, 0));
-        // It has just begun: that differs from one that has not.
+        // A hold that has just begun differs from one without a beginning.
         assert_eq!(converted(there, 0), (here, 0));
         assert_eq!(converted(1, 1), (1, 0), "longer ago than this clock can tell");
         assert_eq!(converted(there - 3_000, there + 2_000), (here - 2_999, here + 2_001));

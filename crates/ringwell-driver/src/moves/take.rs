@@ -1,4 +1,4 @@
-//! The taker's side of a move. The data come from another node, and are checked.
+//! The taker's side of a move. The data comes from another node, and is checked.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     answer.await.map_err(|_| "the shard is stopping".to_owned())?
 }
 
-/// Runs on the shard's thread.
+/// Does the work of [`adopt`] on the shard's thread.
 ///
 /// # Errors
 /// The same as for [`adopt`].
@@ -85,7 +85,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
-            // A piece that arrived twice: this shard may have handed the number out since.
+            // A piece may arrive twice, and this shard may have handed the number out since.
             let is_late = is_taken(&thread.node, &adopted);
             is_late || engine.adopt(now, &as_known_here(engine, retired))
         };
@@ -111,8 +111,8 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     thread.commit.wait(group).await.map_err(|_| no_writes())
 }
 
-/// A number that is already in rotation here, in another pool, only stays locked, unless it is the
-/// same allocation: look-ups find the other one where it was made.
+/// Reduces an allocation to its lockout if the number is already in rotation here, in another pool,
+/// with a different allocation: look-ups find the moved one where it was made.
 fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     let number = known.slot.number;
     let newest = engine.shard().find(number).and_then(|_| engine.shard().newest(number));
@@ -127,14 +127,14 @@ fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     }
 }
 
-/// Whether the buckets have been accepted, by this move or a later one: all at once, or none.
+/// Whether the buckets have been accepted, by this move or a later one: either all, or none.
 fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     let Some(owners) = node.owners() else { return false };
     let is_known = |bucket, moves| owners.get(bucket).is_some_and(|known| known.moves >= moves);
     adopted.buckets.iter().any(|(bucket, owner)| is_known(*bucket, owner.moves))
 }
 
-/// Makes the buckets this node's from now on. The state of their previous owner has been adopted.
+/// Makes the buckets this node's from now on. Their previous owner's state was already adopted.
 ///
 /// # Errors
 /// The reason for a refusal, for the operator.
@@ -155,7 +155,7 @@ pub async fn take<P: Platform>(
     taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
 }
 
-/// It knows which of the buckets are held, which includes pools added later.
+/// Applies the giver's holds of whole buckets, which also cover pools added later.
 async fn hold_buckets(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
     let Some((_, first)) = take.buckets.first().filter(|_| !take.holds.is_empty()) else {
         return Ok(());
@@ -183,7 +183,7 @@ async fn take_now<P: Platform>(
     take: &Take,
 ) -> Result<(), String> {
     if node.phase() != Phase::Serving {
-        // Until then the holds caused by a new cluster file are not recorded.
+        // The holds caused by a new cluster file are recorded only when the node serves.
         return Err("it is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
@@ -202,7 +202,7 @@ async fn take_now<P: Platform>(
         taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
-        // They were handed over before and the answer was lost, or they have been taken back since.
+        // The buckets were accepted before and the answer was lost, or they were taken back since.
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {

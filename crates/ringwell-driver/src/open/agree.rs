@@ -20,7 +20,7 @@ pub struct OverflowTaken {
     pub number: PromoNumber,
     /// A pool whose overflow number it is.
     pub pool: PoolId,
-    /// The end of its lockout.
+    /// The seconds until its lockout ends.
     pub seconds: u64,
 }
 
@@ -51,9 +51,9 @@ pub fn agree<F: Files>(
     };
     let now = clocks.shard(reading.since_boot);
     for read in reads.iter_mut() {
-        // All shards of a process share one time, the newest: lockouts that are taken over and
-        // holds for doubts count from then, even if a clock was set back. Lockouts that are taken
-        // over have been lengthened by an amount that their own journal does not show.
+        // All shards of a process share one time, the newest. Adopted lockouts and holds for doubts
+        // count from it, even if a clock was set back. Adopted lockouts were lengthened by an
+        // amount that the shard's own journal does not show.
         read.restore.resume(clocks, now, &read.recovered.tip);
     }
     adopt(reads);
@@ -61,9 +61,9 @@ pub fn agree<F: Files>(
     Ok(clocks)
 }
 
-/// Passes every lockout to the shard that owns its number now. If there are any, the directory or
-/// the number of shards has changed; every shard then gets all answers of repeatable batches,
-/// because it may own their pools now.
+/// Passes every lockout to the shard that owns its number now. If there are any to pass, the
+/// directory or the number of shards has changed; every shard then gets all answers of repeatable
+/// batches, because it may own their pools now.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     adopt_doubts(reads);
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
@@ -82,8 +82,9 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Reports held pools to every shard, because they may be its own now. A doubtful part of one journal
-/// may concern any shard: numbers may have moved, and the part that would show it is missing.
+/// Reports held pools to every shard, because they may be its own now. A doubtful part of one
+/// journal may concern any shard: numbers may have moved, and the part that would show it is
+/// missing.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) type Kept = Vec<(u64, SnapshotIndex)>;
 
 /// Begins a copy with the newest snapshot that the log continues, or with nothing if there is none.
-/// Snapshots that it does not continue are moved from `kept` to the result.
+/// Snapshots that the log does not continue are moved from `kept` to the result.
 pub(super) async fn begin_copy<F: Files, P: Platform>(
     platform: &P,
     files: &F,
@@ -56,8 +56,9 @@ pub(super) async fn begin_copy<F: Files, P: Platform>(
     Ok((begin_anew(files, beside, shard)?, others))
 }
 
-/// A snapshot is begun while records are written: the group that follows it may have begun before.
-/// Returns whether the log continues it: a log that has lost its end may have been filled again.
+/// Corrects a fetched snapshot's time: it was begun while records were written, so the group that
+/// follows it may have begun before. Returns whether the log continues the snapshot, because a log
+/// that has lost its end may have been filled again.
 async fn begin_at<F: Files, P: Platform>(
     fetched: &mut Read<F>,
     platform: &P,
@@ -75,9 +76,9 @@ async fn begin_at<F: Files, P: Platform>(
     has_same_end(platform, log, shard, tip, ends, until).await
 }
 
-/// Begins an empty copy with the oldest group that the log has: the state before it is not known.
-/// Records that were still needed were copied to later groups before the log was trimmed, but its
-/// lockouts may be missing: nothing may be handed out for one lockout.
+/// Begins an empty copy with the oldest group that the log has. The earlier state is unknown:
+/// records that were still needed were copied to later groups before the log was trimmed, but
+/// lockouts may be missing. Nothing may be handed out for one lockout.
 pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     begun: &mut Read<F>,
     platform: &P,
@@ -103,7 +104,7 @@ pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     Ok(())
 }
 
-/// Whether the log continues a copy that ends inside of it, as far as its servers show.
+/// Whether the log continues a copy that ends inside it, as far as its servers show.
 pub(super) async fn has_same_end<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -123,13 +124,13 @@ pub(super) async fn has_same_end<P: Platform>(
         Ok(true)
     };
     match same {
-        // If it is another one, the next group does not continue the copy.
+        // If the group is a different one, the next group will not continue the copy.
         Err(error) if error.may_be_of_one_server() => Ok(true),
         same => same,
     }
 }
 
-/// The identity of the journal in a log; `None` if that is empty.
+/// The identity of the journal in a log; `None` if the log is empty.
 pub(super) async fn journal_of<P: Platform>(
     shard: u16,
     platform: &P,
@@ -182,7 +183,7 @@ pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, err
         %error,
         "a server of the journal has lost a message: trying another one. Check its disk"
     );
-    // The request got no answer, or there is no other server: the next attempt shows which.
+    // The request may get no answer, or there may be no other server; the next attempt shows it.
     let _ = log.change_leader().await;
     platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
 }

@@ -82,8 +82,8 @@ pub(super) fn begin_anew<F: Files>(
     Ok(Read::found(shard, kept, restore, recovered))
 }
 
-/// Renames the files of a copy that has more than the log, or that is damaged: they are the only trace of
-/// that.
+/// Renames the files of a copy that has more than the log, or that is damaged, because they are the
+/// only trace of that.
 pub(super) fn set_aside(
     files: &impl Files,
     settings: &Settings,
@@ -147,7 +147,7 @@ fn fetch_one<F: Files>(
     Ok(Ok(Read { has_snapshot: true, ..Read::found(shard, kept, restore, recovered) }))
 }
 
-/// Copies the pieces of a snapshot into a file. The inner error: the snapshot is incomplete.
+/// Copies the pieces of a snapshot into a file. The inner error means an incomplete snapshot.
 fn download<F: Files>(
     files: &F,
     beside: &Beside<'_>,

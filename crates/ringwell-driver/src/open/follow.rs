@@ -1,9 +1,8 @@
 //! A shard whose journal is in a log shared by machines: first the files of this machine are read,
 //! then the rest of the log, and then the shard is taken over.
 //!
-//! The take-over is a group like any other, with a higher epoch. Once that message is stored, the
-//! previous owner is fenced: the place of its next group is taken. Source: docs/spec/log.md,
-//! "Taking over".
+//! The take-over is a group like any other, with a higher epoch. Once it is stored, the previous
+//! owner is fenced: the place of its next group is taken. Source: docs/spec/log.md, "Taking over".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -35,7 +34,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The count of messages that are requested ahead.
 const AHEAD: usize = 8;
 
-/// This many messages are worth the preparations for reading them ahead.
+/// The minimum count of messages for which preparing to read ahead is worthwhile.
 const MANY: u64 = 64;
 
 /// The reason why a shard cannot continue from its log. Nothing was handed out.
@@ -158,7 +157,7 @@ pub struct Followed<F: Files> {
     pub prefix: Prefix,
     /// The snapshots beside the log, newest first.
     pub kept: Vec<(u64, SnapshotIndex)>,
-    /// The count of groups that were read from the log, and the one that was added.
+    /// The count of groups that were read from the log, plus the one that was added.
     pub groups: u64,
 }
 
@@ -181,11 +180,12 @@ pub struct Beside<'a> {
     pub settings: &'a Settings,
     /// The shard's pools.
     pub specs: &'a [PoolSpec],
-    /// Limits on the trust in the copy.
+    /// Limits on how far the copy is trusted.
     pub believed: Believed,
-    /// The log was created in place of one that was lost.
+    /// Whether the log was created in place of one that was lost.
     pub is_replacement: bool,
-    /// The place after the last message when the log was found: one that ends earlier has replaced it.
+    /// The place after the last message when the log was found. A log that ends earlier replaced
+    /// it.
     pub end: u64,
     /// The end of the log that other processes reported.
     pub reached: LogEnd,
@@ -194,8 +194,7 @@ pub struct Beside<'a> {
 }
 
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
-/// there is no copy, or none that the log continues, it starts with a snapshot stored beside the
-/// log.
+/// there is no copy, or none that the log continues, begins with a snapshot stored beside the log.
 ///
 /// If the copy or a snapshot has groups that the log has lost, the shard continues at the end of
 /// the log, in doubt: it must hand out nothing for one lockout. Such a copy is set aside.
@@ -214,7 +213,7 @@ pub async fn follow<F: Files, P: Platform>(
     let mut state = state(platform, log, beside.shelf, copied_end, stale_until).await?;
     let mut until = platform.moment() + PATIENCE;
     let is_inside = (state.ends.start..=state.ends.end).contains(&copied_end);
-    // The log has lost groups, and another process has filled their places.
+    // Whether the log has lost groups whose places another process has filled.
     let tip = read.recovered.tip;
     let mut is_other = !read.is_new()
         && is_inside
@@ -227,7 +226,7 @@ pub async fn follow<F: Files, P: Platform>(
             set_aside(files, beside.settings, shard)?;
         }
         let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
-        // A leader that has been replaced showed their groups when they were stored.
+        // The snapshots' groups were stored under a former leader, and are lost now.
         is_other |= begun.is_other;
         read = begun.read;
         until = platform.moment() + PATIENCE;
@@ -283,12 +282,12 @@ struct State {
     ends: Range<u64>,
     /// The snapshots that it completely covers, newest first.
     kept: Kept,
-    /// Those that are ahead of it, or of groups that it has lost.
+    /// Snapshots that are ahead of the log, or contain groups that it has lost.
     ahead: Kept,
 }
 
-/// A new leader may lack groups that the copy or a snapshot has: they are requested again until
-/// `stale_until`.
+/// Reads the state of the log. A new leader may lack groups that the copy or a snapshot has, so the
+/// log is read again until `stale_until`.
 async fn state<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -302,7 +301,7 @@ async fn state<P: Platform>(
         let ends = ends(platform, log, until).await?;
         let indexes = snapshot_indexes(shelf)?.into_iter();
         let (kept, mut ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
-        // One that was damaged in the meantime still proves that its groups existed.
+        // A snapshot that was damaged in the meantime still proves that its groups existed.
         seen.retain(|it| it.1.through >= ends.end && ahead.iter().all(|other| other.0 != it.0));
         ahead.append(&mut seen);
         let is_behind = copied_end > ends.end || !ahead.is_empty();
@@ -317,7 +316,7 @@ async fn state<P: Platform>(
 /// A copy that was begun again.
 struct Begun<F: Files> {
     read: Read<F>,
-    /// A snapshot has groups that the log has lost.
+    /// Whether a snapshot has groups that the log has lost.
     is_other: bool,
 }
 
@@ -369,8 +368,8 @@ fn prefix(
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
-/// Makes the older snapshot, which the log completely covers, the newest one again; without one,
-/// none is left.
+/// Makes the newest snapshot that the log completely covers the newest one again. If there is no
+/// such snapshot, none is left.
 fn put_back(
     shelf: &dyn Shelf,
     kept: Vec<(u64, SnapshotIndex)>,
@@ -410,7 +409,7 @@ impl<F: Files> Following<F> {
         Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) }
     }
 
-    /// Reads the log towards `end` from what it reads ahead, as far as that continues the chain.
+    /// Reads the log towards `end` by reading ahead, as far as the messages continue the chain.
     async fn go_ahead(&mut self, log: &impl Log, end: u64) -> Result<(), FollowError> {
         let mut ahead = log.read_ahead(self.tip.next_n..end);
         while self.tip.next_n < end {
@@ -419,7 +418,7 @@ impl<F: Files> Following<F> {
             if message_number(&message).is_none_or(|number| number < n) {
                 continue;
             }
-            // Another server may have this one intact.
+            // Another server may have this message intact.
             let Ok(group) = self.next_group(n, &message) else { return Ok(()) };
             self.group(group)?;
         }
@@ -484,7 +483,7 @@ impl<F: Files> Following<F> {
         Ok(group)
     }
 
-    /// The group is the next one.
+    /// Adds the next group to the shard's state and to the copy.
     fn group(&mut self, group: Group) -> Result<(), FollowError> {
         let (shard, n) = (self.shard, group.header.n);
         let fed = self.restore.group(&group.header, &group.body);
@@ -495,8 +494,8 @@ impl<F: Files> Following<F> {
         Ok(())
     }
 
-    /// Adds a group with a higher epoch to the log. If another process adds one first, that one is
-    /// read, and the shard is taken over from that process.
+    /// Adds a group with a higher epoch to the log. If another process adds a group first, reads
+    /// that one and takes the shard over from that process.
     async fn take_over<P: Platform>(
         &mut self,
         platform: &P,

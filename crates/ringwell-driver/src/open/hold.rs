@@ -19,16 +19,16 @@ use crate::store::{FileError, Files, ServedMap};
      use the newest file on every node"
 )]
 pub struct OldMap {
-    /// Of the file.
+    /// The version of the cluster file.
     pub version: u64,
-    /// Of the data directory.
+    /// The version that the data directory has served.
     pub served: u64,
 }
 
-/// The buckets of `shards` that another node may have served last. The first map causes no holds:
-/// no number was served before. A node that has recorded no map, and begins with a later one, may
-/// have been stopped before it recorded that. If the node missed maps, all its buckets may have been
-/// elsewhere in between.
+/// The buckets of `shards` that another node may have served last. The first map causes no holds,
+/// because no number was served before. A node that has recorded no map, but begins with a later
+/// one, may have been stopped before it recorded any. If the node missed maps, all its buckets may
+/// have been elsewhere in between.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -62,9 +62,9 @@ pub(super) struct New {
 /// The holds at a start at `now`: those from the last run of this data, whether or not they have
 /// ended, and those of buckets that are `new` here.
 ///
-/// If the clock has leapt `ahead`, earlier holds last longer by that, and the file records it
-/// before a snapshot makes this start's time the newest known one: a later start would detect no
-/// leap.
+/// If the clock has leapt `ahead`, earlier holds last longer by that time. The file records this
+/// before a snapshot makes this start's time the newest known one, because a later start would
+/// detect no leap.
 ///
 /// # Errors
 /// [`FileError`]
@@ -93,7 +93,7 @@ pub(super) fn known_holds(
     Ok(holds)
 }
 
-/// Pools of buckets that came without the lockouts of the previous node hand out nothing for a
+/// Makes the pools of buckets that came without the previous node's lockouts hand out nothing for a
 /// lifetime. Expired holds are included: see `Facts::settle_apart`. Returns how many pools of
 /// `shard` are held at `now`.
 pub fn hold_buckets(

@@ -7,7 +7,7 @@ use ringwell_journal::Tip;
 use crate::store::{LogEnd, Places, SnapshotIndex};
 
 /// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
-/// `is_other`: the log has another group at the place of the copy's last.
+/// `is_other` means that the log has a different group at the place of the copy's last one.
 pub(super) fn report_lost(
     shard: u16,
     taken_n: u64,

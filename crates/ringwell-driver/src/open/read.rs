@@ -19,7 +19,7 @@ use crate::store::{
     may_lack_groups,
 };
 
-/// Limits on the trust in the files.
+/// Limits on how far the files are trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct Believed {
     /// Rows of repeatable batches whose answers are remembered.
@@ -46,8 +46,8 @@ impl Believed {
     }
 }
 
-/// A shard whose files have been read. Nothing was changed, unless damage after a power cut was cut
-/// off.
+/// A shard whose files have been read. Nothing was changed, except that damage after a power cut
+/// may have been cut off.
 #[derive(Debug)]
 pub struct Read<F: Files> {
     /// The shard's index.
@@ -56,11 +56,11 @@ pub struct Read<F: Files> {
     pub(super) restore: Restore,
     /// The part of the journal that was read.
     pub recovered: Recovered,
-    /// Answered allocations of pools that may be here may be missing.
+    /// Whether answered allocations of pools that may be here may be missing.
     pub is_in_doubt: bool,
     /// Whether a snapshot was used.
     pub has_snapshot: bool,
-    /// The beginning of what is known of a log without its first groups, on the wall clock.
+    /// The wall clock time before which nothing is known of a log without its first groups.
     pub unknown_before: Option<Millis>,
 }
 
@@ -115,7 +115,7 @@ impl<F: Files> Read<F> {
         Some((self.shard, FoundJournal::of(heads)?))
     }
 
-    /// The same for `identity.json`.
+    /// The same in the form of `identity.json`.
     pub(super) fn written(&self) -> Option<(u16, WrittenJournal)> {
         self.journal().map(|(shard, found)| (shard, found.written()))
     }
@@ -175,15 +175,16 @@ pub fn read<F: Files>(
     Ok(Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) })
 }
 
-/// Whether a power cut may have kept later groups than it lost: it keeps any of the blocks that were
-/// not flushed. All pools are held then (see [`copied`]), so the journal may end before the first one.
+/// Whether a power cut may have lost groups but kept later ones, because any unflushed block may
+/// survive it. All pools are then held (see [`copied`]), so the journal may end before the first
+/// lost one.
 fn loses_end(files: &impl Files, settings: &Settings, boot: u64) -> Result<bool, FileError> {
     let lacks = may_lack_groups(files, &settings.data, boot)?.is_some();
     Ok(lacks && !planted(Bug::PowerCutRefused))
 }
 
-/// Reads the copy of a shard whose groups are in a log. A copy that cannot be trusted, as after a power
-/// cut, is set aside: the log has all of it.
+/// Reads the copy of a shard whose groups are in a log. A copy that cannot be trusted, for example
+/// after a power cut, is set aside, because the log has all of it.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -229,8 +230,8 @@ pub(super) fn load<F: Files>(
     reader.end().copied().ok_or_else(|| "it has no end".to_owned())
 }
 
-/// The shards that have segments or snapshots in `data`. An empty directory may be where a volume
-/// is not mounted.
+/// The shards that have segments or snapshots in `data`. If it is empty, a volume may not be
+/// mounted.
 ///
 /// # Errors
 /// [`FileError`]
@@ -249,20 +250,20 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
     Ok(shards)
 }
 
-/// The reason why answered allocations may be in another journal than this one.
+/// The reason why answered allocations may be in a journal other than this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
     /// It was restored from a copy.
     Restored,
-    /// The journal of this shard is missing, or another one than was written last.
+    /// The journal of this shard is missing, or is not the one last written.
     Replaced(u16),
     /// Answers did not wait for the disk, and the process did not end in an orderly way.
     Unkept(Unkept),
 }
 
-/// Whether allocations that were answered may be in another journal: then every shard that is read
-/// is in doubt. `own` are the shards of this node, if others have more; `boot` identifies the
-/// machine's boot.
+/// Whether answered allocations may be in another journal; if so, every shard that is read is in
+/// doubt. `own` are the shards of this node, if others have more; `boot` identifies the machine's
+/// boot.
 ///
 /// # Errors
 /// [`FileError`]
@@ -294,15 +295,15 @@ pub fn copied<F: Files>(
     Ok(unkept.map(Copied::Unkept))
 }
 
-/// A shard whose journal is not the one that was written last.
+/// A shard whose journal is not the one last written.
 struct OtherJournal {
     shard: u16,
-    /// It has the same name, but lacks what was written last.
+    /// Whether it has the same name, but lacks the newest records.
     is_older: bool,
 }
 
-/// A shard whose journal in `data` is missing, or another one than was written last, or an older state
-/// of that. `own` are the shards of this node, if others have more.
+/// Finds a shard whose journal in `data` is missing, is not the one last written, or is an older
+/// copy of it. `own` are the shards of this node, if others have more.
 fn other_journal(
     files: &impl Files,
     data: &Path,
@@ -329,7 +330,7 @@ fn other_journal(
     Ok(other.filter(is_noticed))
 }
 
-/// The same, for programs that do not start: reads the heads of each journal.
+/// Finds a replaced journal for programs that start no node, by the heads of each journal.
 ///
 /// # Errors
 /// [`FileError`]
@@ -344,7 +345,7 @@ pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, 
     Ok(other_journal(files, data, None, &found)?.map(|other| other.shard))
 }
 
-/// Logs that the files found at startup are not those that were written last.
+/// Logs that the files found at startup are not those last written.
 pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     let data = settings.data.display();
     match copied {

@@ -2,8 +2,8 @@
 
 use ringwell_journal::BLOCK_BYTES;
 
-/// Memory for one frame, aligned without unsafe code: a block more than needed is allocated, and
-/// the aligned part of it is used.
+/// Memory for one frame, aligned without unsafe code: allocates one block more than needed, and
+/// uses the aligned part of it.
 #[derive(Debug, Default)]
 pub(super) struct AlignedBuffer {
     bytes: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The file operations that a store needs, and the few sequences of them that all stores share.
 //!
-//! The operating system implements [`Files`] (`ringwell-os`), and so does the simulator, whose disk
-//! tears, drops and forgets writes: its findings concern the code that a server runs.
+//! `ringwell-os` implements [`Files`] with the operating system. So does the simulator, with a disk
+//! that tears, drops and forgets writes: its findings concern the code that a server runs.
 
 use std::fmt;
 use std::io;
@@ -16,8 +16,8 @@ use crate::canary::{Bug, planted};
 /// A file system. All calls block until they are done.
 ///
 /// A change of names (`create`, `rename`, `remove`) is durable once [`Self::flush_names`] has
-/// returned, written bytes are once [`Self::flush`] or [`Self::flush_data`] has. Both may become
-/// durable earlier.
+/// returned. Written bytes are durable once [`Self::flush`] or [`Self::flush_data`] has returned.
+/// Both may become durable earlier.
 pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// An open file.
     type File: fmt::Debug + Send + 'static;
@@ -40,7 +40,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn read_at(&self, file: &Self::File, offset: u64, out: &mut [u8]) -> Result<usize, FileError>;
 
-    /// Writes all of `bytes`. A part of them may have been written after a failure.
+    /// Writes all of `bytes`. After a failure, a part of them may have been written.
     ///
     /// # Errors
     /// [`FileError`]
@@ -104,8 +104,8 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether a file of this name exists.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Identifies the time for which the file system of `path` has been mounted: differs once it
-    /// was unmounted and mounted again, even in the same boot, and is the same through every bind
+    /// Identifies the present mount of the file system of `path`. It changes when the file system
+    /// is unmounted and mounted again, even in the same boot, and is the same through every bind
     /// mount. `None` if the operating system does not report it.
     fn mount_of(&self, path: &Path) -> Option<u64>;
 
@@ -134,7 +134,7 @@ pub enum Access {
     Direct,
 }
 
-/// A call on a file that failed.
+/// A failed call on a file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}{}", path.display(), room_advice(source))]
 pub struct FileError {
@@ -156,7 +156,7 @@ fn room_advice(error: &io::Error) -> &'static str {
 }
 
 impl FileError {
-    /// A call that failed for another reason than a full disk.
+    /// A call that failed for a reason other than a full disk.
     #[must_use]
     pub fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self { action, path: path.to_owned(), source, has_no_room: false }
@@ -253,7 +253,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     })
 }
 
-/// Replaces the file `name` in `folder` with this as JSON, durably. If that fails, the old file
+/// Replaces the file `name` in `folder` with `value` as JSON, durably. If that fails, the old file
 /// stays.
 pub(super) fn write_json(
     files: &impl Files,
@@ -265,7 +265,7 @@ pub(super) fn write_json(
     write_whole(files, &path, &json(&path, value)?)
 }
 
-/// Like [`write_json`], but not durably: the new file is read until the file system is unmounted.
+/// Like [`write_json`], but not durable: the new file is read until the file system is unmounted.
 pub(super) fn write_json_to_cache(
     files: &impl Files,
     folder: &Path,

@@ -1,8 +1,8 @@
-//! Storing groups as frames: one is written and flushed at a time.
+//! Stores groups as frames, which are written and flushed one at a time.
 //!
-//! Invariant: groups are stored in order without gaps. After a failure for another reason than a
-//! full disk nothing may be stored any more, because the content of the disk is unknown: the pages
-//! of a failed flush count as clean, so that a second flush would falsely succeed.
+//! Invariant: groups are stored in order without gaps. After any failure other than a full disk,
+//! nothing more may be stored, because the content of the disk is unknown: the pages of a failed
+//! flush count as clean, so a second flush would falsely succeed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl<F: Files> Frames<F> {
         Ok(())
     }
 
-    /// Whether a segment has been in use for so long that another must begin, because history is
+    /// Whether a segment has been in use for so long that a new one must begin, because history is
     /// dropped by whole segments.
     fn is_old(&self, segment: &Segment<F::File>, group: &Group) -> bool {
         let span = self.shared.settings.segment_span();
@@ -142,7 +142,7 @@ impl<F: Files> Frames<F> {
         let (header, segment) = match create(files, &spare, &path, header, settings) {
             Ok(created) => created,
             Err(error) => {
-                // Unless it already has its name, it can be used again.
+                // Unless the file already has its name, it can be used again.
                 if files.exists(&spare) {
                     self.spares.put_back(spare);
                 }

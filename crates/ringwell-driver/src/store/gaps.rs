@@ -25,7 +25,7 @@ const GAPS_MAX: usize = 100;
 pub struct Gap {
     from: u64,
     to: u64,
-    /// The only buckets that it concerns, which came from another node; `None`: all.
+    /// The only buckets that the gap concerns, which came from another node; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buckets: Option<BTreeSet<u16>>,
 }
@@ -119,16 +119,16 @@ impl Gaps {
         self.0.iter().map(of).filter(concerns).collect()
     }
 
-    /// Whether answers of that time are missing.
+    /// Whether answers from that time are missing.
     #[must_use]
     pub fn contain(&self, at: Millis) -> bool {
         self.0.iter().any(|gap| gap.from < at.0 && at.0 <= gap.to)
     }
 
-    /// Adapts the result of a look-up: `past` records that history is missing if a visitor may have
-    /// received the number in a gap before `at`, after the lockout of the visitor it names. The number
-    /// is of a pool in `bucket`; gaps of all buckets concern it if `is_here`: this shard owns it, or
-    /// has handed it out.
+    /// Adapts the result of a look-up. If a visitor may have received the number in a gap before
+    /// `at`, after the lockout of the visitor that `past` names, the result records that history is
+    /// missing. The number belongs to a pool in `bucket`. Gaps of all buckets concern it only if
+    /// `is_here` is set: this shard owns it, or has handed it out.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
@@ -143,8 +143,8 @@ impl Gaps {
         };
         let lost = self.0.iter().filter(|gap| is_lost(gap));
         match lost.map(|gap| Millis(gap.to)).max() {
-            // The holder is unknown anyway, perhaps for another reason, which would end the doubt
-            // without the period if it were not noted.
+            // The holder is unknown anyway, perhaps for another reason. That reason alone could end
+            // the doubt too early, so the period is noted beside it.
             Some(until) if past.held.is_none() && past.missing.is_some() => {
                 Past { lost_until: past.later.map(|_| until), ..past }
             }

@@ -1,9 +1,9 @@
 //! The identity of this data directory, and whether it was restored from a copy.
 //!
-//! A journal alone cannot prove that it is the one that was served last: an empty one looks like
-//! that of a first start, and a copy like the original at the time of copying. Each data directory
-//! therefore has a random name, which other nodes record. Source: docs/spec/cluster.md, "A lost
-//! disk".
+//! A journal alone cannot prove that it is the one that was last served: an empty journal looks
+//! like that of a first start, and a copy looks like the original at the time of copying. Each data
+//! directory therefore has a random name, which other nodes record. Source: docs/spec/cluster.md,
+//! "A lost disk".
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::canary::{Bug, planted};
 const FILE: &str = "identity.json";
 const RESTORED: &str = "RESTORED";
 
-/// The name of a data directory, and what must be in it.
+/// The name of a data directory, and the journals that must be in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// 32 hexadecimal digits.
     pub id: String,
-    /// Each shard's journal that was written last. Empty in data of earlier releases.
+    /// The last written journal of each shard. Empty in data of earlier releases.
     #[serde(default)]
     pub journals: BTreeMap<u16, WrittenJournal>,
 }
@@ -34,8 +34,9 @@ pub struct Identity {
 pub struct WrittenJournal {
     /// Its name: 32 hexadecimal digits.
     pub name: String,
-    /// Names that start ([`SegmentHeader::start`]). A copy made before it has no segment of it, nor has
-    /// the original after a copy was served. `None` in data of earlier releases.
+    /// Identifies that start ([`SegmentHeader::start`]). A copy made before that start has no
+    /// segment of it. Neither has the original, if the start served a copy. `None` in data of
+    /// earlier releases.
     pub start: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ impl From<Form> for WrittenJournal {
 #[derive(Debug)]
 pub struct FoundJournal {
     name: String,
-    /// The starts that began its segments, in their order.
+    /// The start that began each of its segments, in their order.
     starts: Vec<u64>,
 }
 
@@ -72,7 +73,7 @@ impl FoundJournal {
         Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
     }
 
-    /// The same for `identity.json`, if its last start has served.
+    /// The same in the form of `identity.json`, if its last start has served.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
@@ -93,7 +94,7 @@ impl Identity {
         format!("{:032x}", u128::from_le_bytes(id))
     }
 
-    /// `None` if no release that draws names has served from here.
+    /// Reads the identity; `None` if no release that draws names has served from here.
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.
@@ -101,8 +102,8 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one. Durably records these as the journals from now on, unless the disk
-    /// is full and only their starts have changed.
+    /// Reads the name, or draws one. Durably records `journals` as the journals from now on, unless
+    /// the disk is full and only their starts have changed.
     ///
     /// # Errors
     /// [`FileError`]
@@ -128,8 +129,8 @@ impl Identity {
         }
     }
 
-    /// Draws a new name and stores it durably: the data are a copy, and no other data with their
-    /// old name may be served from now on. `journals` are the journals from now on.
+    /// Draws a new name and stores it durably. The data is a copy, and no other data with the old
+    /// name may be served from now on. `journals` are the journals from now on.
     ///
     /// # Errors
     /// [`FileError`]

@@ -54,7 +54,7 @@ pub enum ReadError {
     /// It is not stored yet.
     #[error("group {0} is not stored yet")]
     NotYet(u64),
-    /// It was dropped with the history that is too old.
+    /// It was dropped with history that is too old.
     #[error("group {0} is no longer kept")]
     Gone(u64),
     /// It was stored, but has changed since.
@@ -88,7 +88,7 @@ struct GroupLocation {
 }
 
 impl<F> Shared<F> {
-    /// Refuses to store anything after a failed write or flush, also one of a snapshot.
+    /// Refuses to store anything after a failed write or flush, including those of snapshots.
     pub(super) fn check_failed(&self) -> Result<(), FileError> {
         if self.counters.have_failed() && !planted(Bug::FailedFlushIgnored) {
             let why = io::Error::other("a write or a flush of this journal has failed before");
@@ -130,8 +130,8 @@ impl Index {
         self.segments.push_back(info);
     }
 
-    /// Removes the segment before the newest one if it has no frames and is not `doubted`; returns its
-    /// number.
+    /// Removes the segment before the newest one if it has no frames and is not `doubted`; returns
+    /// its number.
     pub(super) fn pop_empty(&mut self, doubted: Option<u64>) -> Option<u64> {
         let before = self.segments.len().checked_sub(2)?;
         let SegmentInfo { header, next_n, .. } = self.segments.get(before)?;
@@ -151,8 +151,9 @@ impl Index {
         }
     }
 
-    /// The oldest segment, if it may be dropped: it is not in use, and the snapshots that are kept
-    /// do not need it. Both of them, because if the newer cannot be read, the older is used.
+    /// The oldest segment, if it may be dropped: it is not in use, and neither of the kept
+    /// snapshots needs it. The older snapshot counts too, because it is used if the newer cannot be
+    /// read.
     pub(super) fn oldest(&self) -> Option<Part> {
         let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
         let needed = self.snapshots.iter().min()?;

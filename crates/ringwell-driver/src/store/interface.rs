@@ -26,7 +26,7 @@ pub enum Appended {
     Full {
         /// The group.
         group: Group,
-        /// The group that has no room.
+        /// The reason, for the operator.
         error: String,
     },
     /// Another process has taken the shard over: this store accepts nothing any more.
@@ -76,7 +76,7 @@ pub trait Store: 'static {
     /// shard time, and `clocks` are the current readings; age is measured by a trusted wall clock.
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
 
-    /// Whether more is kept than configured, and only because the snapshots that are kept need it.
+    /// Whether more is kept than configured only because the kept snapshots need it.
     fn waits_for_snapshot(&self) -> bool;
 
     /// Drops a part of the history that [`Self::expired`] has returned.
@@ -135,7 +135,7 @@ pub trait Reader: Clone + Send + 'static {
     /// Whether another process has stored the group after `newest`. Waits for the log.
     ///
     /// # Errors
-    /// [`ReadError`]: that is unknown.
+    /// [`ReadError`] if that is unknown.
     fn is_followed(&self, _newest: u64) -> Result<bool, ReadError> {
         Ok(false)
     }
@@ -173,8 +173,8 @@ pub trait Draft: Send + 'static {
     /// [`FileError`]; the snapshot cannot be published then.
     fn write(&mut self, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Makes the snapshot the newest one, durably. `through` is the last group that it may cover;
-    /// that must be stored. Waits for the disk.
+    /// Makes the snapshot the newest one, durably. `through` is the last group that it may cover,
+    /// which must be stored. Waits for the disk.
     ///
     /// # Errors
     /// [`FileError`]; then the older snapshots still exist.

@@ -47,15 +47,15 @@ impl<F: Files> Journal<F> {
         self.id
     }
 
-    /// As this start has left it. It names the start before if the disk was full.
+    /// The journal as this start has left it. If the disk was full, it names the previous start.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());
         WrittenJournal { name: Identity::journal_name(self.id), start: newest }
     }
 
-    /// Removes the segments that earlier starts have begun and left empty, except for `doubted` and the
-    /// newest one, once nothing asks for them any more: see [`WrittenJournal::start`].
+    /// Removes the segments that earlier starts have begun and left empty, except for `doubted` and
+    /// the newest one, once they are no longer required: see [`WrittenJournal::start`].
     ///
     /// # Errors
     /// [`FileError`]
@@ -135,7 +135,7 @@ impl<F: Files> Journal<F> {
         believed_wall(now, clocks, noted).since(end) > age
     }
 
-    /// Whether more is kept than configured, and only because the snapshots that are kept need it.
+    /// Whether more is kept than configured only because the kept snapshots need it.
     #[must_use]
     pub fn waits_for_snapshot(&self) -> bool {
         let index = self.shared.index();

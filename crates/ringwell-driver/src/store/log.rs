@@ -46,7 +46,8 @@ pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
 use slowness::Slowness;
 pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 
-/// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
+/// A log that takes longer than this has lost its leader, or has slow servers. Rows do not wait for
+/// it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// After this long without a group, the log may have lost its end, and another process may have
@@ -86,8 +87,8 @@ pub trait Log: 'static {
     /// Reads message `n`; `None` if the log does not have it yet, or no longer has it.
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
 
-    /// Many messages in order, faster than one by one. A hint: it may end early, leave messages out,
-    /// and have damaged ones.
+    /// Returns many messages in order, faster than one by one. They are only a hint: they may end
+    /// early, lack messages, and include damaged ones.
     fn read_ahead(&self, _messages: Range<u64>) -> mpsc::Receiver<Bytes> {
         mpsc::channel(1).1
     }
@@ -118,7 +119,7 @@ pub trait Log: 'static {
 /// The reason why an append was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
-    /// The log reports another end than expected. That may be the effect of this message itself: a
+    /// The log reports an end other than the expected one. This message itself may be the cause: a
     /// leader may count messages that it has proposed but not stored.
     Taken,
     /// There was no answer, or an unclear one.
@@ -168,8 +169,8 @@ pub struct Sign {
     pub at: Millis,
     /// The epoch of each of its shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// The newest group of each of its shards that the log has stored since it serves, in the same
-    /// order; zero if there is none. Empty from earlier builds.
+    /// The newest group of each of its shards that the log has stored since it began to serve, in
+    /// the same order; zero if there is none. Empty from earlier builds.
     pub stored: Vec<u64>,
 }
 
@@ -178,9 +179,9 @@ pub struct Sign {
 pub struct Heard {
     /// The sign.
     pub sign: Sign,
-    /// The time since it arrived, by this machine's even clock.
+    /// The time since it arrived, by this machine's steady clock.
     pub ago: Duration,
-    /// The least end of the log of each shard, by all heartbeats, in the order of the shards.
+    /// The minimum end of each shard's log, by all heartbeats, in the order of the shards.
     pub reached: Vec<Reached>,
 }
 
@@ -191,13 +192,13 @@ pub struct LastOwner {
     pub recorded: Recorded,
     /// The epoch of each of its shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// The least end of the log of each shard, by all heartbeats, in the order of the shards.
+    /// The minimum end of each shard's log, by all heartbeats, in the order of the shards.
     pub reached: Vec<Reached>,
 }
 
 impl Heard {
-    /// Shard time continues from there by the time since boot. It is never ahead of true time,
-    /// because the heartbeat was in transit for a while.
+    /// Converts the heartbeat: shard time continues from it by the time since boot. It is never
+    /// ahead of true time, because the heartbeat was in transit for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
         let Sign { at, epochs, .. } = self.sign;
@@ -216,12 +217,12 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// Looks for the log of `shard`. Waits for the servers.
     ///
     /// # Errors
-    /// The reason why that is not known, for people.
+    /// The reason why that is unknown, for people.
     fn find(&self, shard: u16) -> Result<FoundLog, String>;
 
     /// The log of `shard`, which is created with `notes` if it does not exist. `placement` assigns
-    /// pools to shards: a log that was created for another one is refused, because other logs have
-    /// some of its lockouts. Waits for the servers.
+    /// pools to shards. A log that was created for another placement is refused, because other logs
+    /// have some of its lockouts. Waits for the servers.
     ///
     /// # Errors
     /// The reason why it cannot be used, for people.
@@ -232,14 +233,14 @@ pub trait Logs: fmt::Debug + Send + Sync {
         notes: &LogNotes,
     ) -> Result<Arc<dyn SharedLog>, String>;
 
-    /// From now on keeps these facts in the notes of all logs of `shards`: the shards, and `kept` as
-    /// it changes. Does not wait: a process that ends at once may leave older notes.
+    /// From now on keeps these facts in the notes of all logs of `shards`: the shards, and `kept`
+    /// as it changes. Does not wait: a process that ends at once may leave older notes.
     fn keep_notes(&self, shards: BTreeSet<u16>, kept: Box<dyn Fn() -> KeptNotes + Send>);
 
     /// Whether there is a log of `shard`. Waits for the servers.
     ///
     /// # Errors
-    /// The reason why that is not known, for people.
+    /// The reason why that is unknown, for people.
     fn has_log(&self, shard: u16) -> Result<bool, String>;
 
     /// The snapshots of `shard` beside its log. Waits for the servers.
@@ -248,10 +249,10 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The reason why they cannot be used, for people.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
-    /// Waits until no other process has reported for a while that it serves the shards of which
-    /// `first` is the first, or until one reports that it has ended. These are hints, which keep
-    /// processes from taking shards from each other: the log decides. Returns the last heartbeat of
-    /// one that served.
+    /// Waits until no other process has reported for a while that it serves the shards that begin
+    /// with `first`, or until one reports that it has ended. Such reports are hints, which keep
+    /// processes from taking shards from each other; the log decides. Returns the last heartbeat of
+    /// a process that served.
     fn stand_by(&self, first: u16) -> Option<Heard>;
 
     /// From now on reports that this process is taking the shards over, until [`Self::serving`].
@@ -260,7 +261,8 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// From now on sends heartbeats, as long as `sign` returns something.
     fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>);
 
-    /// Reports that this process has stored everything and serves no more. Waits until that is sent.
+    /// Reports that this process has stored everything and no longer serves. Waits until it is
+    /// sent.
     fn ended(&self, first: u16);
 }
 
@@ -310,10 +312,10 @@ pub struct LogStore<L, M, P> {
     shelved: Option<Shelved>,
     prefix: Cell<Prefix>,
     limits: HistoryLimits,
-    /// When a group was stored last, since the shard was opened.
+    /// The time when a group was last stored, since the shard was opened.
     stored_at: Cell<Option<Moment>>,
     slowness: Cell<Slowness>,
-    /// The places of the snapshots at the last check that they can be read back, and its time.
+    /// The places of the snapshots that were last read back, and the time of that.
     read_back: RefCell<Option<(Vec<u64>, Moment)>>,
 }
 
@@ -344,7 +346,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// The same, with snapshots beside the log: `kept` of them. History beyond the limits is
+    /// The same, with the snapshots `kept` beside the log. History beyond the limits is then
     /// dropped in the log, too.
     #[must_use]
     pub fn with_shelf(
@@ -412,7 +414,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         self.read_back.borrow().as_ref().is_some_and(is_new)
     }
 
-    /// Reads the snapshots that are kept back: the log must not lose its beginning if one of them is
+    /// Reads the kept snapshots back, because the log must not lose its beginning if one of them is
     /// damaged.
     async fn read_snapshots_back(&self, shelved: &Shelved) {
         if self.are_snapshots_read(shelved) {
@@ -434,8 +436,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// A group was sent and stored at these times: if all have been slow for a while, another server
-    /// is asked to lead.
+    /// Records when a group was sent and stored. If all groups have been slow for a while, asks
+    /// another server to lead.
     fn replace_slow_leader(&self, sent: Moment, stored: Moment) {
         let mut slowness = self.slowness.get();
         let is_slow = slowness.stored(sent, stored);
@@ -447,12 +449,12 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
                  another one to lead. Look at its disk"
             );
             let asked = self.log.change_leader();
-            // Without an answer, or another server that can lead, it is asked again later.
+            // Without an answer, or another server that can lead, this is requested again later.
             self.platform.spawn(async move { drop(asked.await) });
         }
     }
 
-    /// Stores a group in the mirror, which waits for room if it must.
+    /// Stores a group in the mirror, and waits for room if necessary.
     async fn mirrored(&self, group: Group) -> Appended {
         let mut group = group;
         loop {
@@ -531,7 +533,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Ok(())
     }
 
-    /// At startup the whole log was read: a snapshot then would only delay the first numbers.
+    /// The whole log was read at startup: a snapshot then would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))
@@ -550,8 +552,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 }
 
-/// Appends the message of a group to a log and determines the result, however long that takes. If the
-/// group before is old, its message is read first.
+/// Appends the message of a group to a log and determines the result, however long that takes. If
+/// the previous group is old, its message is read first.
 pub(crate) async fn append<P: Platform>(
     platform: &P,
     log: &impl Log,

@@ -1,4 +1,4 @@
-//! Groups that are kept only in memory: nothing survives a restart, look-ups work.
+//! Groups that are kept only in memory: nothing survives a restart, but look-ups work.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

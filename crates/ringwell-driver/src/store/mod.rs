@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Invariant: nothing is reported as stored before it is as durable as configured, and nothing is
-//! stored after a write or flush has failed for another reason than a full disk. Source:
+//! stored after a write or flush has failed for a reason other than a full disk. Source:
 //! docs/spec/journal.md, "Files".
 
 mod aligned;

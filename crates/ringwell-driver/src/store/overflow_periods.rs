@@ -1,7 +1,7 @@
 //! Periods in which numbers with a history were overflow numbers: `overflow-periods.json`.
 //!
-//! Many visitors see an overflow number, so a call to it belongs to none of those who had the number
-//! before. The directory only knows the present overflow numbers.
+//! Many visitors see an overflow number, so a call to it belongs to none of those who had the
+//! number before. The directory contains only the present overflow numbers.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::files::{FileError, Files, read_json, read_whole, write_json, write_wh
 
 const FILE: &str = "overflow-periods.json";
 
-/// Stands for every number, where it is not known which numbers were overflow numbers.
+/// Stands for every number, when it is unknown which numbers were overflow numbers.
 const ANY: u64 = 0;
 
 /// The maximum number of periods; beyond this the oldest are forgotten.
@@ -26,7 +26,7 @@ struct Period {
     /// The number's code, or [`ANY`].
     number: u64,
     from: u64,
-    /// Absent while it lasts.
+    /// Absent while the period lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<u64>,
 }
@@ -37,8 +37,8 @@ struct Period {
 pub struct OverflowPeriods(Vec<Period>);
 
 impl OverflowPeriods {
-    /// The periods in `data`; none if there is no such file. A file that cannot be understood is moved
-    /// away, which is logged: any number may have been an overflow number until `now`.
+    /// The periods in `data`; none if there is no such file. A file that cannot be understood is
+    /// moved away, which is logged: any number may have been an overflow number until `now`.
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read, or moved away.
@@ -70,7 +70,7 @@ impl OverflowPeriods {
         write_json(files, data, FILE, self)
     }
 
-    /// Notes that numbers become overflow numbers `now`, and that others are none any more.
+    /// Records that `begun` become overflow numbers at `now`, and that `ended` no longer are.
     pub fn change(&mut self, begun: &[PromoNumber], ended: &[PromoNumber], now: Millis) {
         for number in ended.iter().map(|number| number.to_code()) {
             let is_it = |period: &&mut Period| period.number == number && period.to.is_none();

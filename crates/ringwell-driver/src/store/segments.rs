@@ -12,7 +12,7 @@ use super::identity::FoundJournal;
 pub struct SegmentFiles<F> {
     files: F,
     directory: PathBuf,
-    /// Checks on files before they are read.
+    /// The way in which the files are opened.
     access: Access,
 }
 

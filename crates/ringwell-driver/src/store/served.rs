@@ -2,7 +2,7 @@
 //!
 //! A bucket that arrives at a node by a new map was served by another one, whose lockouts are
 //! unknown here. Its pools, including those added later, are held for a lifetime, unless the bucket
-//! was moved here with its lockouts. The file contains the time since then.
+//! was moved here with its lockouts. The file records the time of its arrival.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,10 +17,10 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "cluster-map.json";
 
-/// Has the [`Lifetimes`] of the lists that were served, of every node.
+/// The file with the [`Lifetimes`] of the lists that were served. Every node has one.
 const LIFETIMES: &str = "lifetimes.json";
 
-/// The buckets that a data directory has served, by which map.
+/// The buckets that a data directory has served, and by which map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedMap {
@@ -37,13 +37,13 @@ pub struct ServedMap {
     /// Buckets that arrived without the lockouts of the previous owner.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
-    /// Buckets that were served after they had become another node's, which does not hold them yet.
+    /// Buckets that were served after they had become another node's, if it does not hold them yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stale: BTreeSet<u16>,
     /// Digests of the lists of pools that were served; `None` in files of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
-    /// In files of older releases, which had no file of [`Lifetimes`].
+    /// Only in files of older releases, which had no file of [`Lifetimes`].
     #[serde(default, skip_serializing)]
     pub lifetimes: Option<Lifetimes>,
 }
@@ -61,14 +61,14 @@ pub struct Leaving {
     /// The shards that owned them, in the same order. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<u16>,
-    /// The largest request that the next owner's node accepts; `None` if it is of an older release.
+    /// The largest request that the next owner's node accepts; `None` if it has an older release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<usize>,
 }
 
 impl ServedMap {
-    /// The state that a node serves under these owners, if `is_own` selects its shards: of the
-    /// holds, those of its buckets and of those that leave.
+    /// The state that a node serves under these owners, if `is_own` selects its shards. Keeps only
+    /// the holds of its own buckets and of those that leave.
     pub fn of(
         owners: Owners,
         is_own: impl Fn(u16) -> bool,
@@ -104,7 +104,7 @@ impl ServedMap {
     }
 }
 
-/// The lifetimes of the lists that `data` has served; `None` if no release that keeps them has.
+/// The lifetimes of the lists that `data` has served; `None` if no release has recorded them.
 ///
 /// # Errors
 /// [`FileError`] if there is a file that cannot be read or understood.

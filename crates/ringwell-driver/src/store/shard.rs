@@ -118,7 +118,7 @@ impl<F: Files> ShardStore<F> {
         self.files.read_at(&file, offset, &mut block)?;
         let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
         let (end, cut) = (offset + BLOCK_BYTES as u64, encode_end(head.salt, n));
-        // Their numbers may have a gap.
+        // The numbers of the later segments may have a gap.
         let segments = numbered(&self.files, &self.directory, "rpj")?.into_iter();
         let later: Vec<_> = segments.filter(|(number, _)| *number > segno).collect();
         if later.is_empty() && block == cut && self.files.len(&file)? == end {
@@ -130,7 +130,7 @@ impl<F: Files> ShardStore<F> {
             offset,
             "group {n} is {fault}, and later ones were written: the journal ends before it"
         );
-        // The newest first: at any time the rest is a journal.
+        // Removes the newest first, so that the rest is always a valid journal.
         for (_, path) in later.iter().rev() {
             remove(&self.files, path)?;
         }
@@ -212,7 +212,7 @@ impl<F: Files> ShardStore<F> {
         match frames.next_segment() {
             Err(error) if error.is_full() => {
                 tracing::error!(%error, "the disk is full: there is no room to begin the journal");
-                // Nor is there any to record this start, so its segments continue the last one's.
+                // Nor is there room to record this start, so its segments continue the last one's.
                 frames.start = newest.map_or(start, |newest| newest.start());
             }
             begun => frames.segment = Some(begun?),

@@ -26,8 +26,8 @@ pub struct SnapshotRef {
 /// Feeds a [`SnapshotReader`] from a file.
 pub type SnapshotSource = Box<dyn FnMut(&mut [u8]) -> Result<usize, FileError> + Send>;
 
-/// A snapshot that is being written. Dropped without [`Self::publish`] its file is removed; after
-/// a kill the next start does that.
+/// A snapshot that is being written. If dropped without [`Self::publish`], it removes its file;
+/// after a kill, the next start does that.
 #[derive(Debug)]
 pub struct SnapshotFile<F: Files> {
     file: F::File,

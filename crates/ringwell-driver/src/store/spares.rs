@@ -27,8 +27,9 @@ pub struct Spares<F> {
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
-    /// Files are not filled: a copy of a log need not survive a power cut, and a machine that takes
-    /// over must not wait for zeros. A full disk is noticed by the first frame without room.
+    /// Whether files stay unfilled: a copy of a log need not survive a power cut, and a machine
+    /// that takes over must not wait for zeros. The first frame without room then detects a full
+    /// disk.
     is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,
@@ -153,8 +154,8 @@ impl<F: Files> Spares<F> {
         let unfinished = path.with_extension("tmp");
         let filled = self.fill(&unfinished);
         if filled.is_err() {
-            // On a full disk its blocks are needed elsewhere; if this fails, the next start does
-            // it.
+            // On a full disk its blocks are needed elsewhere. If the removal fails, the next start
+            // repeats it.
             let _ = self.files.remove(&unfinished);
         }
         filled?;

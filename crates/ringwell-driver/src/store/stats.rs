@@ -17,13 +17,13 @@ pub struct Stats {
     pub body_bytes: u64,
     /// Bytes that were written for them.
     pub written_bytes: u64,
-    /// Time spent in writing and flushing them.
+    /// Time spent writing and flushing them.
     pub flush_total: Duration,
     /// Half of the groups were stored faster.
     pub flush_p50: Duration,
     /// One in a hundred took longer.
     pub flush_p99: Duration,
-    /// Segments that are kept, and their length.
+    /// Segments that are kept.
     pub segments: usize,
     /// Their total length.
     pub segment_bytes: u64,

@@ -1,8 +1,8 @@
 //! Whether the newest groups of a data directory may be missing after a boot, after its file system
 //! was mounted again, or after a failed write: durability `os`.
 //!
-//! With that durability answers are sent when their group is in the cache of the operating system,
-//! which a power cut empties, and so does a disk that fails and is mounted again. A process
+//! With that durability, answers are sent once their group is in the operating system's cache. A
+//! power cut empties the cache, and so does a disk that fails and is mounted again. A process
 //! therefore records the boot of the machine and the mount of the file system before it answers,
 //! and an orderly stop removes that record once everything is flushed. If the record of another
 //! boot or mount is found at startup, an unknown number of answered groups is missing. Source:

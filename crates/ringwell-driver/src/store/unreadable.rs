@@ -19,7 +19,7 @@ pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
     read.into_iter().flatten().chain(unusable_spares(files, data)).collect()
 }
 
-/// Spares that no segment can be made of. A shard's start removes one of another size only.
+/// Spares that cannot become segments. A shard's start removes only those of another size.
 fn unusable_spares(files: &impl Files, data: &Path) -> Vec<FileError> {
     let journal = data.join("journal");
     let mut unusable = Vec::new();

@@ -18,7 +18,7 @@ use ringwell_os::OsFiles;
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate, know};
 use crate::support::Virtual;
 
-/// A hold because of a node that may have handed out a number a moment ago.
+/// The length of a hold because of a node that may have handed out a number a moment ago.
 const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
 
 /// Pools of the first node's shard 0 and of the second node's shard 2.
@@ -27,7 +27,7 @@ fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
     (first(&pair.a, 0), first(&pair.b, 2))
 }
 
-/// The list in which the last ten numbers of pool `from` are pool `to`'s.
+/// The list that moves the last ten numbers of pool `from` to pool `to`.
 fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
     let fields = |pool| -> PoolFields { before.pool(pool).unwrap().fields().clone() };
     let (mut from, mut to) = (fields(from), fields(to));
@@ -53,8 +53,8 @@ async fn change_list(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
     change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
 }
 
-/// The remaining time of the hold of a pool, if its bucket was ever held; the shard agrees with the
-/// list of holds.
+/// The remaining time of the hold of a pool, if its bucket was ever held. Asserts that the shard
+/// agrees with the list of holds.
 fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     let now = side.shard(shard).now();
     let hold = side.node.bucket_holds().get(bucket(pool));
@@ -67,7 +67,7 @@ fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     left
 }
 
-/// Cases of what the other node knows when a number passes from it to this node.
+/// The state of the other node when a number passes from it to this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
     /// It still has the number in a pool.
@@ -76,7 +76,7 @@ enum Other {
     Free,
     /// The number is locked for another seven seconds, and no longer in a pool.
     Locked,
-    /// The same, but its other shard knows the lockout.
+    /// The same, but the lockout is on its other shard.
     LockedElsewhere,
     /// One of its pools is held for another nine seconds.
     Held,
@@ -96,7 +96,7 @@ const ALL: [Other; 7] = [
     Other::Gone,
 ];
 
-/// Brings the other node into this state; `pools` is its next list.
+/// Brings the other node into the state `other`; `pools` is its next list.
 async fn prepare(pair: &Pair, other: Other, number: PromoNumber, pools: Vec<RingPool>) {
     let (b, shard) = (&pair.b, pair.b.shard(2));
     let now = shard.now();
@@ -146,7 +146,7 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
             for pool in a.node.directory().pools_of(0).map(|pool| pool.id()).skip(1) {
                 assert_eq!(left(a, 0, pool), None);
             }
-            // The next start knows it.
+            // The holds are recorded for the next start.
             let served = ServedMap::read(&OsFiles, &a.node.config.data).unwrap().unwrap();
             assert_eq!(served.holds, a.node.bucket_holds());
             assert_eq!(served.lists, Some(lists(&a.node.directory())));
@@ -154,8 +154,8 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
     }
 }
 
-/// A number comes back from the other node's pool. Both nodes know a lockout of it, of so many
-/// milliseconds, by allocations that are `apart`. Its pool, the number, and the time before that.
+/// A number comes back from the other node's pool. Each node has a lockout of it (`here` and
+/// `there`, in ms), made `apart` ms apart. Returns its pool, the number, and the time before.
 async fn comes_back(
     pair: &Pair,
     here: u64,
@@ -174,8 +174,8 @@ async fn comes_back(
     (to, number, now)
 }
 
-/// An operator has ended the lockout elsewhere, and the number went to another visitor there: this
-/// node must not take its own for the newest.
+/// An operator ended the lockout elsewhere, and the number went to another visitor there: this node
+/// must not take its own visitor for the newest.
 #[test]
 pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     for (here, there) in [(7_000, 3_000), (3_000, 7_000)] {
@@ -191,8 +191,8 @@ pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     }
 }
 
-/// A number that this node knows as locked belongs to its holder: only a node that got its bucket
-/// may have lengthened the lockout.
+/// A number that is locked on this node belongs to its holder: only a node that got its bucket may
+/// have lengthened the lockout.
 #[test]
 fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
     for (here, there) in [(7_000, 0), (7_000, 3_000), (3_000, 7_000)] {
@@ -226,7 +226,7 @@ fn a_number_that_was_here_before_is_held_at_least_until_now() {
     });
 }
 
-/// The findings of a start: the lists that were served before.
+/// The findings of a start, with the lists that were served before.
 fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
     move |directory| Begun {
         served_lists: served.as_ref().map(|served| served(directory)),
@@ -242,8 +242,8 @@ fn other_lists(directory: &Directory) -> Lists {
     lists
 }
 
-/// What a start with these lists does: the hold of the pool whose list has changed, and of the
-/// others, and the nodes that must be asked again.
+/// The effects of a start with these lists: the hold of the pool whose list has changed, the hold
+/// of the others, and the nodes that must be asked again.
 async fn start(pair: &Pair, other: Other) -> (Option<u64>, Option<u64>, Vec<u16>) {
     let (a, b) = (&pair.a, &pair.b);
     let directory = a.node.directory();
@@ -301,8 +301,8 @@ fn a_start_with_unchanged_lists_holds_nothing() {
     }
 }
 
-/// Its pools may have had numbers of other nodes' pools, but nodes that do not answer may not have
-/// started either.
+/// The node's pools may have had numbers from other nodes' pools, but nodes that do not answer may
+/// not have started either.
 #[test]
 fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     for other in ALL {
@@ -322,7 +322,7 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     }
 }
 
-/// Since its start the node lacked a list with which it has served before.
+/// Since its start, the node lacked a list with which it has served before.
 #[test]
 fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shorter_since() {
     let later = |ms| (ms, false, Other::Free);
@@ -361,7 +361,7 @@ fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shor
     }
 }
 
-/// A machine that slept: meanwhile the numbers may have gone to pools of other nodes.
+/// A machine that slept: its numbers may have gone to pools of other nodes meanwhile.
 #[test]
 fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     for (suspended, other, wanted) in [
@@ -387,7 +387,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             prepare(&pair, other, number, Vec::new()).await;
             let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
             assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
-            // The list is not read again, which is not waited for long.
+            // The list is not read again; the shard waits for that only a short time.
             let patience = if suspended > 5 { 4_900 } else { 0 };
             platform.sleep_until(woken + Duration::from_millis(patience)).await;
             assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);
@@ -462,7 +462,7 @@ fn a_number_becomes_an_overflow_number_when_no_visitor_holds_it() {
     });
 }
 
-/// A file may have newer owners than those in use: they are recorded before.
+/// The file may have newer owners than those in use, because they are recorded first.
 #[test]
 pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start()
 {
@@ -524,7 +524,7 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
     });
 }
 
-/// While its pool was held, another node may have handed a number out.
+/// While a number's pool was held, another node may have handed the number out.
 #[test]
 fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
     for is_over in [false, true] {
@@ -546,8 +546,8 @@ fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
     }
 }
 
-/// The giver knows an allocation of a number that has entered a pool in transit, and that may have
-/// been handed out elsewhere since: the next owner may know a newer allocation.
+/// The giver has an allocation of a number that entered a pool in transit and may have been handed
+/// out elsewhere since, so the next owner may have a newer allocation.
 #[test]
 fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest() {
     for is_known in [false, true] {

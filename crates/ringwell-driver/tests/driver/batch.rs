@@ -18,7 +18,7 @@ use crate::support::{Virtual, body, bulk, locked, shards};
 
 const LIFETIME: Millis = Millis(60_000);
 
-/// Both, at the same time.
+/// Completes both futures, which run at the same time.
 async fn both<A: 'static, B>(
     platform: &Virtual,
     one: impl Future<Output = A> + 'static,
@@ -108,7 +108,7 @@ fn a_silent_shard_affects_only_the_numbers_of_its_own_rows() {
     let own = shard.directory().pools_of(0).count();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&shard), own);
-    // Shard 2 processes the rows too late, and hands nothing out.
+    // Shard 2 processes the rows too late, and hands out nothing.
     platform.0.advance(platform.moment() + Duration::from_millis(1));
     let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
     platform.run(other.serve_peer(rows));
@@ -153,7 +153,7 @@ async fn answering_with_times(shard: Rc<Shard<Virtual>>) -> (String, Vec<Option<
 }
 
 /// The thread of shard 0 finds its rows' pools on shard 1 until it gets the newer owners. Only the
-/// newest one hands out numbers, 9 ms later.
+/// newest owner hands out numbers, 9 ms later.
 #[test]
 fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
     for owner in [2, 0] {
@@ -186,7 +186,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         }));
         assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
         assert_eq!(new.engine.borrow().counts().allocated, 40);
-        // By another time, a page could not give its number back.
+        // With a different time, a page could not give its number back.
         assert_eq!(times, [Some(at); 40], "owner {owner}");
     }
 }

@@ -24,7 +24,7 @@ const ENOSPC: i32 = 28;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Write,
-    /// To the beginning of a file.
+    /// A write to the beginning of a file.
     WriteHead,
     Flush,
     FlushData,
@@ -37,7 +37,7 @@ struct Disk(Arc<Faults>);
 #[derive(Debug, Default)]
 struct Faults {
     next: Mutex<Vec<Call>>,
-    /// If it is not zero, everything that is drawn.
+    /// If it is not zero, everything that is drawn has this value.
     drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,
@@ -146,7 +146,7 @@ impl Files for Disk {
     }
 }
 
-/// A journal, and the end of what was given to it.
+/// A journal, and the end of the groups that it was given.
 struct Open {
     disk: Disk,
     journal: InlineJournal<Disk>,
@@ -303,7 +303,7 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
 const SEGMENT: u64 = 128 << 10;
 
 /// The first groups of the segments, and the next group, if `history_bytes` are kept and there are
-/// this many segments.
+/// `count` segments.
 fn segments(history_bytes: u64, count: usize) -> (Open, Vec<u64>) {
     let mut it = open_with(Durability::Os, |settings| {
         (settings.segment_bytes, settings.history_bytes) = (SEGMENT, history_bytes);
@@ -334,14 +334,14 @@ fn the_oldest_segment_is_dropped_or_a_snapshot_is_due_if_too_much_is_kept() {
         assert_eq!(found, Some((1, firsts[1])).filter(|_| is_dropped), "{what}");
         assert_eq!(Store::waits_for_snapshot(&it.journal), waits, "{what}");
     };
-    // Nothing but the segment in use.
+    // There is only the segment in use.
     check(0, 1, &[], false, false);
     check(0, 1, &[1], false, false);
     // A snapshot is missing, or needs the first segment.
     check(0, 2, &[], false, true);
     check(0, 2, &[0], false, true);
     check(0, 3, &[0, 2], false, true);
-    // That of the second segment does not.
+    // The snapshot of the second segment does not need it.
     check(0, 3, &[1, 2], true, false);
     check(0, 3, &[2], true, false);
     // There is no more than may be kept.
@@ -432,7 +432,7 @@ fn numbered(directory: &Path) -> Vec<String> {
 fn a_check_ends_before_a_group_that_does_not_follow_and_names_the_next_segment() {
     let grown = |ms| {
         let (disk, folder) = (Disk::default(), tempfile::tempdir().unwrap());
-        // So that both journals look alike.
+        // This makes both journals look alike.
         disk.0.drawn.store(7, Ordering::Relaxed);
         let mut settings = Settings::new(folder.path().into(), Durability::Os);
         (settings.segment_bytes, settings.spare_segments) = (SEGMENT, 0);
@@ -457,7 +457,7 @@ fn a_check_ends_before_a_group_that_does_not_follow_and_names_the_next_segment()
     assert!(matches!(damage.error, ReadError::Damaged { n, .. } if n == firsts[1]));
     assert_eq!(damage.next_n, firsts[2]);
     assert!(reader.check(firsts[1]..firsts[2]).is_ok(), "each follows its predecessor");
-    // Behind the end there is no segment.
+    // Beyond the end there is no segment.
     let damage = reader.check(end..end + 1).unwrap_err();
     assert_eq!(damage.next_n, end + 1);
 }

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::support::Virtual;
 
-/// For this time a start asks for groups that its copy has, and the log does not show.
+/// A start asks this long for groups that its copy has and the log does not show.
 const STALE_SECONDS: u64 = 25;
 
 /// A log in memory that works as requested, except for the faults that a test injects.
@@ -36,10 +36,10 @@ struct Inner {
     /// Another process's messages, which come before the next append.
     between: RefCell<Vec<Bytes>>,
     /// The message that the leader has in place of another, and the number of changes of leader
-    /// until this ends.
+    /// until that ends.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
     leaders_rotten: Cell<u32>,
-    /// This many requests to read get no answer before each that does.
+    /// Each answered request to read is preceded by this many that get no answer.
     unanswered: Cell<u32>,
     unanswered_left: Cell<u32>,
     /// No message can be read.
@@ -163,7 +163,7 @@ fn start_found(
 }
 
 /// Starts with the files of `data`, after the log was found to end at `end`, and another process
-/// reported what the log had reached, or noted where it failed.
+/// reported the end that the log had reached, or noted where it failed.
 fn start_after(
     platform: &Virtual,
     log: &(impl Log + Clone + 'static),
@@ -245,7 +245,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
     let mut newest = owners.pop().unwrap();
     for owner in &mut owners {
         let own = owner.read.recovered.tip.epoch;
-        // It continues where it was, as far as it can determine.
+        // It continues from its former place, as far as it can determine.
         let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
         assert!(*epoch > own);
     }
@@ -282,7 +282,7 @@ fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
 #[test]
 fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
     let none = LogEnd::default();
-    // Its owner had epoch 1, and stored groups 2 to 4.
+    // The log's owner had epoch 1, and stored groups 2 to 4.
     let reports = [(0, 0, false), (1, 0, false), (1, 4, false), (1, 5, true), (2, 4, true)];
     for (epoch, group, is_in_doubt) in reports {
         let platform = Virtual::default();
@@ -292,7 +292,7 @@ fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
         let started = start_after(&platform, &log, elsewhere.path(), 1, (reached, none)).unwrap();
         assert_eq!(started.read.is_in_doubt, is_in_doubt, "{reached:?}");
     }
-    // All of it is gone: the epochs begin again.
+    // The whole log is gone, so the epochs begin again.
     let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
     let reached = LogEnd { epoch: 1, group: 0 };
     let log = Plain::default();
@@ -302,7 +302,7 @@ fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
 
 #[test]
 fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
-    // The last one is of an owner before the one that has served since.
+    // The last failure is from an owner before the one that has served since.
     let failures = [(0, 0, false), (1, 4, false), (1, 5, true), (1, 90, true), (0, 90, false)];
     for (epoch, group, is_in_doubt) in failures {
         let platform = Virtual::default();
@@ -315,7 +315,7 @@ fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
             assert_eq!(started.read.is_in_doubt, wanted, "{failed_at:?}");
         }
     }
-    // At an unknown time.
+    // A failure at an unknown time.
     let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
     let (log, _data, _owner) = served(&platform);
     let of = (LogEnd::default(), LogEnd { epoch: u64::MAX, group: u64::MAX });
@@ -484,7 +484,7 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let took = platform.0.now().since(before).as_secs();
     assert!((STALE_SECONDS..STALE_SECONDS + 2).contains(&took), "it took {took} s");
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
-    // On another machine it is unknown until other nodes report it.
+    // On another machine, the loss is unknown until other nodes report it.
     let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
     assert!(!elsewhere.read.is_in_doubt);
 }
@@ -510,7 +510,7 @@ fn requests_that_get_no_answer_are_repeated_for_a_minute() {
             let error = start(&platform, &log, TempDir::new().unwrap().path()).err();
             assert!(matches!(error, Some(FollowError::Unreached(_))), "{error:?}");
             let took = platform.0.now().since(before).as_secs();
-            // It may have waited for another leader before.
+            // The start may have waited for another leader before.
             assert!((60..90).contains(&took), "it took {took} s");
         }
     }

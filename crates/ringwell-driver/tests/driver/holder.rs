@@ -1,4 +1,4 @@
-//! The holder of a number by the answers of two nodes, one of which is away for a part of the time.
+//! The holder of a number, by the answers of two nodes, one of which is away part of the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
     holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
 }
 
-/// Node a is killed and comes back while node b, to which its numbers have moved, asks it twice: for
-/// its allocations, and for the records of those that b knows.
+/// Node a is killed and comes back while node b, to which its numbers have moved, asks it twice:
+/// for its allocations, and for the records of those allocations that b has.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();
@@ -54,7 +54,7 @@ fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     });
 }
 
-/// The shard that handed the number out next has never heard of the visitor before.
+/// The shard that handed the number out next had no record of the visitor before.
 #[test]
 fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     let platform = Virtual::default();
@@ -92,8 +92,8 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     });
 }
 
-/// Node b took the buckets of node a, and lost its data: its answers are unknown, and it does not own
-/// the buckets according to its new data.
+/// Node b took the buckets of node a, and lost its data. Its answers are unknown, and by its new
+/// data it does not own the buckets.
 #[test]
 pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     let platform = Virtual::default();
@@ -135,7 +135,7 @@ fn a_process_that_was_replaced_names_no_holder() {
     });
 }
 
-/// A list gives a number to a pool of the node that had it before, and the shard has not read it yet.
+/// A list gives a number to a pool of its former node, whose shard has not read the list yet.
 #[test]
 pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();

@@ -33,7 +33,7 @@ fn first_pool(side: &Side, shard: u16) -> PoolId {
 
 #[test]
 fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
-    // The start found group 1 as the next one of each journal.
+    // The start found that the next group of each journal is group 1.
     for (name, n, is_doubted) in
         [("a", 0, false), ("a", 1, false), ("a", 2, true), ("old", 0, true), ("old", 1, true)]
     {
@@ -56,14 +56,14 @@ fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
                 matches!(outcome, Outcome::Exhausted { until } if until >= since + LIFETIME);
             assert_eq!(is_held, is_doubted, "{outcome:?}");
             assert!(matches!(allocate(a.shard(1), first_pool(a, 1), 1), Outcome::Kept { .. }));
-            // The data get another name, and the lost answers are a gap.
+            // The data gets another name, and the lost answers are recorded as a gap.
             let (own, data) = (a.node.identity(), &a.node.config.data);
             assert_eq!(own != "a", is_doubted);
             assert_eq!(a.node.gaps() != Gaps::default(), is_doubted);
             assert_eq!(Gaps::read(&OsFiles, data).unwrap(), a.node.gaps());
             let served = ServedMap::read(&OsFiles, data).unwrap().unwrap();
             assert_eq!(served.holds, holds);
-            // The other node knows that.
+            // The other node has recorded that.
             let known = exchange(b, json!([0, 1, 7]), json!([])).await.unwrap();
             assert_eq!(known.len(), 2);
             assert!(known.iter().all(|(_, name, _)| *name == own), "{known:?}");
@@ -118,7 +118,7 @@ fn only_records_of_other_nodes_journals_are_kept_and_all_of_them() {
     let pair = Pair::new(&platform);
     platform.run(async {
         let b = &pair.b;
-        // From before the start.
+        // A record from before the start.
         let shards = [(0, ("first".to_owned(), 5))].into();
         SeenJournals { shards }.write(&OsFiles, &b.node.config.data).unwrap();
         let read = || SeenJournals::read(&OsFiles, &b.node.config.data).unwrap().shards;
@@ -183,7 +183,7 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
     });
 }
 
-/// Of the journals and of the owners of buckets.
+/// Such a node is asked for the journals and for the owners of buckets.
 #[test]
 fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
     let platform = Virtual::default();

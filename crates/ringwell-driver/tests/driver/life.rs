@@ -1,4 +1,4 @@
-//! The records of a node's start and of its end.
+//! The records of a node's start and end.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// The boot in which the node runs; the data were used in the one before.
+/// The boot in which the node runs; the data was used in the boot before.
 const BOOT: u64 = 5;
 
 fn directory(shards: u16) -> Directory {
@@ -34,7 +34,7 @@ fn node(data: &Path, durability: Durability) -> Node {
     Node::new(config, directory(2), durability, &[0, 1], None, (None, begun))
 }
 
-/// Whether the data are marked as restored, and whether they may lack groups.
+/// Whether the data is marked as restored, and why it may lack groups.
 fn marks(data: &Path) -> (bool, Option<Unkept>) {
     (is_restored(&OsFiles, data), may_lack_groups(&OsFiles, data, BOOT).unwrap())
 }

@@ -149,7 +149,7 @@ struct Joined {
     _folder: TempDir,
 }
 
-/// A pool whose numbers have another country code than 1.
+/// A pool whose numbers have a country code other than 1.
 fn abroad() -> PoolId {
     // Shard 1 has the upper half of the buckets.
     (9_000..9_100).map(PoolId).find(|pool| bucket(*pool) >= 512).unwrap()
@@ -215,7 +215,7 @@ fn shard(platform: &Wired, node: &Arc<Node>) -> Rc<Shard<Wired>> {
 }
 
 impl Joined {
-    /// Asks for a number of each of the first pools, and waits until then at most.
+    /// Asks for a number from each of the first `count` pools; the answer comes later.
     fn ask(&self, count: usize, retry: Option<[u8; 16]>) -> oneshot::Receiver<PeerAnswer> {
         let (reply, answer) = oneshot::channel();
         let row = |(row, id): (usize, &PoolId)| {
@@ -311,7 +311,7 @@ fn rows_for_a_node_that_is_gone_or_slow_overflow_soon() {
         joined.pass(5_000).await;
         assert!(joined.wire.calls.borrow().contains(&Path::Ping), "the link was not shut");
         assert_eq!(numbers(&joined.ask(3, None).await.unwrap()).len(), 3);
-        // More than the window are sent at the same time: some wait, and give up.
+        // More rows than the window allows are sent at the same time: some wait, and give up.
         joined.wire.delay.set(Duration::from_millis(20));
         let before = joined.link.stats().paced_rows;
         let sent: Vec<_> = (0..40).map(|_| joined.ask(1, None)).collect();

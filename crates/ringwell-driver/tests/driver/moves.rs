@@ -31,7 +31,7 @@ fn pools(side: &Side, shard: u16) -> Vec<PoolId> {
     side.node.directory().pools_of(shard).map(|pool| pool.id()).collect()
 }
 
-/// Hands out a number of each pool of a shard.
+/// Hands out a number from each pool of a shard.
 pub fn hand_out(side: &Side, shard: u16, batch: u8) -> BTreeMap<PoolId, PromoNumber> {
     let number = |outcome| match outcome {
         Outcome::Allocated { number } | Outcome::Kept { number } => number,
@@ -66,20 +66,20 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         assert!(a.shard(0).engine.borrow_mut().hold_pool(now, held_pool, ends));
         a.shard(0).commit_soon();
         let ends_there = locked(a.shard(0));
-        // The giver's time goes on.
+        // The giver's time advances.
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
         let report = give(&pair, 2).await.unwrap();
         assert_eq!(report["buckets"], moving.len());
         assert_eq!(report["ring_pools"], given.len());
         assert_eq!(report["numbers"], given.len());
-        // The lockouts.
+        // The lockouts have arrived.
         let arrived_ends = locked(b.shard(2));
         assert!(arrived_ends.keys().eq(ends_there.keys()), "{arrived_ends:?}");
         for (number, end) in &arrived_ends {
             let added = end.since(ends_there[number]);
             assert!(added <= Millis(2) && *end >= ends_there[number], "{number}: {added:?}");
         }
-        // The answers, and the holds of pools.
+        // So have the answers, and the holds of pools.
         assert_eq!(given.len(), pools(b, 2).iter().filter(|pool| given.contains_key(pool)).count());
         for (pool, number) in given.iter().filter(|(pool, _)| **pool != held_pool) {
             assert_eq!(allocate(b.shard(2), *pool, 1), Outcome::Kept { number: *number });
@@ -92,7 +92,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         let outcome = allocate(b.shard(2), free, 2);
         let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
         assert_ne!(number, given[&free]);
-        // The next owner knows the allocation, but not its parameters.
+        // The next owner has the allocation, but not its parameters.
         for number in given.values() {
             let (reply, past) = oneshot::channel();
             let at = Moment::Shard(b.shard(2).now());
@@ -101,7 +101,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             let known = past.await.unwrap().unwrap().held.unwrap();
             assert_eq!((known.pool, known.allocated_at), (None, now));
         }
-        // The files, and the shard that stays.
+        // The files agree, and the other shard keeps its numbers.
         assert!(served(a).leaving.is_empty());
         assert!(served(b).buckets.is_superset(&moving));
         assert!(served(a).buckets.is_disjoint(&moving));
@@ -112,7 +112,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
     });
 }
 
-/// The node that handed the numbers out still knows their lockouts, and reports them.
+/// The node that handed the numbers out still has their lockouts, and reports them.
 #[test]
 fn a_suspended_shard_does_not_hold_pools_because_of_lockouts_that_moved_to_it() {
     let platform = Virtual::default();
@@ -183,7 +183,7 @@ fn the_other_node_hears_of_a_move_between_shards_of_one() {
     });
 }
 
-/// The list at the next owner gets numbers between its agreement and the move.
+/// The list at the next owner gets numbers after the owner has agreed, but before the move.
 #[test]
 fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     let platform = Virtual::default();
@@ -211,7 +211,7 @@ fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     });
 }
 
-/// The first node's data are from before the move.
+/// The first node's data is from before the move.
 #[test]
 fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
     let platform = Virtual::default();
@@ -292,13 +292,13 @@ fn buckets_that_cannot_move_stay() {
         pair.a_to_b.set(Links::Gone);
         not_taken(own, "link has ended").await;
         pair.a_to_b.set(Links::Up);
-        // All of them in one request are too much for the other node.
+        // All buckets in one request are too much for the other node.
         pair.a_to_b.set(Links::Accepts(20_000));
         let too_many = self::give(&pair, 2).await.unwrap_err();
         let MoveError::NotTaken { reason, .. } = &too_many else { panic!("{too_many}") };
         assert!(reason.contains("move fewer"), "{reason}");
         pair.a_to_b.set(Links::Up);
-        // Lists that differ: the other node has another list of this bucket's pools.
+        // The lists differ: the other node has a different list of this bucket's pools.
         let pool = pools(a, 0)[0];
         let short = move |before: &Directory| before.change(Vec::new(), &[pool]);
         change::apply(&platform, &b.node, &b.peers, short).await.unwrap();
@@ -366,8 +366,8 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         b.node.enter(Phase::Serving);
         let has = |side: &Side, shard| given.keys().all(|pool| pools(side, shard).contains(pool));
         assert!(!has(a, 0) && !has(b, 2), "rows of buckets in transit overflow");
-        // It is accepted at last, without a hold of a bucket that is not in it, and its repetition
-        // is no error.
+        // It is accepted at last, without the hold of a bucket that is not in it. Repeating it is
+        // no error.
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         again(b, Path::Take, &wrong(&take, "holds", json!([[other, 1, 10_000]]))).await.unwrap();
         assert_eq!(b.node.bucket_holds().get(other), None);
@@ -422,7 +422,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         let mut other = abandon.clone();
         other["version"] = json!(2);
         assert!(again(b, Path::Abandon, &other).await.is_err());
-        // A move whose confirmation was lost ends at its next owner.
+        // A move whose confirmation was lost is completed at its next owner.
         pair.a_to_b.set(Links::Deaf(Path::Take));
         give(&pair, 2).await.unwrap_err();
         assert!(given.keys().all(|pool| pools(b, 2).contains(pool)));
@@ -505,7 +505,7 @@ fn an_interrupted_move_continues_in_pieces_that_are_accepted() {
     });
 }
 
-/// More than are looked at in one piece.
+/// More numbers have left their pools than are processed in one piece.
 #[test]
 fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     let platform = Virtual::default();
@@ -544,7 +544,7 @@ fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     });
 }
 
-/// The file has this bucket as one of the first shard, which does not serve it yet.
+/// Records this bucket as one of the first shard, which does not serve it yet.
 fn record_taken(side: &Side, bucket: u16) {
     let mut owners = side.node.owners().unwrap();
     owners.give(bucket, 0);

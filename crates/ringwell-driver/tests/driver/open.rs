@@ -22,7 +22,7 @@ const START: Millis = Millis(1_700_000_000_000);
 const LIFETIME: Millis = Millis(60_000);
 const POOLS: u32 = 40;
 
-/// The result of handing out one number of each pool.
+/// The result of handing out one number from each pool.
 type Given = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
 
 /// A data directory.
@@ -49,7 +49,7 @@ impl Data {
         self.start_after(directory, reading, member, None)
     }
 
-    /// The journals are in a log if another process has served their shards.
+    /// If another process has served these shards, the journals are in a log.
     fn start_after(
         &self,
         directory: &Directory,
@@ -105,8 +105,8 @@ fn directory(shards: u16, lifetime: Millis) -> Directory {
     Directory::new(1, demo_pools(POOLS, 3, lifetime).unwrap(), shards).unwrap()
 }
 
-/// Asks for a number of each pool, for the same repeatable batch if `batch` is the same, and stores
-/// what was answered.
+/// Asks for a number from each pool, and stores the answers. The batch is repeatable, and the same
+/// one if `batch` is the same.
 fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch: u8) -> Given {
     let clocks = begun.clocks;
     let mut given = Vec::new();
@@ -115,7 +115,7 @@ fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch
         for pool in directory.pools_of(shard.shard) {
             given.push((pool.id(), ask(&mut shard.engine, directory, pool, at, batch)));
         }
-        // A shard of before that has no pools has nothing to store.
+        // A former shard that has no pools has nothing to store.
         let Some(group) = shard.engine.seal(Vec::new()) else { continue };
         let Inline::Left(journal) = &shard.store else { panic!("it is in memory") };
         journal.store(group).unwrap();
@@ -296,7 +296,7 @@ fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
     assert_eq!(replaced(), Some(1));
 }
 
-/// Segments begin at each start, so the file knows which start was the last one.
+/// Each start begins a segment, so the file identifies the last start.
 #[test]
 fn an_older_journal_of_a_shard_and_later_its_original_are_noticed() {
     let data = Data::new(Durability::Disk);
@@ -331,7 +331,7 @@ fn starts_that_end_before_they_serve_leave_the_journal_that_was_written_last() {
     let segments = || std::fs::read_dir(data.settings.data.join("journal/0")).unwrap().count();
     drop(data.start(&two, Millis::ZERO));
     for _ in 0..3 {
-        // Each begins a segment, and ends before it is recorded.
+        // Each process begins a segment, and ends before that is recorded.
         let read = open::read(&OsFiles, &data.settings, 0, &[], believed(1)).unwrap();
         open::open(read, Millis(2_000_000)).unwrap();
     }
@@ -464,7 +464,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     assert!(matches!(old, Some(StartError::OldMap(OldMap { version: 0, served: 1 }))), "{old:?}");
 }
 
-/// A list with shorter lifetimes was served meanwhile, by another node.
+/// Another node has served a list with shorter lifetimes meanwhile.
 #[test]
 fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
     let data = Data::new(Durability::Disk);

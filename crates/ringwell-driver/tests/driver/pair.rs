@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::support::Virtual;
 
 pub const LIFETIME: Millis = Millis(60_000);
-/// All lockouts and holds end in this time.
+/// All lockouts and holds end within this time.
 pub const LIFETIME_AND_MORE: Duration = Duration::from_secs(90);
 const POOLS: u32 = 40;
 const NUMBERS: u32 = 300;
@@ -55,7 +55,7 @@ listen = ["127.0.0.1:8081"]
 pub enum Links {
     /// Every request is answered.
     Up,
-    /// No request is answered, and that is known at once.
+    /// No request is answered, and the failure is noticed at once.
     Gone,
     /// The same for this many look-ups; everything else is answered.
     GoneFor(u8),
@@ -83,7 +83,7 @@ impl Side {
         self.shards.iter().find(|it| it.id == shard).unwrap()
     }
 
-    /// Answers a request of the other node.
+    /// Answers a request from the other node.
     pub async fn answer(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
         let answered = answer(&self.shards[0], path, body, 2).await;
         answered.map(Bytes::from).map_err(|(_, reason)| reason)
@@ -106,7 +106,7 @@ impl Pair {
         Self::with(platform, pools(), |_| Begun::default())
     }
 
-    /// Nodes that serve `pools` and begin with these findings.
+    /// Nodes that serve `pools` and begin with the findings that `begun` returns.
     pub fn with(
         platform: &Virtual,
         pools: Vec<RingPool>,
@@ -272,7 +272,7 @@ async fn link(
     }
 }
 
-/// The time that rows need to the other node.
+/// The time that rows need to reach the other node.
 pub const ROWS_TAKE: Duration = Duration::from_millis(3);
 
 /// Answers rows for a shard of `to`.
@@ -302,7 +302,7 @@ async fn answer_rows(to: Rc<Side>, shard: u16, asked: PeerRows) {
     let _ = asked.reply.send(PeerAnswer { at: answered.at, outcomes });
 }
 
-/// Asks for a number of a pool, for its row of this batch, and lets the journal store it.
+/// Asks for a number from a pool, as its row of this batch, and lets the journal store it.
 pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome {
     let retry = Some(RowKey { batch: [batch; 16], row: u16::try_from(pool.0).unwrap() });
     let index = shard.directory().lookup(pool).unwrap().index();
@@ -323,7 +323,7 @@ pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
     slots.map(|slot| (slot.number, slot.locked_until)).collect()
 }
 
-/// The shard knows a number that it does not have, locked until then.
+/// Gives the shard a number that is in none of its pools, locked until then.
 pub fn know(shard: &Shard<Virtual>, number: PromoNumber, locked_until: Millis) {
     let at = Millis(shard.now().0 - 1_000);
     let slot = Slot { allocated_at: at, locked_until, ..Slot::new(number) };

@@ -36,7 +36,7 @@ struct Servers(Arc<Mutex<Kept>>);
 struct Kept {
     messages: Vec<Option<Bytes>>,
     first: u64,
-    /// Pieces and indexes; whether it is an index.
+    /// Pieces and indexes; the flag marks an index.
     shelf: Vec<Option<(bool, Bytes)>>,
     /// A leader that lacks these messages answers the next request for the end of the log.
     ends_early: u64,
@@ -151,7 +151,7 @@ struct Owner {
     platform: Virtual,
     engine: Engine,
     store: LogStore<Servers, InlineJournal<OsFiles>, Virtual>,
-    /// Messages that its start has read, and the one that it has added.
+    /// The count of messages that its start has read, plus the one that it has added.
     groups: u64,
     now: Millis,
     /// The part of the log that the copy lacks.
@@ -204,7 +204,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
 }
 
 impl Owner {
-    /// This many groups of one allocation each.
+    /// Stores this many groups of one allocation each.
     fn allocate(&mut self, count: u64) {
         for _ in 0..count {
             self.now = self.now + Millis(3_000);
@@ -226,7 +226,7 @@ impl Owner {
         }
     }
 
-    /// Takes a snapshot; a group is stored while that happens.
+    /// Takes a snapshot; a group is stored in the meantime.
     fn snapshot(&mut self) {
         let mut snapshot = Snapshot::begin(&self.store, &self.engine, 0).unwrap();
         let mut is_begun = false;
@@ -300,7 +300,7 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     assert_eq!((again.slots(), again.groups), (slots, 1));
 }
 
-/// Damages a snapshot: zero is the newest one.
+/// Damages a snapshot; `which` is zero for the newest one.
 fn rot(servers: &Servers, which: usize, is_torn: bool) {
     let piece = servers.indexes()[which].pieces[0];
     servers.with(|kept| {
@@ -342,7 +342,7 @@ fn gets_a_number(owner: &mut Owner) -> bool {
     matches!(outcome, Outcome::Allocated { .. })
 }
 
-/// The log ends before this group.
+/// Makes the log end before group `from`.
 fn lose(servers: &Servers, from: u64) {
     servers.with(|kept| kept.messages.truncate(place(from)));
 }
@@ -420,7 +420,7 @@ fn an_incomplete_copy_is_started_again() {
     let (servers, data) = (Servers::default(), folder());
     let slots = served(&servers, data.path());
     let elsewhere = folder();
-    // It is killed after the snapshot: the groups that this covers are not in the copy.
+    // The owner is killed after the snapshot, which covers groups that are not in the copy.
     let copy = |kept: &mut Kept| Kept {
         messages: kept.messages.clone(),
         shelf: kept.shelf.clone(),
@@ -439,7 +439,7 @@ fn an_incomplete_copy_is_started_again() {
 fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     let limits = HistoryLimits { bytes: 256 << 10, age: None };
     let (servers, data, old) = (Servers::default(), folder(), folder());
-    // A copy that will be older than the log's beginning.
+    // This copy will be older than the log's beginning.
     start(&servers, old.path(), limits).unwrap().allocate(1);
     let mut owner = start(&servers, data.path(), limits).unwrap();
     for round in 0..20 {
@@ -462,7 +462,7 @@ fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     assert_eq!(taker.slots(), slots);
     assert!(matches!(taker.store.reader().read(first_n - 1), Err(ReadError::Gone(_))));
     taker.store.reader().read(first_n).unwrap();
-    // Groups that the copy lacks are dropped like the others, and every number's newest record is
+    // Groups that the copy lacks are dropped like the others, but every number's newest record is
     // kept.
     for _ in 0..4 {
         taker.allocate(20);

@@ -70,7 +70,7 @@ impl Store for Hanging {
     }
 }
 
-/// A shard with a store that hangs for this long, and then returns this result once.
+/// A shard with a store that hangs for `ms`, and then returns `outcome` once.
 fn hanging(
     platform: &Virtual,
     ms: u64,
@@ -91,7 +91,7 @@ fn overflows(answer: &str) -> usize {
     answer.matches("\"overflow\":true").count()
 }
 
-/// The outcome of 10 rows that have 100 ms, and the milliseconds that they took.
+/// The number of overflowing rows of 10 that have 100 ms, and the milliseconds that they took.
 async fn ask(shard: &Rc<Shard<Virtual>>) -> (usize, u128) {
     let begun = shard.platform.moment();
     let asking = Rc::clone(shard);

@@ -1,4 +1,4 @@
-//! When a shard takes snapshots and drops history, and for how long a snapshot waits for a log.
+//! The schedule of a shard's snapshots and dropped history, and a snapshot's wait for a log.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use ringwell_journal::{Clocks, Durability, Group};
 
 use crate::support::{Virtual, body, bulk, shards_with};
 
-/// The last groups that the published snapshots cover.
+/// For each published snapshot, the last group that it covers.
 type Published = Arc<Mutex<Vec<u64>>>;
 
 /// Keeps groups in memory, but not before a given time, and counts snapshots.
@@ -27,7 +27,7 @@ struct Keeping {
     memory: Memory,
     published: Published,
     is_held_up: Cell<bool>,
-    /// The history that may be dropped; it cannot be.
+    /// The history that the schedule may drop, although this store cannot drop it.
     part: Cell<Option<Part>>,
     dropped: Cell<u32>,
 }
@@ -99,7 +99,7 @@ fn shard(platform: &Virtual, ms: u64) -> (Rc<Shard<Virtual>>, Rc<Keeping>) {
     config.journal.history_age = Millis(80_000);
     let (shard, queue) =
         shards_with(platform, 1, Millis(60_000), Durability::Disk, config).remove(0);
-    // Nothing is sent to it.
+    // Nothing is sent to this shard.
     std::mem::forget(queue);
     let store = Rc::new(Keeping {
         platform: platform.clone(),

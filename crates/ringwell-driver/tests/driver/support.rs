@@ -73,7 +73,7 @@ impl Platform for Virtual {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // The caller may be given up after the work has been done.
+        // The caller may be dropped after the work is done.
         let done = work();
         async {
             turn().await;
@@ -103,8 +103,7 @@ impl Virtual {
     }
 }
 
-/// A node's shards without their tasks: their sealed groups are not stored, and their queues are
-/// not read.
+/// A node's shards without their tasks: sealed groups are not stored, and queues are not read.
 pub fn shards(
     platform: &Virtual,
     count: u16,
@@ -114,7 +113,7 @@ pub fn shards(
     shards_with(platform, count, lifetime, durability, Config::new("unused".into(), 1))
 }
 
-/// The same with this configuration.
+/// The same with the configuration `config`.
 pub fn shards_with(
     platform: &Virtual,
     count: u16,

@@ -1,4 +1,4 @@
-//! Rows of pools that the list lacks, and another source has.
+//! Rows of pools that the list lacks, but another source has.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -84,7 +84,7 @@ fn a_pool_that_the_list_lacks_is_asked_for_and_its_rows_get_numbers() {
         let ask =
             async |rows: &[(PoolId, &str)]| bulk(&shard, body(rows), &platform.terms(500)).await;
         let count = |answer: &str, text| answer.matches(text).count();
-        // Only rows of such pools, so that nothing else is waited for.
+        // Only rows of such pools, so that there is nothing else to wait for.
         let answer = ask(&[(id, &key), (nowhere, "a"), (id, &key)]).await;
         assert_eq!(count(&answer, BASE), 2, "{answer}");
         assert_eq!(platform.moment(), Moment::default() + Duration::from_millis(5));

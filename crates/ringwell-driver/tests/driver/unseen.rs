@@ -65,7 +65,7 @@ fn a_late_allocation_of_another_shard_is_withdrawn_there() {
             let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
             other.serve_peer(rows).await;
             let answer = answer.await.unwrap();
-            // The group is stored when no caller waits for it any more.
+            // The group is stored when no caller waits for it any longer.
             let group = other.engine.borrow().newest_group();
             other.stored(group);
             answer

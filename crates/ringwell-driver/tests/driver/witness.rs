@@ -47,7 +47,7 @@ fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc
     node_with(10, cluster, own, data, found)
 }
 
-/// The same with another count of pools.
+/// The same with a different count of pools.
 fn node_with(
     pools: u32,
     cluster: &Cluster,
@@ -147,14 +147,14 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // The next start must detect it again, because no file has the hold.
+        // No file contains the hold, so the next start must detect the doubt again.
         assert_eq!(remembered(&platform, &other).await, [before]);
         // Once the disk accepts writes, the other node gets the report.
         std::fs::remove_file(path("full")).unwrap();
         std::fs::create_dir(path("full")).unwrap();
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
         let known = remembered(&platform, &other).await;
-        // The data get another name, so that a copy of them can be detected later.
+        // The data gets another name, so that a copy of it can be detected later.
         assert_eq!(known[0].1, own.identity());
         assert!(!["old", "new"].contains(&&*known[0].1), "{known:?}");
     });
@@ -171,7 +171,7 @@ fn a_report_whose_sender_has_gone_is_recorded() {
             witness::learn(&platform, &other, serde_json::from_value(said).unwrap())
         };
         report(5).await.unwrap();
-        // The sender goes while the disk stores the report.
+        // The sender stops waiting while the disk stores the report.
         assert!(platform.within(Duration::ZERO, report(7)).await.is_none());
         platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
         assert_eq!(remembered(&platform, &other).await, [(0, "old".to_owned(), 7)]);
@@ -254,7 +254,7 @@ fn a_first_start_with_many_pools_waits_once_for_a_silent_node() {
         let shard = shard(&platform, &own, &other);
         let begun = platform.moment();
         witness::begin(&platform, &own, &shard.peers).await;
-        // Another second is for the report of journals.
+        // The extra second is for the report of journals.
         let took = platform.moment().since(begun);
         assert!(took < Duration::from_secs(3), "{took:?}");
     });

@@ -1,4 +1,5 @@
-//! The engine through its C ABI, as another language sees it; and the misuse that it must survive.
+//! Tests of the engine through its C ABI, as another language calls it, and of misuse that it must
+//! survive.
 
 mod calls;
 mod durability;
@@ -11,7 +12,7 @@ use super::*;
 
 const KEY: &str = "S3CR3TKEY0000001";
 
-/// An engine that is closed at the end.
+/// An engine that is closed when dropped.
 pub(super) struct Opened(u64);
 
 impl Opened {
@@ -25,7 +26,7 @@ impl Opened {
         bulk(self.0, body, None, 0)
     }
 
-    /// The numbers that rows of pool 1 get; an overflow number is shown as `over`.
+    /// Returns the numbers for `rows` rows of pool 1. An overflow number is shown as `over`.
     pub(super) fn numbers(&self, rows: usize) -> Vec<String> {
         let (status, text) = self.bulk(&batch(rows));
         assert_eq!(status, OK, "{text}");
@@ -62,7 +63,7 @@ impl Drop for Opened {
     }
 }
 
-/// Calls a function with room for its bytes; frees them.
+/// Calls a function with room for its bytes, copies the bytes, and frees them.
 pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
     let mut out = Bytes::NONE;
     let status = work(&mut out);
@@ -70,7 +71,7 @@ pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
     let text = unsafe { input(out.at, out.len) }.unwrap_or_default();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for _ in 0..2 {
-        // SAFETY: written by the function, the second time by the first.
+        // SAFETY: `out` was written by the function, and the second time by the first free.
         unsafe { ringwell_embed_free(&raw mut out) };
         assert!(out.at.is_null());
     }
@@ -80,7 +81,7 @@ pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
 pub(super) fn open(options: &[u8]) -> (i32, u64, String) {
     let mut handle = 1;
     let (status, text) = call(|out| {
-        // SAFETY: all pointers are of references.
+        // SAFETY: all pointers come from references.
         unsafe { ringwell_embed_open(options.as_ptr(), options.len(), &raw mut handle, out) }
     });
     (status, handle, text)
@@ -90,7 +91,7 @@ pub(super) fn bulk(handle: u64, body: &str, key: Option<&str>, deadline_ms: u64)
     let (key_at, key_len) = key.map_or((std::ptr::null(), 0), |key| (key.as_ptr(), key.len()));
     let (at, len) = (body.as_ptr(), body.len());
     call(|out| {
-        // SAFETY: pointers and lengths are of texts that outlive the call.
+        // SAFETY: all pointers and lengths come from texts that outlive the call.
         unsafe { ringwell_embed_bulk(handle, at, len, key_at, key_len, deadline_ms, out) }
     })
 }
@@ -102,7 +103,7 @@ pub(super) fn close(handle: u64) -> (i32, String) {
     })
 }
 
-/// Options with one pool of numbers from 8885550101 on.
+/// Makes options with one pool of numbers from 8885550101 on.
 pub(super) fn options(data: &Path, durability: &str, numbers: u32) -> String {
     let last = 8_885_550_100_u64 + u64::from(numbers);
     format!(

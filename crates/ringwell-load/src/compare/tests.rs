@@ -38,7 +38,7 @@ fn run(samples: Vec<Sample>) -> Outcome {
     }
 }
 
-/// Intervals of 1 s whose answers all took this long.
+/// A run with intervals of 1 s, whose answers all took `latency_us`.
 pub(crate) fn intervals(answers: &[u64], latency_us: u64) -> Outcome {
     let sample = |ok: &u64| Sample {
         ok: *ok,

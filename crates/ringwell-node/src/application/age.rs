@@ -1,8 +1,7 @@
-//! Pools from the main application expire: those in use are fetched again, others are dropped.
+//! Expiry of pools from the main application: those in use are fetched again, others are dropped.
 //!
-//! Otherwise, a pool that was fetched once would stay forever, even if the application no longer
-//! has it, and a process would keep every pool that was ever named. Source:
-//! docs/spec/application.md, "Expiry of pools".
+//! Without expiry, a process would keep every pool that it ever fetched, even those that the
+//! application no longer has. Source: docs/spec/application.md, "Expiry of pools".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -19,7 +18,7 @@ use crate::shard::HttpShard;
 use ringwell_driver::message::Message;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
 
-/// The maximum number of pools that are checked in a round, and fetched at the same time.
+/// The maximum number of pools that are checked in one round and fetched concurrently.
 const POOLS_A_ROUND: usize = 64;
 
 /// The interval between rounds, unless more pools are due.
@@ -32,14 +31,14 @@ const TROUBLE_AGE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// The times when terms end. A pool that is being checked has no entry.
+    /// The pools' terms by the time when they end. A pool that is being checked has no entry.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 
 #[derive(Debug)]
 struct Term {
     end: Instant,
-    /// The count of requests for the pool at the beginning of its term.
+    /// The pool's request count at the beginning of its term.
     asked: u32,
 }
 
@@ -58,7 +57,7 @@ impl Ages {
         }
     }
 
-    /// Pools whose terms are over, with their request counts at the beginning of the term.
+    /// Returns pools whose terms are over, with their request counts at the beginning of the term.
     fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
         let mut over = Vec::new();
         while over.len() < POOLS_A_ROUND
@@ -109,8 +108,8 @@ pub(crate) async fn renew(thread: Rc<HttpShard>) {
 async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(PoolId, u32)>) {
     let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
     let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
-    // A shard counts requests only for its own pools, so the other nodes of a cluster ask for them
-    // too.
+    // A shard counts requests only for its own pools, so other nodes of a cluster cannot see
+    // whether a pool is unused. A cluster therefore fetches unused pools again too.
     let may_go = thread.node.membership.is_none();
     let (unused, used): (Vec<_>, Vec<_>) =
         over.into_iter().partition(|pool| may_go && is_unused(pool));
@@ -128,7 +127,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
     while let Some(answer) = asking.join_next().await {
         let Ok((pool, answer)) = answer else { continue };
         if !application.has_given(pool) {
-            // The pool is managed elsewhere by now.
+            // The pool has come under other management meanwhile.
             continue;
         }
         let mut age = application.settings.pool_age;
@@ -167,7 +166,7 @@ async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     }
 }
 
-/// The count of requests for each of `pools` that this node's shards own.
+/// Returns the request count of each of `pools` that this node's shards own.
 async fn asked(thread: &HttpShard, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
     let mut by_shard = BTreeMap::<u16, Vec<_>>::new();
     let directory = thread.node.directory();

@@ -13,10 +13,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::platform::spawn;
 
-/// The size of a pool of 100,000 single numbers.
+/// A pool of 100,000 single numbers needs this many bytes.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// The application's pool; `None` if it has no pool with that id.
+/// Fetches a pool from the application; `None` if it has no pool with that id.
 ///
 /// # Errors
 /// The reason why there is no usable answer, for the log.
@@ -41,7 +41,7 @@ pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<R
     }
 }
 
-/// Uses a separate connection, because a pool is fetched once.
+/// Sends the request over its own connection, because pools are rarely fetched.
 async fn send<S>(
     stream: S,
     settings: &Application,

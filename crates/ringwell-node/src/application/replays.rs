@@ -1,8 +1,8 @@
-//! The accepted pushes: a push older than the newest for its pool is a copy.
+//! The accepted pushes. A push older than the newest for its pool is refused as a copy.
 //!
-//! The times are lost when the process ends, except for the newest of all, which is in a file:
-//! after a start, a push must be newer than that. Invariant: a push counts as accepted only once
-//! the file records it.
+//! When the process ends, all times are lost except the newest, which is stored in a file. After a
+//! start, a push must be newer than that. Invariant: a push counts as accepted only once the file
+//! records it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ const POOLS_MAX: usize = 100_000;
 /// The times of pushes, by pool.
 #[derive(Debug)]
 pub(super) struct Replays {
-    /// `None` if nothing is stored.
+    /// `None` if the newest time is not stored.
     file: Option<PathBuf>,
     /// Pushes for pools that are not remembered must be newer than this.
     floor: u64,
@@ -29,7 +29,7 @@ pub(super) struct Replays {
     pools: HashMap<PoolId, Newest>,
     /// The count of accepted pushes of this process.
     count: u64,
-    /// The count when pools were last forgotten.
+    /// The value of `count` when pools were last forgotten.
     forgotten_at: u64,
 }
 
@@ -37,16 +37,16 @@ pub(super) struct Replays {
 #[derive(Debug)]
 struct Newest {
     seconds: u64,
-    /// The count of pushes when it was accepted last.
+    /// The value of `Replays::count` when it was accepted last.
     count: u64,
-    /// The signatures of this second, in order of arrival.
+    /// The signatures of the pushes of this second, in order of arrival.
     signatures: Vec<Vec<u8>>,
 }
 
 impl Replays {
     /// Continues from the file in the data directory, if there is one.
     ///
-    /// An unreadable file is treated as one of `now`.
+    /// An unreadable file is treated as if it contained `now`.
     pub(super) fn open(data: Option<&Path>, now: u64) -> Self {
         let file = data.map(|data| data.join("webhook-time"));
         let floor = match file.as_ref().map(fs::read_to_string) {
@@ -58,8 +58,8 @@ impl Replays {
         Self { file, floor, newest: floor, pools: HashMap::new(), count: 0, forgotten_at: 0 }
     }
 
-    /// Whether a push of this time is accepted; it is then recorded. The last push for a pool is
-    /// accepted again, because its sender may not have received the answer.
+    /// Returns whether a push of this time is accepted, and records it if so. The last push for a
+    /// pool is accepted again, because its sender may not have received the answer.
     ///
     /// # Errors
     /// [`FileError`] if the push cannot be recorded.
@@ -94,7 +94,7 @@ impl Replays {
             self.newest = seconds;
         }
         if self.pools.len() >= POOLS_MAX {
-            // Older ones are refused because of their time.
+            // Older pushes are refused because of their time anyway.
             self.pools.retain(|_, known| known.seconds + SECONDS_MAX >= now);
         }
         if self.pools.len() >= POOLS_MAX {
@@ -113,8 +113,8 @@ impl Replays {
         self.count
     }
 
-    /// Whether a push for `pool` may have been accepted since there were `count`: an answer to a
-    /// request from before that is outdated.
+    /// Whether a push for `pool` may have been accepted since the count was `count`. An answer to a
+    /// request from before that push is outdated.
     pub(super) fn has_newer(&self, pool: PoolId, count: u64) -> bool {
         self.pools.get(&pool).map_or(self.forgotten_at, |newest| newest.count) > count
     }

@@ -41,7 +41,7 @@ struct Pushed<'a> {
 /// The reason why a change was refused, for the application's programmer.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// The node is not configured for it.
+    /// The node is not configured to accept pushes.
     #[error("no changes are accepted: application.webhook_secret_file is not set")]
     NotConfigured,
     /// The signature or its time is wrong.
@@ -84,7 +84,7 @@ pub(crate) async fn push(
     // A client that disconnects does not interrupt a change.
     let taken = to_its_end(&Tokio, async move {
         let mut replays = application.replays.lock().await;
-        // It was checked above that there is exactly one of the two.
+        // An earlier check ensures that exactly one of the two is present.
         let changed = put.as_ref().map(RingPool::id).or(removed.first().copied());
         let is_new = changed.map_or(Ok(true), |pool| replays.take(pool, seconds, &signature, now));
         if !is_new.map_err(|error| error.to_string())? {
@@ -104,7 +104,7 @@ async fn carry_out(
 ) -> Result<(), String> {
     let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
-    // A pool of the configuration or of a database keeps its owner.
+    // A pool from the configuration or a database stays under its present management.
     let directory = handle.node().directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
@@ -118,7 +118,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// Time and signature of a request that is signed now.
+/// Returns the time and the signature of a request, if it is correctly signed and recent.
 fn signed(secret: &[u8], headers: &HeaderMap, body: &[u8], now: u64) -> Option<(u64, Vec<u8>)> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (timestamp, signature) = (text("ringwell-timestamp")?, text("ringwell-signature")?);
@@ -129,7 +129,7 @@ fn signed(secret: &[u8], headers: &HeaderMap, body: &[u8], now: u64) -> Option<(
     mac.update(timestamp.as_bytes());
     mac.update(b".");
     mac.update(body);
-    // Takes the same time regardless of where they differ.
+    // The comparison takes the same time wherever the signatures differ.
     let fits = seconds.abs_diff(now) <= SECONDS_MAX && mac.verify_slice(&signature).is_ok();
     fits.then_some((seconds, signature))
 }

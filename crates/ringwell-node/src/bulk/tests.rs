@@ -1,4 +1,4 @@
-//! The path of a batch without sockets on tokio: its memory use.
+//! The path of a batch on tokio, without sockets: its memory use.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,11 +25,10 @@ use ringwell_os::Clock;
 mod counted;
 
 const POOLS: u32 = 100;
-/// More rows of repeatable batches than any test sends.
+/// Exceeds the rows of repeatable batches that any test sends.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// Shard threads without their tasks: their sealed groups are not written, and their queues are not
-/// read.
+/// Makes shard threads without their tasks: sealed groups are not written, queues are not read.
 fn shard_threads(
     shards: u16,
     lifetime: Millis,
@@ -60,7 +59,7 @@ fn shard_threads(
     (0..shards).zip(queues).map(thread).collect()
 }
 
-/// One shard that never waits.
+/// Makes one shard that never waits.
 fn shard_thread() -> Rc<ShardThread> {
     shard_threads(1, Millis(1), Durability::Memory).remove(0).0
 }
@@ -83,8 +82,8 @@ fn body(thread: &ShardThread, rows: usize) -> Bytes {
     format!("{{\"requests\":[{}]}}", rows.join(",")).into()
 }
 
-/// Answers a batch and returns the count of memory allocations. Its answer must have a number for
-/// each row.
+/// Answers a batch and returns the count of memory allocations. Panics unless each row gets a
+/// number.
 fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let terms = soon(60_000);
@@ -96,7 +95,7 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let text = String::from_utf8(answer).unwrap();
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
-    // No task seals groups here, so this makes room for the next batch.
+    // Makes room for the next batch, because no task seals groups here.
     drop(thread.engine.borrow_mut().seal(Vec::with_capacity(1 << 20)));
     std::thread::sleep(Duration::from_millis(10));
     count.count_total
@@ -105,7 +104,7 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
 #[test]
 fn a_row_allocates_no_memory_in_the_steady_state() {
     let thread = shard_thread();
-    // The least of several, because lists that count groups occasionally grow.
+    // Takes the least of several runs, because lists that count groups occasionally grow.
     let least = |rows| (0..8).map(|_| allocations(&thread, rows)).min();
     let (many, few) = (least(400), least(10));
     assert_eq!(many, few, "390 more rows cost more allocations");

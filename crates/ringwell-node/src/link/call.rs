@@ -29,11 +29,11 @@ use crate::platform::spawn;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
-/// The maximum number of connections of a link: enough for the window's requests, pings, and late
-/// answers.
+/// The maximum number of connections of a link. This is enough for the window's requests, pings,
+/// and late answers.
 const CONNECTIONS_MAX: u32 = 32;
 
-/// The longest answer: 500 rows take less than a tenth of it.
+/// The longest answer. 500 rows take less than a tenth of this.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -50,7 +50,8 @@ type Connection = SendRequest<Full<Bytes>>;
 #[derive(Debug)]
 pub(crate) struct Calls {
     address: Listen,
-    /// For links over TCP, with the name that the other node's certificate must have.
+    /// For links over TCP: the certificates, and the name that the other node's certificate must
+    /// have.
     tls: Option<(Tls, ServerName<'static>)>,
     authorization: HeaderValue,
     idle: RefCell<Vec<Connection>>,
@@ -61,7 +62,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// `warns` if it reports that the other machine's clock differs.
+    /// `warns` makes this link report when the other machine's clock differs.
     pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>, warns: bool) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
@@ -82,10 +83,10 @@ impl Calls {
         }
     }
 
-    /// Posts a body and returns the answer's.
+    /// Posts a body and returns the body of the answer.
     ///
     /// # Errors
-    /// [`Trouble`]; the connection is closed then.
+    /// [`Trouble`]; the connection is then closed.
     pub(super) async fn post(
         &self,
         path: Path,
@@ -103,7 +104,8 @@ impl Calls {
             let sent = connection.try_send_request(request).await;
             match sent {
                 Ok(response) => break response,
-                // The other side closed it while it was idle, and nothing of the request was sent.
+                // The other side closed the connection while it was idle; nothing of the request
+                // was sent.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if !is_fresh => {
                         request = unsent;
@@ -128,7 +130,7 @@ impl Calls {
         Ok(body)
     }
 
-    /// Closes open and idle connections: the other side sent an invalid message.
+    /// Closes open and idle connections, because the other side sent an invalid message.
     pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
     }
@@ -188,7 +190,7 @@ impl Calls {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         let open = Open::new(&self.open);
         spawn(async move {
-            // The task that waits for an answer reports the error by its request.
+            // The task that waits for an answer gets the error with its request, and reports it.
             let _ = connection.await;
             drop(open);
         });
@@ -219,7 +221,7 @@ impl Net for HttpNet {
         async move {
             let span = ringwell_trace::begin("a request to another node", Kind::Client, || {
                 match path {
-                    // Part of its batch's trace, if that is kept.
+                    // Belongs to its batch's trace, if that is kept.
                     Path::Rows => Parent::Span(traced.map(|Traced(place)| Context::kept(place))),
                     _ => Parent::Header(None),
                 }

@@ -1,7 +1,7 @@
-//! Whether the clocks of two machines agree: each answer over a link has the time of its node.
+//! Compares the clocks of two machines: each answer over a link has the time of its node.
 //!
-//! No lockout depends on it. But a call, and a look-up without a time, is for the present of the
-//! node that received it: if its clock is behind, it finds an earlier visitor.
+//! No lockout depends on the clocks. But calls, and look-ups without a time, use the present time
+//! of the node that receives them. If that node's clock is behind, an earlier visitor is found.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use ringwell_os::clock::{coarse_time, wall_time};
 
-/// The wall clock of the node that answers, in milliseconds. Builds without it are not compared.
+/// The header with the answering node's wall clock, in milliseconds. Builds that do not send it are
+/// not compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
 /// A difference of this much is reported. Synchronised clocks differ by milliseconds.
@@ -21,7 +22,7 @@ const COMPARE_EVERY: Duration = Duration::from_secs(1);
 /// The interval between two reports.
 const REPORT_EVERY: Duration = Duration::from_mins(10);
 
-/// Adds the time to an answer.
+/// Adds this node's time to an answer.
 pub(super) fn show(headers: &mut HeaderMap) {
     headers.insert(&CLOCK, HeaderValue::from(millis(wall_time())));
 }
@@ -48,7 +49,7 @@ impl Clocks {
         self.ahead_ms.get()
     }
 
-    /// Compares the time of an answer, which has just arrived and took this long, with this clock.
+    /// Compares the time in an answer with this clock. The answer has just arrived and took `took`.
     pub(super) fn compare(&self, headers: &HeaderMap, took: Duration) {
         let now = coarse_time();
         let is_soon = |at| now.saturating_sub(at) < COMPARE_EVERY;
@@ -80,7 +81,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The distance of `theirs` from the time between question and answer; negative if before it.
+/// The distance of `theirs` from the interval between question and answer; negative if before it.
 fn ahead_ms(theirs: u64, asked: u64, arrived: u64) -> i64 {
     let difference =
         |later: u64, earlier: u64| i64::try_from(later.saturating_sub(earlier)).unwrap_or(i64::MAX);

@@ -1,7 +1,8 @@
 //! Requests of other nodes over HTTP: checks the sender, limits the body, and sets the answer's
 //! status.
 //!
-//! Uses a separate address, for senders with the cluster's secret. Source: docs/spec/link.md.
+//! They arrive at a separate address, which accepts only senders with the cluster's secret. Source:
+//! docs/spec/link.md.
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
@@ -70,7 +71,7 @@ async fn dispatch(
     let Some(path) = path else {
         return refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link");
     };
-    // The sending node begins the trace, or there is none.
+    // The sending node begins the trace. If it did not, there is none.
     let span = ringwell_trace::begin("a request of another node", Kind::Server, || {
         let header = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         Parent::Span(header.and_then(Context::parse))

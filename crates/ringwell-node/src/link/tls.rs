@@ -1,4 +1,4 @@
-//! TLS of links over TCP: each side presents a certificate in its node's name, signed by the
+//! TLS of links over TCP: each side presents a certificate with its node's name, signed by the
 //! cluster's authority. TLS 1.3 only, because both sides are Ringwell nodes.
 //!
 //! The files are read again when they change. A connection is closed when its certificate is no
@@ -19,14 +19,14 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::certificates::{Stamps, Watched};
 
-/// Both sides of a node's links, as of the files' last change. Clones share them.
+/// Both sides of a node's links, as of the last change of the files. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Tls {
     sides: Arc<RwLock<Sides>>,
     _watched: Arc<Watched>,
 }
 
-/// Made from one state of the files.
+/// The settings of both sides, made from one state of the files.
 #[derive(Clone)]
 struct Sides {
     acceptor: TlsAcceptor,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Certificates that cannot be used.
+/// The reason why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct TlsError {
@@ -76,7 +76,7 @@ impl TlsError {
 }
 
 impl Tls {
-    /// Reads the certificates of `node`; `nodes` are the names of all.
+    /// Reads the certificates of `node`. `nodes` are the names of all nodes.
     ///
     /// # Errors
     /// [`TlsError`] names the file.
@@ -115,12 +115,12 @@ impl Tls {
         self.sides.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// For the next connection of another node.
+    /// Returns the acceptor for the next connection from another node.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.sides().acceptor
     }
 
-    /// For the next connection to another node.
+    /// Returns the connector for the next connection to another node.
     pub(crate) fn connector(&self) -> TlsConnector {
         self.sides().connector
     }
@@ -131,8 +131,8 @@ impl Tls {
     }
 }
 
-/// Perhaps one of several files has been replaced, and the others will follow: certificates that
-/// other nodes would refuse are not taken.
+/// Reads the files again. Certificates that other nodes would refuse are not used, because one of
+/// several files may have been replaced before the others.
 fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
     let read = Sides::load(files, node).map_err(|error| error.to_string());
     let read = read.and_then(|(sides, chain)| sides.check(&chain).map(|()| sides));
@@ -146,7 +146,7 @@ fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
 }
 
 impl Sides {
-    /// Reads the files; returns this node's own certificates too.
+    /// Reads the files, and also returns this node's own certificates.
     fn load(
         files: &TlsFiles,
         node: &str,
@@ -187,7 +187,7 @@ impl Sides {
         Ok((sides, chain))
     }
 
-    /// Checks that a node's certificate is the cluster's, and valid now.
+    /// Checks that a node's certificate belongs to the cluster and is valid now.
     ///
     /// # Errors
     /// The reason for a refusal, as text.
@@ -198,7 +198,7 @@ impl Sides {
     }
 }
 
-/// All certificates of a file.
+/// Reads all certificates of a file.
 ///
 /// # Errors
 /// [`TlsError`] names the file.

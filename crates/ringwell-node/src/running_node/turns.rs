@@ -1,4 +1,4 @@
-//! Batches get their turn while a shard takes a long step.
+//! Batches get their turn during a shard's long steps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use ringwell_driver::rows::spec;
 use ringwell_os::Clock;
 use std::rc::Rc;
 
-/// This many changes are one step, as in `ringwell_driver::change`.
+/// The counts of answers and numbers that one step changes, as in `ringwell_driver::change`.
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;
 
-/// A shard that remembers this many answers and has this many retired numbers.
+/// Makes a shard that remembers this many answers and has this many retired numbers.
 fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     let pools = demo_pools(1, 10, Millis(1)).unwrap();
     let directory = Directory::new(1, pools, 1).unwrap();
@@ -61,7 +61,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     ))
 }
 
-/// Takes the step, and returns how often other tasks ran in between.
+/// Takes the step, and returns how often other tasks ran meanwhile.
 fn turns(thread: &Rc<ShardThread>, step: Step) -> (StepResult, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let turns = Rc::new(Cell::new(0));

@@ -25,19 +25,20 @@ use crate::shard::HttpShard;
 /// The interval between two checks on a visitor whose number is being released.
 const SETTLED_EVERY: Duration = Duration::from_millis(5);
 
-/// The header fields of a page's answer.
+/// The maximum number of header fields of a page's answer.
 const ANSWER_FIELDS: usize = 12;
 
 /// The answer to a site's visitor.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
-    /// The count of the visitor's own numbers among them.
+    /// The visitor's own numbers among them.
     held: Vec<GivenNumber>,
-    /// The time until which the numbers are the visitor's; `None` if all are overflow numbers.
+    /// The time until which the visitor keeps the numbers, and the lifetime in seconds; `None` if
+    /// all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
 
-/// Numbers for a new or returning visitor.
+/// Returns numbers for a new or returning visitor.
 pub(super) async fn numbers(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -74,7 +75,7 @@ pub(super) async fn numbers(
         return nothing();
     };
     entry.count(Outcome::Numbers);
-    // A returning visitor may have had the number for a long time.
+    // A returning visitor may have had the number for a long time already.
     if !is_new {
         sites.leases().seen(visitor, &given.held);
     } else if !given.held.is_empty() {
@@ -83,7 +84,7 @@ pub(super) async fn numbers(
     json(thread, site, visitor, given)
 }
 
-/// Waits until no number of the visitor is being released, which `is_free` reports; returns `false`
+/// Waits until no number of the visitor is being released, which `is_free` checks. Returns `false`
 /// if that takes longer than a batch may.
 pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
     let until = Instant::now() + thread.node.config.deadline;
@@ -96,7 +97,7 @@ pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) ->
     true
 }
 
-/// A keep-alive: extends the lockouts of the visitor's numbers by another lifetime.
+/// Answers a keep-alive: extends the lockouts of the visitor's numbers by another lifetime.
 pub(super) async fn beat(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -116,7 +117,7 @@ pub(super) async fn beat(
         return refused(403, "the visitor or the lease is not one of this site's");
     };
     if until <= thread.now() {
-        // An expired lease uses up no number: the page may ask again.
+        // An expired lease uses up no number. The page may request new numbers.
         entry.count(Outcome::Refused);
         return nothing();
     }
@@ -150,13 +151,13 @@ fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Resp
         swaps: given.swaps,
     };
     let mut response = Response::new(AnswerBody::from(numbers.json()));
-    // Room for the fields of the origin, times, length and date as well.
+    // Leaves room for the fields of the origin, times, length and date as well.
     *response.headers_mut() = HeaderMap::with_capacity(ANSWER_FIELDS);
     api::set_fields(&mut response, "application/json");
     response
 }
 
-/// Asks the site's pools for the visitor's numbers, as a client of the bulk API would.
+/// Requests the visitor's numbers from the site's pools, as a client of the bulk API would.
 pub(super) async fn allocate(
     thread: &Rc<HttpShard>,
     entry: &SiteEntry,
@@ -171,7 +172,7 @@ pub(super) async fn allocate(
     {
         let directory = thread.directory();
         for (place, swap) in site.swaps.iter().enumerate() {
-            // An unknown pool makes only its own row fail: the others get their numbers.
+            // An unknown pool fails only its own row; the other rows get their numbers.
             let key = directory.pool(swap.pool).map_or("", |pool| pool.key().reveal());
             if let Some(entry) = directory.lookup(swap.pool) {
                 lifetime = lifetime.min(entry.lifetime().0);
@@ -197,7 +198,7 @@ pub(super) async fn allocate(
     (!given.swaps.is_empty()).then_some(given)
 }
 
-/// `None` if the batch failed.
+/// Reads the visitor's numbers from the answer; `None` if the batch failed.
 fn read(
     answered: &Answered<'_>,
     entry: &SiteEntry,

@@ -1,7 +1,7 @@
 //! Numbers by one GET: for servers that swap numbers themselves, and for AMP pages, which do not
 //! run the script.
 //!
-//! There is no keep-alive to wait for: the visitor gets the number for the whole lifetime at once.
+//! Such clients send no keep-alive, so the visitor gets the number for the whole lifetime at once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
-/// Sent by a server that swaps numbers itself.
+/// The headers that a server sends if it swaps numbers itself.
 const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// The headers that such a server reads.
+/// The headers that such a server reads in the answer.
 const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
 const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
-/// Sent by an AMP page to its own origin, to which browsers send no `Origin`.
+/// Marks a request of an AMP page to its own origin. Browsers send no `Origin` there.
 const AMP_SAME_ORIGIN: HeaderName = HeaderName::from_static("amp-same-origin");
 
-/// `GET /site/v1/number?site=`: for a server that swaps the number itself. Answers by headers.
+/// `GET /site/v1/number?site=`: for a server that swaps the number itself. The answer is in the
+/// headers.
 pub(super) async fn headers(
     thread: &Rc<HttpShard>,
     query: &str,
@@ -48,7 +49,7 @@ pub(super) async fn headers(
         entry.count(Outcome::Refused);
         return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
     }
-    // The edge server is trusted: it names its client and the requested page.
+    // The edge server is trusted to name its client and the requested page.
     let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(sender.address);
     let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
@@ -78,8 +79,8 @@ pub(super) async fn headers(
     response
 }
 
-/// `GET /site/v1/amp?site=`: the request of `amp-call-tracking`. `{}` makes the page keep its own
-/// number.
+/// `GET /site/v1/amp?site=`: the request of `amp-call-tracking`. The answer `{}` makes the page
+/// keep its own number.
 pub(super) async fn amp(
     thread: &Rc<HttpShard>,
     query: &str,
@@ -125,7 +126,7 @@ pub(super) async fn amp(
     let mut response = whole(StatusCode::OK, "application/json", body);
     if let Some(origin) = origin {
         allow(&mut response, origin);
-        // The component always sends credentials, which are not used.
+        // The AMP component always sends credentials, although they are not used.
         let name = header::ACCESS_CONTROL_ALLOW_CREDENTIALS;
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
@@ -137,7 +138,8 @@ fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
     super::site(thread, key)
 }
 
-/// Numbers for the visitor, unless the client is a program or the address has exceeded its limit.
+/// Returns numbers for the visitor, unless the client is a program or the address has exceeded its
+/// limit.
 async fn give(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -157,7 +159,7 @@ async fn give(
         entry.count(Outcome::Limited);
         return None;
     }
-    // No keep-alive follows, so a number that the script got for the visitor becomes theirs now.
+    // No keep-alive follows, so the visitor now keeps a number that the script requested for them.
     if let Some(known) = known
         && !settled(thread, |leases| leases.keep(known)).await
     {

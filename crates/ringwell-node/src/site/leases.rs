@@ -1,8 +1,8 @@
-//! Numbers of visitors who have not yet shown that they are people, and the limits of numbers for
-//! each address.
+//! The numbers of visitors who have not yet shown that they are people, and the limits on numbers
+//! for each network.
 //!
-//! Shared by all threads. Owns counts and deadlines; has no clock. A lease that is forgotten, for
-//! example by a restart, only keeps its number locked for a lockout. Invariant: each waiting
+//! Shared by all threads. Owns counts and deadlines; has no clock. If a lease is forgotten, for
+//! example after a restart, its number merely stays locked for a lockout. Invariant: each waiting
 //! visitor has exactly one deadline.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,20 +14,21 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::token::Visitor;
 
-/// A visitor without a keep-alive keeps the number for this long: until a page's first keep-alive,
-/// plus a quarter of a minute for its transport.
+/// The time for which a visitor without a keep-alive keeps the number: until a page's first
+/// keep-alive, plus 15 seconds for its transport.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// Seconds between two keep-alives of a page.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// The maximum number of numbers that wait for a keep-alive; beyond this, pages keep their own.
+/// The maximum number of visitors whose numbers wait for a keep-alive. Beyond this, pages keep
+/// their own numbers.
 const PROVISIONAL_MAX: usize = 100_000;
-/// The maximum number of addresses that are counted within a minute; beyond this, pages keep their
+/// The maximum number of networks that are counted within a minute. Beyond this, pages keep their
 /// own numbers.
 const ADDRESSES_MAX: usize = 200_000;
 /// Limits apply to each minute.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// A number, and the time when a visitor got it.
+/// A number, and the time when the visitor got it.
 pub(super) type GivenNumber = (PromoNumber, Millis);
 
 /// A number whose visitor must show that they are a person.
@@ -35,11 +36,11 @@ pub(super) type GivenNumber = (PromoNumber, Millis);
 pub(super) struct LeasedNumber {
     pub(super) number: PromoNumber,
     pub(super) allocated_at: Millis,
-    /// The last time when a page's first request gave it to this visitor.
+    /// The last time when a page's first request gave the number to this visitor.
     pub(super) seen_at: Millis,
 }
 
-/// The network prefix of an address: /24, or /56 of IPv6; empty for a unix socket.
+/// The network prefix of an address: /24, or /56 of IPv6; none for a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Network(Option<[u8; 7]>, bool);
 
@@ -60,23 +61,23 @@ impl Network {
     }
 }
 
-/// Explained in the module's comment.
+/// See the module's comment.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<LeasedNumber>)>,
     /// The same leases by their deadlines.
     ends: BTreeSet<(Instant, Visitor)>,
     /// Visitors whose numbers are being released: their requests wait until that is done, because
-    /// they could overtake it.
+    /// they could otherwise overtake the release.
     ending: HashSet<Visitor>,
-    /// By site and address.
+    /// The counts of new numbers, by site and network.
     taken: HashMap<(String, Network), u32>,
     window_began: Option<Instant>,
 }
 
 impl Leases {
-    /// Counts `wanted` new numbers for `network` of a site, of which `most` are allowed in a
-    /// minute; returns `false` if the limit is reached.
+    /// Counts `wanted` new numbers for a site's visitors from `network`. At most `most` are allowed
+    /// per minute; returns `false` if the limit is reached.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -110,8 +111,8 @@ impl Leases {
         self.wait_on(now, visitor);
     }
 
-    /// Extends the deadline of a visitor who has not shown it yet and opens another page. Returns
-    /// `false` if the numbers are being released.
+    /// Extends the deadline of an unconfirmed visitor who opens another page. Returns `false` if
+    /// the numbers are being released.
     pub(super) fn wait_on(&mut self, now: Instant, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.get_mut(&visitor) {
             self.ends.remove(&(*end, visitor));
@@ -140,8 +141,8 @@ impl Leases {
         !self.ending.contains(&visitor)
     }
 
-    /// Takes the numbers of visitors who have not shown it in time; they must be released. The
-    /// caller calls [`Leases::released`] afterwards.
+    /// Takes the numbers of visitors who were not confirmed in time. The caller must release them,
+    /// and then call [`Leases::released`].
     pub(super) fn ended(&mut self, now: Instant) -> Vec<LeasedNumber> {
         let mut ended = Vec::new();
         while self.ends.first().is_some_and(|(end, _)| *end <= now) {
@@ -152,7 +153,7 @@ impl Leases {
         ended
     }
 
-    /// Ends the release of lapsed leases.
+    /// Records that the numbers of lapsed leases have been released.
     pub(super) fn released(&mut self) {
         self.ending.clear();
     }

@@ -1,7 +1,7 @@
 //! The requests of web pages: `/site/v1/…`, and the script that sends them, `/rw.js`.
 //!
 //! A page is identified by its site's public key and its origin, a visitor by a signed text. A
-//! visitor has a number for a minute; the first keep-alive extends this to the lifetime. All
+//! visitor first gets a number for a minute; the first keep-alive extends this to the lifetime. All
 //! requests take the path of a batch. After any refusal, the page keeps its own numbers. Source:
 //! docs/spec/site.md.
 
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Taps {
     }
 }
 
-/// All sites, with the data on their visitors. Shared by all threads.
+/// All sites, with the data about their visitors. Shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     /// Created with the first site.
@@ -79,7 +79,7 @@ pub(crate) type Table = BTreeMap<String, Arc<SiteEntry>>;
 #[derive(Debug)]
 pub(crate) struct SiteEntry {
     site: Site,
-    /// The country codes of the numbers on its pages, by swap.
+    /// The country code of the number on the site's pages, by swap.
     codes: Vec<Option<u16>>,
     /// Shared by all versions of a site.
     tally: Arc<Tally>,
@@ -111,7 +111,7 @@ impl Outcome {
         Self::Refused,
     ];
 
-    /// Its name in metrics.
+    /// The outcome's name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Numbers => "numbers",
@@ -126,7 +126,7 @@ impl Outcome {
 }
 
 impl Sites {
-    /// Replaces all sites. The counts of remaining sites continue.
+    /// Replaces all sites. The counts of sites that remain continue.
     fn replace(&self, sites: Vec<Site>) {
         let before = self.table();
         let entry = |site: Site| {
@@ -145,7 +145,7 @@ impl Sites {
     }
 
     fn signer(&self) -> &Signer {
-        // A site is served only after its signer was made; until then no signed text is read.
+        // A site is served only after its signer was made. Until then, no signed text is read.
         self.signer.get_or_init(|| Signer::new(&crate::disk::random::<32>().unwrap_or_default()))
     }
 
@@ -155,7 +155,8 @@ impl Sites {
     }
 
     pub(crate) fn on_taps(&self, tapped: OnTap) {
-        // Each shard's thread has a handle to the same node.
+        // Every shard's thread calls this with a handle to the same node, so later calls are
+        // ignored.
         let _ = self.taps.0.set(tapped);
     }
 
@@ -189,7 +190,7 @@ impl SiteEntry {
         &self.site
     }
 
-    /// The count of the site's requests by outcome, in the order of [`Outcome::ALL`].
+    /// Returns the site's request counts by outcome, in the order of [`Outcome::ALL`].
     pub(crate) fn counts(&self) -> [u64; Outcome::ALL.len()] {
         self.tally.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -198,18 +199,19 @@ impl SiteEntry {
 /// Serves exactly these sites from now on.
 ///
 /// # Errors
-/// If the secret for signing visitors' texts cannot be read or made; then the sites do not change.
+/// Returns an error if the secret for signing visitors' texts cannot be read or made. The sites
+/// then do not change.
 pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
     if !sites.is_empty() && server.sites.signer.get().is_none() {
         let made = signer(&server.node)?;
-        // If two threads arrive here at once, both have read the same secret.
+        // If two threads get here at once, both have read the same secret.
         server.sites.signer.get_or_init(|| made);
     }
     server.sites.replace(sites);
     Ok(())
 }
 
-/// Signs with the cluster's secret, or with one in the data directory.
+/// Makes a signer from the cluster's secret, or from a secret in the data directory.
 fn signer(node: &Node) -> io::Result<Signer> {
     if let Some(membership) = &node.membership {
         return Ok(Signer::new(membership.cluster().secret()));
@@ -235,12 +237,12 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
             let (reply, released) = oneshot::channel();
             replies.push(released);
             // If the number was extended in another way, for example by a client of the bulk API,
-            // it is kept.
+            // the visitor keeps it.
             let (allocated_at, seen_at) = (Some(allocated_at), Some(seen_at));
             let message = Message::Release { number, allocated_at, seen_at, reply };
             thread.peers.send_when_there_is_room(owner.shard(), message).await;
         }
-        // If the owner cannot be reached, the reply is dropped; its numbers stay locked.
+        // If the owner cannot be reached, the reply is dropped, and the number stays locked.
         let all = async {
             for released in replies {
                 let _ = released.await;
@@ -260,7 +262,7 @@ struct Sender {
     traced: Option<Traced>,
 }
 
-/// Whether a path belongs to the requests of pages.
+/// Whether a path belongs to requests of web pages.
 pub(crate) fn is_for(path: &str) -> bool {
     path.starts_with(PREFIX) || script::is_at(path)
 }
@@ -346,7 +348,7 @@ async fn post(
     response
 }
 
-/// The site of a key.
+/// Finds the site with this key.
 fn site(thread: &HttpShard, key: &str) -> Option<Arc<SiteEntry>> {
     thread.server.sites.table().get(key).cloned()
 }
@@ -364,7 +366,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether the client is a program, and not a person's browser showing the page.
+/// Whether the client is a program rather than a person's browser.
 fn is_program(headers: &HeaderMap) -> bool {
     if text(headers, &SEC_PURPOSE).is_some_and(|purpose| purpose.starts_with("prefetch")) {
         return true;
@@ -375,7 +377,7 @@ fn is_program(headers: &HeaderMap) -> bool {
     kind == Agent::Program || (kind == Agent::Chromium && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
-/// The kind of client, by its User-Agent.
+/// The kind of client, according to its User-Agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Agent {
     Program,
@@ -384,7 +386,7 @@ enum Agent {
 }
 
 impl Agent {
-    /// Examines each letter once, ignoring case.
+    /// Examines each byte once, ignoring case.
     fn of(agent: &str) -> Self {
         let bytes = agent.as_bytes();
         let mut kind = Self::Other;
@@ -412,7 +414,7 @@ impl Agent {
     }
 }
 
-/// Lists the fields that pages of any site may send. The request's site is not known yet.
+/// Lists the fields that pages of any site may send, because the request's site is not known yet.
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
@@ -439,7 +441,7 @@ fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
 }
 
-/// Makes the page keep its own numbers.
+/// Returns an answer that makes the page keep its own numbers.
 fn nothing() -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,7 +1,7 @@
-//! The script of web pages, and the two addresses at which it is available.
+//! The script for web pages, and the two addresses at which it is available.
 //!
-//! `/rw.js` is always the newest version. The other address contains the script's hash: its
-//! contents never change, so pages may demand its integrity value, and browsers may keep it
+//! `/rw.js` is always the newest version. The other address contains the script's hash. Its
+//! contents never change, so pages may require its integrity value, and browsers may cache it
 //! forever.
 
 use std::sync::OnceLock;
@@ -23,7 +23,7 @@ const PATH_BYTES: usize = 8;
 /// The script that this program serves to web pages.
 #[derive(Debug)]
 pub struct Script {
-    /// The address whose script never changes: `/rw.`, digits and `.js`.
+    /// The address whose contents never change: `/rw.`, hexadecimal digits and `.js`.
     pub path: String,
     /// For the attribute `integrity` of a page's tag.
     pub integrity: String,
@@ -45,7 +45,7 @@ pub(super) fn is_at(path: &str) -> bool {
     path == PATH || path == script().path
 }
 
-/// The script, for the page that requested `path`.
+/// Answers the page that requested `path` with the script.
 pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     let mut response = whole(StatusCode::OK, "text/javascript; charset=utf-8", TEXT.into());
     let kept =
@@ -56,7 +56,7 @@ pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     response
 }
 
-/// Base64 of bytes whose count is a multiple of three, as for SHA-384.
+/// Encodes bytes as base64. Their count is a multiple of three, as for SHA-384.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |three: &[u8]| {

@@ -1,20 +1,21 @@
 //! The signed texts that a page stores: only this cluster can make them.
 //!
-//! A visitor is 16 random bytes, a lease the time until which the visitor's numbers are theirs.
-//! Both contain a keyed hash, so that a visitor cannot act in another's name or keep a lapsed
-//! number.
+//! A visitor's id is 16 random bytes. A lease is the time until which a visitor keeps their
+//! numbers. Both texts contain a keyed hash, so that a visitor can neither pose as another nor keep
+//! a lapsed number.
 
 use ringwell_core::Millis;
 use subtle::ConstantTimeEq;
 
-/// Bytes of a keyed hash.
+/// The length of a keyed hash, in bytes.
 const MAC_BYTES: usize = 16;
-/// Bytes of a visitor's id.
+/// The length of a visitor's id, in bytes.
 const ID_BYTES: usize = 16;
-/// Three length-prefixed parts: a site's key has at most 63 bytes, the others have 16 each.
+/// Room for three length-prefixed parts: a site's key has at most 63 bytes, the others have 16
+/// each.
 const SIGNED_BYTES_MAX: usize = 128;
 
-/// Appends two digits for each byte.
+/// Appends two hexadecimal digits for each byte.
 pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for piece in bytes.chunks(ID_BYTES) {
@@ -23,7 +24,7 @@ pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
             two[0] = DIGITS[usize::from(byte >> 4)];
             two[1] = DIGITS[usize::from(byte & 15)];
         }
-        // Digits are text.
+        // Hexadecimal digits are valid UTF-8.
         text.push_str(str::from_utf8(&digits[..2 * piece.len()]).unwrap_or_default());
     }
 }
@@ -38,7 +39,7 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// A visitor's id, as signed.
+/// A visitor's id; pages store it signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Visitor(pub(super) [u8; ID_BYTES]);
 
@@ -54,7 +55,7 @@ impl Signer {
         for part in [site.as_bytes(), about, bytes] {
             for piece in [&(part.len() as u64).to_le_bytes()[..], part] {
                 let Some(room) = text.get_mut(length..length + piece.len()) else {
-                    // No site's key is that long.
+                    // No site's key is long enough to get here.
                     return self.mac("", about, bytes);
                 };
                 room.copy_from_slice(piece);
@@ -86,22 +87,22 @@ impl Signer {
         is_ours.then(|| bytes.try_into().ok()).flatten()
     }
 
-    /// The visitor's text for `site`.
+    /// Returns the signed id of `visitor` for `site`.
     pub(super) fn visitor_text(&self, site: &str, visitor: Visitor) -> String {
         self.write(site, b"visitor", &visitor.0)
     }
 
-    /// The visitor of a text that [`Signer::visitor_text`] made for the same site.
+    /// Returns the visitor whose signed id [`Signer::visitor_text`] made for the same site.
     pub(super) fn visitor(&self, site: &str, text: &str) -> Option<Visitor> {
         self.read(site, b"visitor", text).map(Visitor)
     }
 
-    /// The text of `visitor`'s lease, which ends at `until`.
+    /// Returns the signed text of `visitor`'s lease, which ends at `until`.
     pub(super) fn lease_text(&self, site: &str, visitor: Visitor, until: Millis) -> String {
         self.write(site, &visitor.0, &until.0.to_be_bytes())
     }
 
-    /// The end of a lease that [`Signer::lease_text`] made for the same site and visitor.
+    /// Returns the end of a lease that [`Signer::lease_text`] made for the same site and visitor.
     pub(super) fn lease(&self, site: &str, visitor: Visitor, text: &str) -> Option<Millis> {
         self.read(site, &visitor.0, text).map(u64::from_be_bytes).map(Millis)
     }

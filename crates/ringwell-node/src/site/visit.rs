@@ -1,4 +1,4 @@
-//! The messages of a page: JSON, read within limits, and the parameters that are stored.
+//! The messages of a page: JSON that is read within limits, and the parameters that are stored.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,12 +13,12 @@ use serde_json::error::Category;
 
 /// The longest body, in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 4096;
-/// The maximum number of parameters, and the longest value of one, in bytes.
+/// The maximum number of parameters, and the maximum length of a value, in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
 /// Room for the stored parameters of most visitors.
 const QUERY_BYTES: usize = 256;
-/// Fewer digits do not make a number.
+/// A link with fewer digits is not a telephone number.
 const TAPPED_DIGITS_MIN: usize = 6;
 
 /// A page's request. Unknown fields are ignored.
@@ -39,18 +39,18 @@ pub(super) struct Visit {
 /// The numbers of a page's visitor.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// The visitor's text for the next request.
+    /// The signed visitor id that the page sends with its next request.
     pub(super) visitor: String,
-    /// Absent if all numbers are overflow numbers.
+    /// The signed lease. Absent if all numbers are overflow numbers.
     pub(super) lease: Option<String>,
-    /// Seconds for which the numbers are the visitor's.
+    /// The seconds for which the visitor keeps the numbers.
     pub(super) ttl: u64,
-    /// Seconds between two keep-alives.
+    /// The seconds between two keep-alives.
     pub(super) beat: u64,
     pub(super) swaps: Vec<SwapJson>,
 }
 
-/// One number of the page and the one to show instead.
+/// One number of the page and the number to show instead.
 #[derive(Debug)]
 pub(super) struct SwapJson {
     pub(super) from: String,
@@ -61,7 +61,8 @@ pub(super) struct SwapJson {
 }
 
 impl Numbers {
-    /// As JSON. Its texts are hexadecimal digits and formatted numbers, so none needs escapes.
+    /// Renders the numbers as JSON. The texts are hexadecimal digits and formatted numbers, so none
+    /// needs escapes.
     pub(super) fn json(&self) -> Vec<u8> {
         let mut text = String::with_capacity(256 + 128 * self.swaps.len());
         text.push_str("{\"visitor\":\"");
@@ -90,10 +91,10 @@ impl Numbers {
 }
 
 impl SwapJson {
-    /// `from` is a number with `+` and country code `cc`.
+    /// `from` is a number with `+` and the country code `cc`.
     pub(super) fn new(from: &str, cc: Option<u16>, to: PromoNumber) -> Self {
         let (to, formatted) = match to.to_nanp().map(ten_digits) {
-            // Nearly every number takes this path, so it avoids the machinery of formatting.
+            // Avoids the formatting machinery, because nearly every number takes this path.
             Some(digits) => {
                 let text = str::from_utf8(&digits).unwrap_or_default();
                 let (area, exchange, line) = (&text[..3], &text[3..6], &text[6..]);
@@ -105,22 +106,22 @@ impl SwapJson {
     }
 }
 
-/// The country code of a number on a page.
+/// Finds the country code of a number on a page.
 pub(super) fn code_of(number: &str) -> Option<u16> {
     PromoNumber::parse(number).ok().and_then(country_code)
 }
 
-/// Schemes of page addresses, and of apps that visitors come from.
+/// The schemes of page addresses, and of apps that visitors come from.
 const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
 
-/// Parameters that identify the advertisement of the visit.
+/// Whether a parameter identifies the advertisement of the visit.
 fn is_click(name: &str) -> bool {
     let ends = ["clid", "clkid", "braid"].iter().any(|end| name.ends_with(end));
     name.starts_with("utm_") || ends || name == "li_fat_id"
 }
 
 impl Visit {
-    /// The parameters of a query, decoded. If a name occurs more than once, the last one counts.
+    /// Decodes the parameters of a query. If a name occurs more than once, the last one counts.
     pub(super) fn params_of(query: &str) -> BTreeMap<String, String> {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.map(|(name, value)| (unescape(name), unescape(value))).collect()
@@ -144,19 +145,20 @@ impl Visit {
         })
     }
 
-    /// Whether the tapped link is one to `number`. If a page does not send the link, any number
+    /// Whether the tapped link leads to `number`. If a page does not send the link, any number
     /// counts as tapped.
     pub(super) fn is_tapped(&self, number: PromoNumber) -> bool {
         let Some(link) = &self.tel else { return true };
         let tapped: String = link.chars().filter(char::is_ascii_digit).collect();
-        // Links are written with or without the country code, or with a trunk zero.
+        // Links contain numbers with or without the country code, or with a trunk zero.
         let tapped = tapped.trim_start_matches('0');
         let digits = number.to_e164().to_string();
         tapped.len() >= TAPPED_DIGITS_MIN && (digits.ends_with(tapped) || tapped.ends_with(&digits))
     }
 
-    /// The parameters stored with the allocation: those of advertisements, the site's `own` ones,
-    /// and the two addresses without parts that may identify a person. As a query, escaped.
+    /// Returns the parameters to store with the allocation, as an escaped query: those of
+    /// advertisements, the site's `own` parameters, and the two addresses without parts that may
+    /// identify a person.
     pub(super) fn query(&self, own: &[String]) -> String {
         let mut query = String::with_capacity(QUERY_BYTES);
         let mut add = |name: &str, value: &str| {
@@ -183,8 +185,8 @@ impl Visit {
     }
 }
 
-/// A page's address, or only its path, without query, fragment, user and password. Empty for text
-/// that is not a page's address.
+/// Returns a page's address, or only its path, without query, fragment, user and password. Empty if
+/// the text is not a page's address.
 fn without_person(url: &str) -> String {
     let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
     let url = &url[..end.unwrap_or(url.len())];

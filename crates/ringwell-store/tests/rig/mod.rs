@@ -82,7 +82,7 @@ impl Rig {
 
 #[allow(dead_code, reason = "for programs that make more databases than a server should keep")]
 impl Rig {
-    /// Drops the database, which has no open connections any more.
+    /// Drops the database, which no longer has open connections.
     pub(crate) fn remove(self) {
         let Location::Url(url) = &self.location else { return };
         let name = url.split(['/', '?']).nth(3).unwrap();

@@ -32,7 +32,7 @@ fn a_question_is_json_or_a_form() {
         let read = Question::read(body.as_bytes());
         assert!(read.and_then(|question| question.call()).is_err(), "{body}");
     }
-    // A caller that cannot be read is withheld.
+    // An unreadable caller counts as withheld.
     for from in ["null", "5", "[\"x\"]", "{}", "\"\""] {
         let body = format!(r#"{{"to":"SIP:+12000000000@b","from":{from},"call_id":"a"}}"#);
         let call = Question::read(body.as_bytes()).unwrap().call().unwrap();

@@ -81,14 +81,14 @@ fn a_file_cut_off_anywhere_has_the_changes_before() {
         let complete = complete.count();
         let (mut next, changes) = Backlog::open(&path).unwrap();
         assert_eq!(changes, all[..complete], "cut off after {at} bytes");
-        // What is added after an incomplete line is not lost.
+        // A change added after an incomplete line is not lost.
         keep(&mut next, &[change("after")]);
         let (_, changes) = Backlog::open(&path).unwrap();
         assert_eq!(changes.last(), Some(&change("after")), "cut off after {at} bytes");
     }
 }
 
-/// A directory made while the server runs; a FIFO would be waited for.
+/// A directory created while the server runs. Opening a FIFO would block.
 #[test]
 fn something_else_in_its_place_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn something_else_in_its_place_is_refused_by_name() {
     }
 }
 
-/// By an operator, while the call log is away.
+/// An operator may remove the file while the call log is unavailable.
 #[test]
 fn a_file_that_was_removed_is_noticed_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ fn change() -> impl Strategy<Value = CallChange> {
     })
 }
 
-/// All that a log has after `changes` in groups of `size`.
+/// The contents of a log after `changes` were stored in groups of `size`.
 async fn stored(changes: &[CallChange], size: usize) -> (Vec<CallDetail>, Vec<EventRow>, u64) {
     let folder = tempfile::TempDir::new().unwrap();
     let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();

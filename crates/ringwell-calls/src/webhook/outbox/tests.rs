@@ -201,7 +201,7 @@ async fn a_claimed_delivery_is_not_claimed_again_before_its_lease_ends() {
     event(&log, "call.started", Millis(0)).await;
     let taken = async |now| log.claim(&made.id, Millis(now), 10).await.unwrap().len();
     assert_eq!((taken(0).await, taken(0).await, taken(LEASE.0 - 1).await), (1, 0, 0));
-    // Its worker was killed, so no attempt is known.
+    // Its worker was killed, so no attempt is recorded.
     let again = log.claim(&made.id, LEASE, 10).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
 }

@@ -105,7 +105,7 @@ async fn a_name_is_resolved_once_so_that_rebinding_gains_nothing() {
     let target = sender.policy().target("https://rebind.example/").unwrap();
     let address = sender.address(&target).await.unwrap();
     assert_eq!(address.to_string(), "93.184.216.34:443");
-    // The next delivery asks again, and is refused.
+    // The next delivery resolves the name again, and is refused.
     assert!(sender.address(&target).await.unwrap_err().contains("127.0.0.1"));
 }
 

@@ -53,7 +53,7 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     let judged = judge(Some(Millis(50)));
     assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
     assert_eq!(judged.lost_until, Some(Millis(200)));
-    // Alone, the end of the period would end the doubt.
+    // Without `later`, the end of the period alone would end the doubt.
     assert_eq!(judge(None).lost_until, None);
 }
 

@@ -22,7 +22,7 @@ use crate::canary::{Bug, planted};
 
 /// The first pause before a message is sent again; each is twice as long as the previous one.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// No pause is longer.
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// A new leader may lack acknowledged messages for this long: 18 s were measured.
@@ -37,13 +37,13 @@ pub struct Appending {
     /// Whether a sent message may be in the log, or may still enter it.
     is_open: bool,
     pause: Duration,
-    /// The hash of the message before; `None`: that is not checked.
+    /// The hash of the preceding message; `None` if it is not checked.
     before: Option<u64>,
-    /// Whether this process wrote it.
+    /// Whether this process wrote the preceding message.
     is_before_own: bool,
-    /// The log has answered the last requests, and does not have it.
+    /// Whether the log has answered the last requests, but lacks the preceding message.
     is_missing: bool,
-    /// For this long.
+    /// The time for which the preceding message has been missing.
     missing: Duration,
 }
 
@@ -63,7 +63,7 @@ pub enum Before {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Read the message before, and report with [`Appending::before`].
+    /// Read the preceding message, and report with [`Appending::before`].
     ReadBefore,
     /// Read the range of the log, and report with [`Appending::ends`].
     ReadEnds,
@@ -73,7 +73,7 @@ pub enum Ask {
     Read,
     /// Wait this long, and report with [`Appending::paused`].
     Pause(Duration),
-    /// That is all.
+    /// There is nothing left to do.
     Done(Fate),
 }
 
@@ -111,7 +111,7 @@ impl Appending {
         (appending, Ask::Append)
     }
 
-    /// `hash` is the hash of the message before it.
+    /// Sets the preceding message, and its `hash`.
     #[must_use]
     pub fn after(self, hash: u64, message: Before) -> (Self, Ask) {
         let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));
@@ -127,7 +127,7 @@ impl Appending {
         if self.before.is_some() { Ask::ReadBefore } else { Ask::Append }
     }
 
-    /// The log has answered a read of the message before.
+    /// The log has answered a read of the preceding message.
     #[must_use]
     pub fn before(&mut self, answer: Result<Option<Bytes>, Unreached>) -> Ask {
         let n = self.n - 1;
@@ -152,19 +152,19 @@ impl Appending {
         }
     }
 
-    /// Whether this is the message before. Two processes that take over at one place, because the log
-    /// has lost the first of the two messages, write the same group: its hash does not identify its
-    /// author.
+    /// Whether this is the preceding message. If two processes take over at one place, because the
+    /// log has lost the first of the two messages, they write the same group, so its hash does not
+    /// identify its author.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)
     }
 
-    /// The log has answered with its range, without the message before.
+    /// The log has answered with its range, without the preceding message.
     #[must_use]
     pub fn ends(&mut self, answer: Result<Range<u64>, Unreached>) -> Ask {
         match answer {
-            // All before this message was dropped with old history.
+            // Everything before this message was dropped with old history.
             Ok(ends) if ends.start >= self.n => Ask::Append,
             Ok(_) | Err(_) => self.pause(),
         }
@@ -209,7 +209,7 @@ impl Appending {
         Ask::Pause(pause)
     }
 
-    /// Another message has this one's place.
+    /// Decides the fate of this message if another has its place.
     fn judge(&self, there: &[u8]) -> Fate {
         let n = self.n;
         match decode_message(there) {

@@ -1,8 +1,8 @@
-//! The notes that are kept with a shard's log, and outlive its messages: they show that another
-//! shard's log is gone, and for which times answered allocations are missing.
+//! The notes that are kept with a shard's log and outlive its messages. They show that another
+//! shard's log is gone, and the times for which answered allocations are missing.
 //!
 //! The logs of all shards of a process are created before the first of them has a message. So if
-//! one has messages, the others have existed. Source: docs/spec/log.md, "Lost streams".
+//! one has messages, the others must have existed. Source: docs/spec/log.md, "Lost streams".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ use crate::store::gaps::Gaps;
 pub struct LogNotes {
     /// The shards of the process that created the log, or that has added shards since.
     pub shards: BTreeSet<u16>,
-    /// It was created in place of a log that was lost.
+    /// Whether it was created in place of a log that was lost.
     pub is_replacement: bool,
     /// The times for which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The end of the log that a process has last seen, which then noticed that the log had lost
-    /// messages; zeros if there was none.
+    /// The end of the log last seen by a process that then noticed that the log had lost messages;
+    /// zeros if there was no such process.
     pub failed_at: LogEnd,
 }
 
@@ -38,7 +38,7 @@ pub struct KeptNotes {
 pub enum FoundLog {
     /// There is no trace of it.
     Missing,
-    /// It does not exist, and the place of its snapshots does, which is created after it.
+    /// It does not exist, but the place of its snapshots does, which is created after the log.
     Lost,
     /// It exists.
     Found {
@@ -50,7 +50,7 @@ pub enum FoundLog {
 }
 
 impl FoundLog {
-    /// The place after its last message. If it ends earlier afterwards, another log has replaced it.
+    /// The place after its last message. A log that ends earlier afterwards has replaced it.
     #[must_use]
     pub fn end(&self) -> u64 {
         if let Self::Found { end, .. } = self { *end } else { 1 }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Missing]), [1]);
         assert_eq!(lost(&[FoundLog::Missing, found(&[0, 1], false, true)]), [0]);
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Lost]), [1]);
-        // It has been replaced, and perhaps nothing has been recorded since.
+        // The log has been replaced, and perhaps nothing has been recorded since.
         assert_eq!(lost(&[found(&[0, 1], false, true), found(&[0, 1], true, true)]), [1]);
     }
 

@@ -1,10 +1,10 @@
 //! The place of each group in a log to which another program may have published.
 //!
-//! A message that no version of Ringwell wrote has no number, and a group of another shard none in
-//! this log. Both are skipped: the next group has the place after it, and its number continues that
-//! of the group before. So a foreign message uses up a place, but no group is missing. A reader
-//! finds the same places as the writer, because a message that is stored never changes. Invariant:
-//! only such messages are skipped, and copies of groups that are before them. Source:
+//! A message that no version of Ringwell wrote has no number, and another shard's group has none in
+//! this log. Both are skipped: the next group has the place after the skipped message, and its
+//! number continues from the group before. So a foreign message uses up a place, but no group is
+//! missing. A reader finds the same places as the writer, because a stored message never changes.
+//! Invariant: only such messages and copies of earlier groups are skipped. Source:
 //! docs/spec/log.md, "Foreign messages".
 
 use std::future::Future;
@@ -57,9 +57,10 @@ impl Known {
         low
     }
 
-    /// The foreign messages of a log with these groups and their places, in order, and with so many
-    /// of them before and after these. If groups cannot be read, no number shows where between two
-    /// groups they are: the next group is taken to continue the one before directly.
+    /// The foreign messages of a log with these groups and their places, in order, and with this
+    /// many foreign messages before and after them. If groups cannot be read, no number shows where
+    /// between two groups these messages are; the next group then counts as directly following the
+    /// one before.
     fn of(groups: &[(u64, u64)], (leading, trailing): (u64, u64), ends: &Range<u64>) -> Self {
         let (Some(first), Some(last)) = (groups.first(), groups.last()) else {
             return Self::default();
@@ -74,8 +75,9 @@ impl Known {
         Self { before, next }
     }
 
-    /// Group `n` was found this many places further on. While groups cannot be read, a survey
-    /// knows the count of foreign messages, but may assign them to a later group than the next one.
+    /// Records that group `n` was found this many places further on. While groups cannot be read, a
+    /// survey finds the count of foreign messages, but may assign them to a group later than the
+    /// next one.
     fn found_later(&mut self, n: u64, places: u64) {
         for _ in 0..places {
             let at = self.next.partition_point(|next| *next <= n);
@@ -105,8 +107,8 @@ impl Places {
     }
 }
 
-/// A log by the numbers of groups: [`Log`]'s arguments and results are numbers, and those of the log
-/// within are places.
+/// A log addressed by the numbers of groups: the arguments and results of [`Log`] are numbers, and
+/// those of the inner log are places.
 #[derive(Clone, Debug)]
 pub struct Numbered<L> {
     log: L,
@@ -230,8 +232,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(Some(found))
     }
 
-    /// The first of these places that has a group, with its number, and the count of foreign messages
-    /// before it.
+    /// The first of these places that has a group, with its number, and the count of foreign
+    /// messages before it.
     async fn first_group(
         &self,
         places: impl Iterator<Item = u64>,
@@ -283,8 +285,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(Some(groups))
     }
 
-    /// Reads all messages. A group is a copy if its number is not after that of a group before it, or
-    /// if there are fewer places up to a later group than numbers.
+    /// Reads all messages. A group is a copy if its number is not after that of a group before it,
+    /// or if there are fewer places than numbers up to a later group.
     async fn survey_all(&self, ends: &Range<u64>) -> Result<Known, Unreached> {
         let (mut groups, mut foreign) = (Vec::<(u64, u64)>::new(), Vec::new());
         for place in ends.clone() {
@@ -322,8 +324,8 @@ impl<L: Log + Clone> Numbered<L> {
     }
 }
 
-/// Whether a message at the place of group `n`, or after it, is not a group: it is foreign, or a copy
-/// of a group before.
+/// Whether a message at the place of group `n`, or after it, is not a group: it is foreign, or a
+/// copy of an earlier group.
 pub(super) fn is_skipped(message: &[u8], shard: u32, n: u64) -> bool {
     is_foreign_message(message, shard) || message_number(message).is_some_and(|number| number < n)
 }
@@ -361,7 +363,7 @@ impl<L: Log + Clone> Log for Numbered<L> {
         self.clone().read_at(n)
     }
 
-    /// Foreign messages are among them.
+    /// The result includes foreign messages.
     fn read_ahead(&self, groups: Range<u64>) -> mpsc::Receiver<Bytes> {
         self.log.read_ahead(self.places.place(groups.start)..self.places.place(groups.end))
     }

@@ -13,8 +13,8 @@ use super::{LastOwner, Sign};
 use crate::canary::{Bug, planted};
 use crate::platform::Moment;
 
-/// Reports older than this many of the longest lockouts do not count: all numbers that were given
-/// out before them are free.
+/// Reports older than this many of the longest lockouts do not count, because all numbers that were
+/// given out before them are free.
 const LOCKOUTS: u64 = 2;
 
 /// The highest value that was reported.
@@ -26,7 +26,7 @@ pub struct Peak {
     pub ago: Duration,
 }
 
-/// The least end of the log of a shard.
+/// The minimum end of a shard's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
     /// The epoch of its owner.
@@ -35,8 +35,7 @@ pub struct Reached {
     pub group: Peak,
 }
 
-/// An owner of the log of a shard, and a group of it, that it must have had; zeros if nothing is
-/// known.
+/// An owner and a group that a shard's log must have had; zeros if nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// The owner's epoch.
@@ -46,16 +45,16 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    /// Whether a log cannot be the one of which this was reported, because a process that takes it
-    /// over has this epoch and adds group `taken_n`.
+    /// Whether this cannot have been reported for a log, because a process that takes that log over
+    /// has this epoch and adds group `taken_n`.
     #[must_use]
     pub fn is_beyond(self, epoch: u64, taken_n: u64) -> bool {
         self.epoch >= epoch || self.group >= taken_n
     }
 }
 
-/// The ends of logs that `last_owner` and those before it reported, as far as numbers may still be
-/// locked that were given out by then. `lockout_max` is the longest lockout.
+/// The ends of logs that `last_owner` and earlier owners reported, if numbers that were given out
+/// by then may still be locked. `lockout_max` is the longest lockout.
 #[must_use]
 pub fn reached_ends(
     shards: &[u16],
@@ -91,7 +90,7 @@ impl Highest {
     }
 }
 
-/// The reports of a wait.
+/// The reports received during a wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reports(Vec<(Highest, Highest)>);
 

@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A copy that lacks what it should have.
+    /// A copy that lacks groups that it should have.
     #[derive(Clone, Debug)]
     struct Torn;
 

@@ -27,14 +27,14 @@ const MAGIC: [u8; 4] = *b"RPi1";
 const HEADER_BYTES: usize = 52;
 const CRC_BYTES: usize = 4;
 
-/// Pieces of one snapshot at most: 64 GiB.
+/// The maximum count of pieces of one snapshot, which is 64 GiB.
 const PIECES_MAX: usize = 1 << 16;
 
-/// The number of parts that are read in search of an index.
+/// The maximum count of places that are searched for an index.
 const PIECES_TRIED: usize = 1 << 12;
 
-/// The snapshots of one shard, and its log for look-ups. All calls wait until they are done, so
-/// that they come from threads on which no batch is served.
+/// The snapshots of one shard, and its log for look-ups. All calls block until they are done, so
+/// they must come from threads on which no batch is served.
 pub trait Shelf: fmt::Debug + Send + Sync {
     /// Adds a piece of a snapshot; returns its place.
     ///
@@ -72,8 +72,9 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     /// [`Unreached`]
     fn message(&self, place: u64) -> Result<Option<Bytes>, Unreached>;
 
-    /// The message at a place of the log, from a server other than the one that lacks it or has it
-    /// damaged; `None` if the log no longer has it, or if other servers were asked a short time ago.
+    /// The message at a place of the log, from a server other than the one that lacks it or has a
+    /// damaged copy; `None` if the log no longer has it, or if other servers were asked a short
+    /// time ago.
     ///
     /// # Errors
     /// [`Unreached`]
@@ -176,7 +177,7 @@ pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
     Ok(found)
 }
 
-/// The index before the newest one, which is damaged: it precedes the pieces of that.
+/// The index before the newest one, which is damaged. It precedes the pieces of the newest one.
 fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
     for place in (1..newest).rev().take(PIECES_TRIED) {
         let Some(bytes) = shelf.get(place)? else { return Ok(None) };
@@ -225,7 +226,7 @@ pub struct Prefix {
     pub copied_n: u64,
     /// About this many bytes of the log precede the copy.
     pub bytes: u64,
-    /// A time by which its last record was written, by shard time.
+    /// A shard time by which the last record of this part was written.
     pub last_at: Millis,
 }
 
@@ -271,8 +272,8 @@ impl Shelved {
         self.kept().iter().map(|it| it.0).collect()
     }
 
-    /// Reads the snapshots back, and keeps none that is damaged: nothing may be dropped from the log
-    /// because of it. The next snapshot takes its place.
+    /// Reads the snapshots back, and forgets damaged ones, so that nothing is dropped from the log
+    /// because of them. The next snapshot takes their place.
     pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
         let kept = self.kept().clone();
         for (place, index) in kept {
@@ -289,8 +290,9 @@ impl Shelved {
         Ok(())
     }
 
-    /// Like [`Self::publish`], if the log still has the last group that the snapshot covers: two
-    /// snapshots ahead of a log that has lost its end would leave none to continue from.
+    /// Like [`Self::publish`], but only if the log still has the last group that the snapshot
+    /// covers: two snapshots ahead of a log that has lost its end would leave none to continue
+    /// from.
     fn publish_stored(
         &self,
         replay_from: u64,
@@ -323,7 +325,7 @@ impl Shelved {
 pub struct LogDraft<D> {
     draft: D,
     replay_from: u64,
-    /// `None`: not put on the shelf, or that has failed.
+    /// `None` if it is not put on the shelf, or if that has failed.
     shelved: Option<Shelved>,
     pieces: Vec<u64>,
     gathered: Vec<u8>,
@@ -334,7 +336,7 @@ impl<D: Draft> LogDraft<D> {
         Self { draft, replay_from, shelved, pieces: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Adds all pieces that are whole, and at the end the rest.
+    /// Adds all complete pieces, and at the end also the rest.
     fn add(&mut self, is_end: bool) {
         while self.gathered.len() >= PIECE_BYTES || is_end && !self.gathered.is_empty() {
             let Some(shelved) = &self.shelved else {
@@ -350,7 +352,8 @@ impl<D: Draft> LogDraft<D> {
         }
     }
 
-    /// The file is as usable as without the shelf; the next snapshot tries again.
+    /// Leaves the snapshot only in the file, which is usable without the shelf; the next one tries
+    /// again.
     fn give_up(&mut self, error: &Unreached) {
         let shard = self.shelved.take().map(|shelved| shelved.shard);
         tracing::warn!(shard, %error, "a snapshot could not be put beside the journal's log");
@@ -374,7 +377,7 @@ impl<D: Draft> Draft for LogDraft<D> {
             // The newest group is not sent yet.
             let _ = shelved.publish(self.replay_from, through + 1, pieces.clone());
         }
-        // If a group that it covers is not stored, the file is refused, and so is this.
+        // If a covered group is not stored, the file is refused, and nothing is put on the shelf.
         self.draft.publish(through)?;
         if let Some(shelved) = shelved
             && let Err(error) = shelved.publish_stored(self.replay_from, through, pieces)

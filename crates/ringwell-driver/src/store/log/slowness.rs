@@ -10,7 +10,7 @@ use crate::platform::Moment;
 /// A group that takes longer than this is slow: a good disk makes many flushes in this time.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// A leader that stores nothing faster for this long should be replaced.
+/// A leader whose groups are all slow for this long should be replaced.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The shortest time until the leader is replaced again: the other servers may be as slow.
@@ -25,7 +25,8 @@ pub(super) struct Slowness {
 }
 
 impl Slowness {
-    /// A group that was sent at `sent` has been stored now. Returns whether another server should lead.
+    /// Records that a group sent at `sent` is stored now. Returns whether another server should
+    /// lead.
     pub(super) fn stored(&mut self, sent: Moment, now: Moment) -> bool {
         if now.since(sent) < SLOW {
             self.since = None;

@@ -1,8 +1,8 @@
-//! The wait of a standby, and the end of a process that has lost shards or whose journal has failed.
+//! The wait of a standby, and the end of a process that has lost shards or has a failed journal.
 //!
-//! Decides on hints: a wrong decision costs overflow numbers, because only the log decides who owns
-//! a shard. A process that starts reports that, so that no second one takes shards from it before
-//! it has all of them. Source: docs/spec/log.md, "Standby".
+//! Decides by hints. A wrong decision costs only overflow numbers, because the log alone decides
+//! which process owns a shard. A starting process reports that it starts, so that no other one
+//! takes shards from it before it has all of them. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Standbys wait up to this much longer, each for a different time.
 pub const APART: Duration = Duration::from_millis(500);
 
-/// After the streams did not answer, silence for this long is enough: heartbeats need no leader, but
-/// this process may have been cut off.
+/// After the streams did not answer, silence for this long is enough: heartbeats need no leader,
+/// but this process may have been cut off.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A start that takes longer than this may never end: another process then starts too.
@@ -108,8 +108,8 @@ impl Silence {
     }
 }
 
-/// Whether a process should stop and start again, because others own its shards, or because a journal
-/// has failed: it stays so until the next start, which holds pools if groups are lost.
+/// Whether a process should stop and start again: others own its shards, or a journal has failed. A
+/// failed journal stays so until the next start, which holds pools if groups are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fenced {
     /// The time at which it was first seen without one of its shards.
@@ -117,7 +117,7 @@ pub struct Fenced {
 }
 
 impl Fenced {
-    /// Looks at the journals of all its shards.
+    /// Decides by the states of all its shards' journals.
     pub fn is_final(
         &mut self,
         journals: impl IntoIterator<Item = JournalState>,
@@ -149,7 +149,7 @@ mod tests {
         Moment::default() + Duration::from_millis(ms)
     }
 
-    /// The time after which a standby starts that receives `beats`.
+    /// The time after which a standby that receives `beats` starts.
     fn starts(beats: impl IntoIterator<Item = (u64, Beat)>) -> u64 {
         let mut silence = Silence::begin(at(0), Duration::from_millis(400));
         let mut beats = beats.into_iter().peekable();

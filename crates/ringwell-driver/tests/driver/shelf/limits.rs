@@ -1,4 +1,4 @@
-//! What a log with snapshots beside it keeps, reads again, and reports.
+//! The history that a log with snapshots beside it keeps, reads again, and reports.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::*;
 
 const AUTHOR: Author = Author { shard: 0, journal: [1; 16], incarnation: [2; 16] };
 
-/// A store whose snapshots, if there are any, need the groups from these on.
+/// A store whose snapshots, if there are any, need the groups from the `needed` ones on.
 fn store(
     prefix: Prefix,
     needed: &[u64],
@@ -153,7 +153,7 @@ fn a_snapshot_that_is_damaged_during_a_start_still_proves_that_its_groups_existe
     let (servers, data) = (Servers::default(), folder());
     served(&servers, data.path());
     let through = servers.indexes()[0].through;
-    // Only its last group is lost.
+    // Only the snapshot's last group is lost.
     lose(&servers, through);
     servers.with(|kept| kept.index_rots_after = 3);
     let taker = start(&servers, folder().path(), ALL).unwrap();
@@ -197,7 +197,7 @@ fn history_is_read_from_the_copy_and_its_clocks_are_known() {
     owner.snapshot();
     let end = owner.engine.newest_group() + 1;
     drop(owner);
-    // It has not read the groups before the snapshot.
+    // This owner has not read the groups before the snapshot.
     let owner = start(&servers, data.path(), ALL).unwrap();
     assert!(owner.store.stats().segments > 3);
     let (reader, before) = (owner.store.reader(), servers.with(|kept| kept.reads));

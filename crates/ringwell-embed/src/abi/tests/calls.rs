@@ -1,4 +1,4 @@
-//! The results for a correct caller.
+//! Results for a correct caller.
 
 use std::thread;
 use std::time::Duration;
@@ -108,6 +108,6 @@ fn a_configuration_file_works_as_well() {
     let status = engine.status();
     assert_eq!(status["durability"], "disk");
     assert_eq!((&status["rows"], &status["journal"]), (&2.into(), &"writing".into()));
-    // Its numbers are on the disk, in the file's directory.
+    // The engine's numbers are on disk, in the directory that the configuration file names.
     assert!(data.path().join("data/journal/0").is_dir());
 }

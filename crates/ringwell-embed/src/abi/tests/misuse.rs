@@ -55,7 +55,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     unsafe { ringwell_embed_free(ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { ringwell_embed_free(misaligned) };
-    // No number was handed out for an answer that could not be read.
+    // No number was handed out for the answer that could not be read.
     assert_eq!(engine.numbers(1), ["8885550101"]);
 }
 
@@ -70,7 +70,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
     for made_up in [0, pid, pid | 255, pid | 1 << 30] {
         assert_eq!(bulk(made_up, &batch(1), None, 0), closed, "{made_up:x}");
     }
-    // The table entry is used again, with another handle.
+    // The table entry is reused, with another handle.
     let next = memory(9);
     assert_ne!(next.0, engine.0);
     assert_eq!(engine.bulk(&batch(1)), closed);
@@ -79,7 +79,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
 #[test]
 fn an_engine_of_another_process_is_not_used() {
     let engine = memory(9);
-    // The view of a child: the same table in another process.
+    // Simulates a forked child: the same table in another process.
     let inherited = engine.0 ^ 1 << 32;
     for (status, text) in [bulk(inherited, &batch(1), None, 0), close(inherited)] {
         assert_eq!(status, FORKED);

@@ -1,9 +1,9 @@
 //! The path of a batch (read, look up, allocate, record, render) as a program whose instructions
 //! are counted.
 //!
-//! `cargo xtask counts` runs it twice under callgrind with different lengths, and reads its output
-//! on memory. It is a test because only tests can call this path without sockets, and because it
-//! then also checks the answers.
+//! `cargo xtask counts` runs it twice under callgrind with different lengths, and reads the memory
+//! figures that it prints. It is a test because only tests can call this path without sockets, and
+//! so that it also checks the answers.
 
 use std::rc::Rc;
 
@@ -16,25 +16,25 @@ use tokio::runtime::Builder;
 
 use super::{Durability, Millis, body, shard_threads, soon};
 
-/// The count of batches, if not [`USUAL`].
+/// Sets the count of batches, if not [`USUAL`].
 const BATCHES: &str = "RINGWELL_COUNTED_BATCHES";
 const USUAL: usize = 20;
-/// The style of their JSON, if it is not compact.
+/// Sets the style of the batches' JSON, if not compact.
 const STYLE: &str = "RINGWELL_COUNTED_STYLE";
-/// The count of rows of each, if it differs from that of the benchmarks.
+/// Sets the count of rows per batch, if it differs from that of the benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
 /// The style of compact batches with a look-up after each.
 const LOOK_UPS: &str = "look-ups";
-/// A group of the journal at 64 connections holds about this many batches.
+/// At 64 connections, a group of the journal holds about this many batches.
 const BATCHES_A_GROUP: usize = 16;
 
 #[test]
 fn the_counted_batches_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
-    // Long enough that no number becomes free again, so that the next number never depends on the
-    // clock.
+    // The lockout is so long that no number becomes free again. The next number therefore never
+    // depends on the clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());
@@ -61,7 +61,7 @@ fn the_counted_batches_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // The first batch's first number, whose record is in a stored group.
+            // The first number of the first batch, whose record is in a stored group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);
@@ -79,7 +79,7 @@ fn the_counted_batches_get_their_numbers() {
     assert_eq!(counts.allocated, (asked * rows) as u64);
 }
 
-/// The same rows in the style of another program.
+/// Rewrites compact JSON in the style of another program.
 fn styled(compact: &[u8], style: &str) -> Bytes {
     let text = str::from_utf8(compact).unwrap();
     let mut body: Value = serde_json::from_str(text).unwrap();

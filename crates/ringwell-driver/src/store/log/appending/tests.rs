@@ -1,4 +1,4 @@
-//! Owners that compete for a log which loses acknowledgements, stores late, and elects leaders with
+//! Owners that compete for a log that loses acknowledgements, stores late, and elects leaders with
 //! fewer messages than the previous one.
 
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use super::*;
 #[derive(Debug, Default)]
 struct Fickle {
     stored: Vec<Bytes>,
-    /// The leader has these and no quorum for them yet.
+    /// Messages that the leader has, but without a quorum yet.
     proposed: Vec<Bytes>,
     has_quorum: bool,
     room: usize,
@@ -227,12 +227,13 @@ fn a_lost_message_is_sent_again_with_growing_pauses() {
         pauses.push(time.as_millis());
     }
     assert_eq!(pauses, [50, 100, 200, 250, 250, 250, 250]);
-    // It may have been stored before there was no room.
+    // It may have been stored before the log was full.
     assert_eq!(appending.appended(Err(NotAppended::Full)), Ask::Read);
     assert_eq!(appending.read(Ok(Some(Bytes::from_static(b"message")))), Ask::Done(Fate::Stored));
 }
 
-/// Another owner may be filling a log that has lost its end: its place alone would let a message in.
+/// Another owner may be filling a log that has lost its end; the place alone would let a message
+/// in.
 #[test]
 fn nothing_is_sent_while_the_message_before_is_missing() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
@@ -250,7 +251,7 @@ fn nothing_is_sent_while_the_message_before_is_missing() {
     }
     assert!(matches!(ask, Ask::Done(Fate::Failed(_))), "{ask:?}");
     assert!(waited >= STALE_MAX);
-    // All before it was dropped with old history.
+    // Everything before it was dropped with old history.
     let (mut appending, _) =
         Appending::begin(author, 9, message).0.after(7, Before::Own { is_old: true });
     assert_eq!(appending.before(Ok(None)), Ask::ReadEnds);

@@ -1,5 +1,5 @@
-//! Logs with foreign messages anywhere, also copies of groups, and one that has lost or damaged
-//! messages.
+//! Logs with foreign messages anywhere, including copies of groups, and a log that has lost or
+//! damaged messages.
 
 use std::cell::RefCell;
 use std::future::ready;
@@ -73,7 +73,7 @@ fn copied() -> impl Strategy<Value = Copied> {
     ]
 }
 
-/// A log with this many foreign messages before each group and at its end; the places of the groups.
+/// A log with this many foreign messages before each group and at its end, and the groups' places.
 fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
     log_with(foreign, || None)
 }
@@ -81,7 +81,7 @@ fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
 /// The foreign messages of a log that are groups.
 #[derive(Clone, Debug)]
 enum Copied {
-    /// An earlier group of the log, so many groups back.
+    /// An earlier group of the log, this many groups back.
     Back(u64),
     /// Another shard's group.
     OfOther(u64),
@@ -129,7 +129,7 @@ proptest! {
         // The last group is always kept.
         log.trimmed = trimmed.min(places[places.len() - 1] - 1);
         if has_copies {
-            // Logs are trimmed up to a group. A copy in its place would look like that.
+            // Logs are trimmed up to a group. A copy in the group's place would look the same.
             let kept = places.iter().find(|place| **place > log.trimmed).unwrap();
             log.trimmed = kept - 1;
         }
