@@ -2,8 +2,8 @@
 //!
 //! `engine BATCHES [POOLS [NUMBERS]]` allocates that many batches of 40 rows and prints the time
 //! per row. `cargo xtask bench instructions` counts its instructions under callgrind, independent
-//! of other load, and times it. An example, not part of `ringwell-bench`, which shares no code with
-//! the measured program.
+//! of other load, and times it. It is an example instead of a part of `ringwell-bench`, because
+//! that program shares no code with the measured one.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,7 +20,7 @@ const BATCHES_A_GROUP: usize = 16;
 const BATCHES_A_MILLISECOND: usize = 80;
 const LIFETIME: Millis = Millis(10);
 const START: Millis = Millis(1_700_000_000_000);
-/// As in `src/batch.rs`: consecutive rows of a batch are far apart in memory.
+/// The same step as in `src/batch.rs`: consecutive rows of a batch are far apart in memory.
 const STRIDE: usize = 7_919;
 const PARAMS: &[u8] = b"m1=autos&m2=ford&gclid=000042&utm_medium=cpc";
 

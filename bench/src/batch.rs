@@ -1,9 +1,9 @@
 //! Bodies of bulk requests, built before anything is sent.
 //!
 //! Rows step through all pools, so that a batch of 40 over 200 pools touches 40 pools and five
-//! batches touch all. The order jumps instead of counting up, because 100,000 pools in their order
-//! of memory would favour the caches. Each row has about 42 bytes of parameters, like those of a
-//! search advertisement. `bulk.lua` builds the same bodies: keep the two in sync.
+//! batches touch all. The order jumps instead of counting up, because 100,000 pools in memory order
+//! would favour the caches. Each row has about 42 bytes of parameters, like those of a search
+//! advertisement. `bulk.lua` builds the same bodies: keep the two in sync.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The fixed-bytes server: the product's HTTP stack without the rest.
 //!
-//! Set up as the product sets up one shard: hyper over one current-thread runtime, a backlog of
+//! It is set up like one shard of the product: hyper over one current-thread runtime, a backlog of
 //! 4,096, `TCP_NODELAY`, one local task per connection, the whole body read before the answer. It
 //! does not parse, allocate numbers or write a journal, so no server on this stack can exceed its
 //! rate by more than the noise. Every ratio in `bench/README.md` is relative to this server, in the

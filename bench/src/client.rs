@@ -1,8 +1,8 @@
 //! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the rows of the
 //! answers.
 //!
-//! Reads only this form of answers: a status line, headers, `content-length`. Anything else is an
-//! error of the measurement. It does not parse JSON, which would cost more than the server's work.
+//! Reads only answers with a status line, headers and `content-length`. Anything else is an error
+//! of the measurement. It does not parse JSON, which would cost more than the server's work.
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;

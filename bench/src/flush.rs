@@ -1,6 +1,6 @@
 //! The disk's limit: overwrite a block of a file that already exists, `fdatasync`, repeat.
 //!
-//! The same calls that a journal over preallocated segments makes, without a journal. Latency
+//! Makes the same calls as a journal over preallocated segments, but without a journal. Latency
 //! limits are stated relative to this figure, measured in the same run, because disks differ more
 //! than servers do.
 

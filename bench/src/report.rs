@@ -21,7 +21,7 @@ pub(crate) struct Latency {
     pub(crate) max_us: f64,
 }
 
-/// The longest duration that is distinguished; longer ones count as this.
+/// The longest duration that is distinguished; longer ones count as this one.
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Collects durations, in nanoseconds, with three significant digits.
@@ -31,7 +31,7 @@ impl Recorder {
     /// An empty recorder for durations of up to ten minutes.
     ///
     /// # Errors
-    /// Never, because the bounds and the precision are valid.
+    /// Never fails, because the bounds and the precision are valid.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self(Histogram::new_with_bounds(1, NANOS_MAX, 3)?))
     }

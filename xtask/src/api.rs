@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     shell::run(command.current_dir(&folder))
 }
 
-/// A server with two ring pools, and its management address.
+/// Starts a server with two ring pools; returns it and its management address.
 fn start(folder: &Path) -> anyhow::Result<(Server, String)> {
     let config = folder.join("ringwell.toml");
     let pools = [1, 2].map(|id| {

@@ -47,7 +47,7 @@ struct Results {
     entries: Vec<Entry>,
 }
 
-/// Writes the chart and the page's part.
+/// Writes the chart, and its part of the page.
 ///
 /// # Errors
 /// If there are no results, or the page has no markers.
@@ -193,7 +193,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The page with this between its markers.
+/// The page with `part` between its markers.
 fn placed(page: &str, part: &str) -> anyhow::Result<String> {
     let [begin, end] = MARKS;
     let (before, rest) = page.split_once(begin).context("the page has no place for the table")?;

@@ -41,14 +41,14 @@ const REPEATABLE: [(&str, Run); 5] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let steps = Steps::default();
     steps.step("format", cargo().args(["fmt", "--all", "--check"]));
-    // All builds for the other steps at once: a part built alone would have other features, and
-    // much would be built twice.
+    // Makes all builds for the other steps at once: a part built alone would have different
+    // features, and much would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
-    // Alone, because it measures the coverage of its time limits.
+    // Runs alone, because it measures the coverage of its time limits.
     gem(&steps);
     thread::scope(|scope| {
-        // Before lints, which keep cargo's lock. Mostly waits. The crash test with real processes
-        // is an integration test of ringwell-cli.
+        // Starts before lints, which hold cargo's lock. Mostly waits. The crash test with real
+        // processes is an integration test of ringwell-cli.
         scope.spawn(|| steps.step("tests", xtask().arg("suite")));
         scope.spawn(|| clients(&steps));
         scope.spawn(|| dashboard_and_counts(&steps));
@@ -73,7 +73,7 @@ fn management_api(steps: &Steps) {
     }
 }
 
-/// Pages with the snippet, and programs of other languages.
+/// Runs pages with the snippet, and programs of other languages.
 fn clients(steps: &Steps) {
     snippet(steps);
     golden_clients(steps);
@@ -104,7 +104,7 @@ fn lints(steps: &Steps) {
     }
 }
 
-/// Counts, and a smoke run of packages.
+/// Runs the counts, and makes a smoke run of packages.
 fn measurements(steps: &Steps) {
     let xtask = || yielding(program("xtask").as_os_str());
     steps.step("packages", xtask().args(["dist", "--smoke"]));
@@ -123,7 +123,7 @@ fn yielding(program: &OsStr) -> Command {
     command
 }
 
-/// The gem's tests, with a server and the embedded engine of this build.
+/// Runs the gem's tests, with a server and the embedded engine of this build.
 fn gem(steps: &Steps) {
     if is_installed("ruby") {
         let mut gem = Command::new("ruby/test");
@@ -137,17 +137,17 @@ fn gem(steps: &Steps) {
     }
 }
 
-/// The script of web pages: its build, and a real browser against the program.
+/// Builds the script of web pages, and tests it in a real browser against the program.
 fn snippet(steps: &Steps) {
     pages(steps, "snippet");
 }
 
-/// The dashboard's pages, served by the program to a real browser.
+/// Tests the dashboard's pages, served by the program to a real browser.
 fn dashboard(steps: &Steps) {
     pages(steps, "dashboard");
 }
 
-/// The tests of a package of `web` with a browser.
+/// Runs the tests of a package of `web` with a browser.
 fn pages(steps: &Steps, name: &str) {
     let package = root().join("web").join(name);
     if !package.join("node_modules").is_dir() || !Path::new(CHROMIUM).is_file() {
@@ -163,8 +163,8 @@ fn pages(steps: &Steps, name: &str) {
     steps.step(name, &mut test);
 }
 
-/// The place in memory for files of tests that do not need a disk, if there is enough room: the disk is
-/// busy with tests that do.
+/// The place in memory for files of tests that do not need a disk, if there is enough room: the
+/// disk is busy with tests that do.
 pub(crate) fn memory() -> Option<&'static str> {
     let mut df = Command::new("df");
     df.args(["--output=avail", "--block-size=1", MEMORY]);

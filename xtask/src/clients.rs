@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::bench::{Server, free_address};
 use crate::shell::{self, is_installed, root, target_dir};
 
-/// The clients' requests, and the required attributions.
+/// The keyword in the clients' requests and in the required attributions.
 const KEYWORD: &str = "shoes & söhne / 20% \"off\" <now> + more";
 /// A token for this run only, and its SHA-256.
 const TOKEN: &str = "a-token-of-the-tests-0123456789";

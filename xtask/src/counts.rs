@@ -29,9 +29,9 @@ const PATH_BATCHES: [u32; 2] = [20, 60];
 const PATH_TEST: &str = "bulk::tests::counted::the_counted_batches_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
-/// Like [`PATH_VARIABLE`], for the style of batches; and the styles that are counted in addition to
-/// the compact one: each is used by a real client, or by most; the last has a look-up after each
-/// batch.
+/// Like [`PATH_VARIABLE`], for the style of batches. [`STYLES`] are counted in addition to the
+/// compact style: each is used by a real client, or by most clients; the last has a look-up after
+/// each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The prefix of the name of a style's figure.
 const STYLE_FIGURE: &str = "path, ";
@@ -56,16 +56,16 @@ const STYLES: [&str; 16] = [
     "look-ups",
 ];
 
-/// Like [`PATH_VARIABLE`], for the rows of a batch; and the counted sizes with their counts of
-/// batches.
+/// Like [`PATH_VARIABLE`], for the rows of a batch. [`SIZES`] are the counted sizes with their
+/// counts of batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
 const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 12])];
 
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile; CI has built `dev` anyway. `guided`, the program of the packages, counts only
-    /// complete requests, with --server.
+    /// Cargo profile; CI has built `dev` anyway. With `guided`, the program of the packages, only
+    /// complete requests are counted (--server).
     #[arg(long, default_value = "dev")]
     profile: String,
     /// Omit other styles of JSON and other sizes of batches.
@@ -83,11 +83,11 @@ pub(crate) struct Args {
 /// The counts of one profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Counts {
-    /// In the form that `rustc --version` prints.
+    /// The compiler, in the form that `rustc --version` prints.
     rustc: String,
     /// The features by which compiled code and the C library choose their instructions.
     machine: String,
-    /// By name; less is better.
+    /// The figures by name; less is better.
     figures: BTreeMap<String, f64>,
 }
 
@@ -159,7 +159,7 @@ enum Compared {
     Alike,
     /// The figures, including one that has not been accepted yet.
     Risen(Vec<String>),
-    /// The repository fixes its compiler; after a change of it, count again.
+    /// The repository fixes its compiler; count again after a change of compiler.
     OtherCompiler,
     OtherMachine,
 }
@@ -246,7 +246,8 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         (["build", "--example", "engine"].as_slice(), "ringwell-bench"),
     ] {
         let mut command = cargo();
-        // Other codegen units give other counts; CI also builds without incremental compilation.
+        // Different codegen units give different counts; CI also builds without incremental
+        // compilation.
         command.env("CARGO_INCREMENTAL", "0");
         command.args(what);
         // Uses the features of CI's tests, so that nothing is built again; other profiles are for

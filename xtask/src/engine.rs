@@ -42,17 +42,17 @@ pub(crate) struct Args {
     /// The count of runs, one after the other.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// The count of rounds of each kill within a run; the bars of the time that they may take then
-    /// hold without allowance for a busy machine.
+    /// The count of rounds of each kill within a run; the limits on their duration then have no
+    /// allowance for a busy machine.
     #[arg(long)]
     kills: Option<u32>,
     /// Leaves out the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
-    /// The program of another release, from and to which the drill of upgrades goes.
+    /// The program of another release, for the drill of upgrades from and to it.
     #[arg(long)]
     other_release: Option<PathBuf>,
-    /// The servers' program of another release, to and from which the drill of upgrades goes.
+    /// The servers' program of another release, for the drill of upgrades to and from it.
     #[arg(long)]
     other_nats: Option<PathBuf>,
     /// Measures the cost of the servers against the disk instead: nothing else may run.
@@ -66,7 +66,7 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         println!("round {round} of {}", args.rounds);
         let mut test = cargo();
         test.arg("test").args(WORKSPACE).args(["--test", "engine"]);
-        // Each has three servers and two loads: side by side they would measure each other.
+        // Each test has three servers and two loads: tests side by side would disturb each other.
         test.args(["--", "--test-threads", "1", "--nocapture"]).arg(&args.only);
         if args.short {
             test.args(LONG.iter().flat_map(|name| ["--skip", name]));

@@ -56,7 +56,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (batches, failed) = counts(summary).with_context(|| format!("what is `{summary}`?"))?;
     ensure!(batches > 0, "JMeter sent no batch: see {}", work.display());
     ensure!(failed == 0, "{failed} of {batches} batches failed:\n{}", failures(&results)?);
-    // This query itself uses one.
+    // This query itself uses one connection.
     let opened = server.metric(CONNECTIONS)?.saturating_sub(before + 1);
     ensure!(opened <= u64::from(CLIENTS), "{CLIENTS} clients opened {opened} connections");
     println!("{batches} batches over {CLIENTS} connections, none failed");
@@ -70,7 +70,7 @@ fn counts(summary: &str) -> Option<(u64, u64)> {
     Some((after("summary =")?, after("Err:")?))
 }
 
-/// The first few that failed.
+/// The first few failed batches.
 fn failures(results: &std::path::Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(results)?;
     let failed = text.lines().filter(|line| !line.contains(",true,"));

@@ -1,6 +1,6 @@
 //! `cargo xtask nightly`: the tests that take too long for every commit.
 //!
-//! `--save` writes the result to `docs/nightly.md`, which has the last one.
+//! `--save` writes the result to `docs/nightly.md`, which has the last result.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::steps::{Done, Outcome, Steps};
 /// The page to which `--save` writes the result.
 const PAGE: &str = "docs/nightly.md";
 
-/// The count of seeds of the simulator; a commit has 100, and 150 of a shared log.
+/// The count of seeds of the simulator; a commit has 60, and 150 of a shared log.
 const SEEDS: &str = "1500";
 
 /// The count of kills of a server under load; a commit has 20.

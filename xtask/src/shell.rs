@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// The arguments that select the whole workspace, with journals on servers of NATS: a smaller
-/// request has other features, and builds much of it again.
+/// request has different features, and builds much of it again.
 pub(crate) const WORKSPACE: [&str; 4] =
     ["--workspace", "--features", "ringwell-cli/nats", "--locked"];
 
@@ -68,7 +68,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 /// Runs cargo's build and returns its report on each program.
 ///
 /// # Errors
-/// The same as for [`output`], and if cargo prints unexpected output.
+/// As for [`output`], and if cargo prints unexpected output.
 pub(crate) fn programs(command: &mut Command) -> anyhow::Result<Vec<Value>> {
     let printed = output(command.arg("--message-format=json"))?;
     let messages: Result<Vec<Value>, _> = printed.lines().map(serde_json::from_str).collect();

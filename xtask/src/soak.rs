@@ -1,7 +1,7 @@
 //! A long run: the tests with real processes and real faults, one after another until the time is
 //! up, with a different seed each time.
 //!
-//! Owns the list of soaks and the table of results. The tests judge.
+//! Owns the list of soaks and the table of results. The tests judge the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

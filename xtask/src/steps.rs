@@ -89,7 +89,7 @@ impl Steps {
         let Some(failed) = steps.iter_mut().find(has_failed) else { return false };
         failed.outcome = Outcome::Repeated;
         let log = log_of(name);
-        // Without it only the log of the second attempt remains.
+        // If this fails, only the log of the second attempt remains.
         let _ = fs::rename(&log, log.with_extension("failed.log"));
         true
     }

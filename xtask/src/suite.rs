@@ -20,19 +20,19 @@ use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 const LONG: [&str; 8] =
     ["faults", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
 
-/// This builds production code with bugs, and is a separate step.
+/// The program that builds production code with bugs; it is a separate step.
 const PLANTED: &str = "planted_bugs";
 
-/// Runs this many programs more than there are processors, because most of them mostly wait.
+/// The count of programs that run in addition to one per processor, because most mostly wait.
 const WAITING: usize = 1;
 
-/// These run beside those, one after another: together they use the processor for half a minute, and
-/// wait for three.
+/// These run beside the others, one after another: together they use the processor for half a
+/// minute, and wait for three.
 const IDLE: [&str; 6] = ["pages", "directory", "sip", "growth", "dashboard", "application"];
 
-/// These need a disk: they cut its power, measure it, or wait until a page has been written. Other
-/// programs keep their files in memory, because each server that they start writes segments of
-/// hundreds of megabytes, and would wait for the others' disk.
+/// These programs need a disk: they cut its power, measure it, or wait until a page has been
+/// written. Other programs keep their files in memory, because each server that they start writes
+/// segments of hundreds of megabytes, and would wait for the others' disk.
 const ON_DISK: [&str; 5] = ["additions", "crash", "faults", "log", "restart"];
 
 /// The list of the last run's failed tests, relative to the target directory. A line has
@@ -136,7 +136,7 @@ fn failure(program: &Program) -> Option<Failure> {
     if !program.tests.is_empty() {
         command.args(["--exact", "--test-threads", "1"]).args(&program.tests);
     } else if program.target == "engine" {
-        // Side by side they would measure each other.
+        // Tests side by side would disturb each other's measurements.
         command.args(["--test-threads", "1"]);
         command.args(engine::LONG.iter().flat_map(|name| ["--skip", name]));
     }

@@ -1,5 +1,5 @@
-//! Calls tested against other programs: libraries of telephony providers sign requests and make
-//! answer documents, those of Standard Webhooks verify webhooks, switches ask where calls go.
+//! Tests calls against other programs: libraries of telephony providers sign requests and make
+//! answer documents, those of Standard Webhooks verify webhooks, and switches ask where calls go.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
 //! `docs/ARCHITECTURE.md` names only files and functions that exist, and every crate.
 //!
-//! A path is read as the page says: `node/http.rs` is `crates/ringwell-node/src/http.rs`, and
+//! A path is read as the page describes: `node/http.rs` is `crates/ringwell-node/src/http.rs`, and
 //! `cli/tests/crash.rs` is below `crates/ringwell-cli`. A file without its folders is one that the
 //! same section has named in full before.
 
@@ -14,7 +14,7 @@ use std::process::Command;
 /// File names in backticks that are not files of the repository: a running server writes them.
 const WRITTEN_BY_SERVERS: [&str; 1] = ["cluster-map.json"];
 
-/// Endings of the names of files.
+/// File name extensions.
 const ENDINGS: [&str; 6] = [".rs", ".toml", ".json", ".js", ".md", ".cfg"];
 
 /// Words before the name of an item in Rust code.
@@ -94,7 +94,7 @@ fn faults(text: &str, repository: &Repository) -> Vec<String> {
     for section in text.split("\n## ") {
         // The files that the section has named in full.
         let mut named: Vec<String> = Vec::new();
-        // The file directly before, which defines the function behind it.
+        // The file named directly before, which defines the function named after it.
         let mut before: Option<String> = None;
         for (at, part) in without_blocks(section).split('`').enumerate() {
             if at % 2 == 0 {

@@ -1,6 +1,6 @@
 //! The markup of pages: a wrapped line must not join table rows, list items, or a heading and its
-//! text, since a browser then shows one long line. No line of prose occurs twice in a page: a merge
-//! has then replaced a paragraph by a copy of another one.
+//! text, since a browser then shows one long line. If a line of prose occurs twice in a page, a
+//! merge has replaced a paragraph by a copy of another one.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -12,7 +12,7 @@ use std::process::Command;
 /// The longest heading, in characters: one that swallowed the paragraph below it is longer.
 const HEADING_MAX: usize = 80;
 
-/// Shorter lines of prose may occur twice in a page, in characters.
+/// The minimum length, in characters, of a line of prose that must not occur twice in a page.
 const REPEATED_MIN: usize = 60;
 
 /// The cells of a table row. A `|` after a backslash is text.

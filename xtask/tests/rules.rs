@@ -243,8 +243,8 @@ fn a_clippy_toml_of_a_crate_repeats_the_root_s_which_it_replaces() {
     });
 }
 
-/// The crates whose own invariants are asserted, and how many assertions each has for 100
-/// functions at least, without its tests. Decoders have none: they refuse input with an error.
+/// The crates whose own invariants are asserted, and the minimum number of assertions that each has
+/// per 100 functions, not counting its tests. Decoders have none: they refuse input with an error.
 const ASSERTIONS: [(&str, usize); 3] =
     [("ringwell-core", 37), ("ringwell-journal", 18), ("ringwell-engine", 20)];
 

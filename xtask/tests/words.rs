@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const WORDS: [&str; 3] = ["told", "nobody", "whoever"];
 
-/// A doc comment that begins with one of these has a comma or is a question.
+/// A doc comment may begin with one of these only if it has a comma or is a question.
 const CLAUSES: [&str; 7] = ["What", "Who", "How", "Why", "When", "Where", "Which"];
 
 fn root() -> PathBuf {

@@ -34,7 +34,7 @@ pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) lines: u64,
     pub(crate) unknown_lines: u64,
-    /// Deadlines by the prefix of ids.
+    /// Deadlines of runs, by the prefix of their ids.
     pub(crate) runs: BTreeMap<String, Option<i64>>,
     pub(crate) pools: BTreeMap<u64, Vec<Version>>,
     /// Monotonic nanoseconds and wall milliseconds.
@@ -47,7 +47,7 @@ pub(crate) struct Whole {
     pub(crate) strays: Vec<(String, i64, SourceLine)>,
     /// Keys of more than one batch.
     pub(crate) retried: HashSet<Box<str>>,
-    /// Pools of rows that got their overflow number.
+    /// Pools whose overflow number was given to a row.
     pub(crate) overflowing: BTreeSet<u64>,
     /// Every node and shard with a journal or a state, with its index among them.
     pub(crate) owners: BTreeMap<Owner, u32>,
@@ -88,11 +88,11 @@ pub(crate) struct Batch {
     pub(crate) end: Option<End>,
     /// A second answer, which is a fault.
     pub(crate) second: Option<(i64, SourceLine)>,
-    /// The fault in the answer's form.
+    /// The fault in the form of the answer.
     pub(crate) misshapen: Option<Box<str>>,
 }
 
-/// A `ret`, or an `unk`.
+/// The end of a batch: a `ret` or `unk` line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) place: SourceLine,
@@ -149,7 +149,7 @@ pub(crate) struct Frame {
 pub(crate) struct FinalState {
     /// The count of numbers that the shard reported, and the position of the report.
     pub(crate) count: Option<(SourceLine, u64)>,
-    /// The actual count.
+    /// The count of numbers in the state's lines.
     pub(crate) there: u64,
 }
 
@@ -208,8 +208,8 @@ pub(crate) enum Kind {
         lockout: i64,
         rid: Option<Box<str>>,
     },
-    /// The lockout ends at `until`; a release if `ends`. With `restored`, no visitor has seen the
-    /// allocation, and the allocation of that time is the newest again (0: none).
+    /// The lockout ends at `until`; `ends` marks a release. With `restored`, no visitor has seen
+    /// the allocation, and the allocation made at that time is the newest again (0: none).
     Until {
         until: i64,
         ends: bool,
@@ -270,7 +270,7 @@ impl Whole {
         &self.batches[row.batch as usize]
     }
 
-    /// The answered ones among `rows`.
+    /// The rows among `rows` that were answered.
     pub(crate) fn answered<'a>(&'a self, rows: &'a [Asked]) -> impl Iterator<Item = Row<'a>> {
         rows.iter().filter_map(|asked| {
             let batch = self.batch(asked);
@@ -297,7 +297,7 @@ impl Whole {
         Some(wall + (t - mono).div_euclid(MS))
     }
 
-    /// The monotonic time of a wall clock's time.
+    /// The monotonic time at a time of the wall clock.
     pub(crate) fn mono(&self, wall_ms: i64) -> Option<i64> {
         let (mono, wall) = self.clocks.iter().min_by_key(|(_, wall)| (wall - wall_ms).abs())?;
         Some(mono + (wall_ms - wall) * MS)
@@ -324,14 +324,14 @@ impl Whole {
 }
 
 impl Batch {
-    /// Its answer; `None` if it has no answer or several.
+    /// The batch's answer; `None` if it has no answer or several.
     pub(crate) fn answer(&self) -> Option<&End> {
         self.end.as_ref().filter(|end| end.is_answer && self.second.is_none())
     }
 }
 
 impl Journal {
-    /// Whether it begins with its first frame.
+    /// Whether the journal begins with its first frame.
     pub(crate) fn is_whole(&self) -> bool {
         let first = self.segments.iter().map(|segment| segment.first_frame).min();
         first

@@ -21,7 +21,7 @@ pub use verdict::{Line, Rule, Summary, Verdict, Violation};
 
 /// The size of history whose rows and records are judged at once; they take about as much memory.
 const PART_BYTES: u64 = 64 << 20;
-/// Each part has an open file, twice.
+/// The maximum number of parts. Each part has two open files.
 const PARTS_MAX: usize = 400;
 
 /// Judges the history in `files` as a whole.
@@ -35,7 +35,7 @@ pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     check_in(files, parts.min(PARTS_MAX))
 }
 
-/// The same, divided into this many parts, which changes only the memory use.
+/// Like [`check`], divided into this many parts, which changes only the memory use.
 fn check_in(files: &[PathBuf], parts: usize) -> Result<Verdict, ReadError> {
     let (whole, mut spill) = read::read(files, parts)?;
     let findings = rules::judge(&whole, &mut spill);

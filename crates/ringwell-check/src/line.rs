@@ -1,11 +1,11 @@
 //! One line of a history, as in the file: every member may be missing.
 //!
-//! Owns the names of members. `read` has the required fields of each kind of line.
+//! Owns the names of members. The module `read` has the required fields of each kind of line.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// All members of all kinds. Unknown members are ignored.
+/// All members of all kinds of lines. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Line {
     pub(crate) k: String,

@@ -43,7 +43,7 @@ impl std::fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl ReadError {
-    /// Facts cannot be stored temporarily, or cannot be read back.
+    /// The error if facts cannot be stored temporarily, or cannot be read back.
     pub(crate) fn of_spill(error: &io::Error) -> Self {
         let why = format!("facts of rows cannot be kept here: {error}");
         Self { path: std::env::temp_dir(), line: 0, why }
@@ -144,9 +144,9 @@ impl Reader {
     }
 }
 
-/// An answer to a later attempt may be that of the first one, whose lockouts are older.
+/// An answer to a later attempt may be that of the first one, whose lockouts began earlier.
 fn join_attempts(whole: &mut Whole) {
-    // The time of the first, and the count.
+    // The time of the first attempt with each key, and the count of attempts.
     let mut attempts: HashMap<Box<str>, (i64, u32)> = HashMap::new();
     for Batch { key, t, .. } in &whole.batches {
         if let Some(key) = key {

@@ -1,9 +1,9 @@
-//! The rules, in docs/spec/checker.md's words. Rules that read the same lines are in one file.
+//! The rules, in the words of docs/spec/checker.md. Rules that read the same lines are in one file.
 //!
-//! Some rules judge the whole, some the numbers of one part after the other; cases that a part
-//! cannot decide (a row of another number, a pool's other numbers) are judged at the end, by
-//! `rest`. Invariant: a rule never blames a server for a point that the history does not decide; it
-//! reports the point instead.
+//! Some rules judge the whole history, others the numbers of one part after the other; cases that a
+//! part cannot decide (a row of another number, a pool's other numbers) are judged at the end, by
+//! `rest`. Invariant: if the history does not decide a point, a rule does not blame the server for
+//! it, but reports the point.
 
 mod clients;
 mod joined;
@@ -20,7 +20,7 @@ use journals::Deviations;
 use rest::{Overflows, Rest};
 use timeline::Timelines;
 
-/// Judges by all rules.
+/// Applies all rules.
 pub(crate) fn judge(whole: &Whole, spill: &mut Spill) -> io::Result<Findings> {
     let mut findings = Findings { not_judged: not_judged(whole), ..Findings::default() };
     clients::answers(whole, &mut findings);
@@ -62,7 +62,8 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         first.is_some_and(|(segment, frame)| segment.first_frame < frame.number)
     });
     let uncounted = whole.states.values().any(|state| state.count.is_none());
-    // In the order of the rules; for overflow the first missing kind of line counts.
+    // The entries are in the order of the rules; for overflow the first missing kind of line
+    // counts.
     let missing = [
         (pools, Rule::Double, "by clients: there are no `cfg` lines"),
         (journals, Rule::Double, "by the journal: there are no `jrn` lines"),

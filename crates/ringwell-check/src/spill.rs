@@ -1,4 +1,4 @@
-//! Facts that are stored in files without a name until their part is judged.
+//! Stores facts in unnamed files until their part is judged.
 //!
 //! Owns the assignment of facts to parts. Independent of the meaning of facts. The contents of a
 //! part are returned in the order in which they were stored.

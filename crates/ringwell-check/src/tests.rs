@@ -1,4 +1,4 @@
-//! Histories with a planted fault each, and random ones by a tiny model of a server.
+//! Histories with one planted fault each, and random histories from a tiny model of a server.
 
 mod model;
 
@@ -37,7 +37,7 @@ fn first_opinion(histories: &[PathBuf]) -> Vec<String> {
     histories.iter().map(codes).collect()
 }
 
-/// The first violation of a fixture is this, and these lines of it (by number) prove it.
+/// Asserts that a fixture first violates `rule`, and that the lines `proof` (by number) prove it.
 fn assert_found(name: &str, rule: Rule, words: &str, proof: &[u64]) {
     let verdict = judged(name);
     let first = verdict.first.unwrap_or_else(|| panic!("{name} is clean"));

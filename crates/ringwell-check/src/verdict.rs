@@ -119,7 +119,7 @@ pub struct Summary {
     pub lines: u64,
     /// Lines of unknown kinds.
     pub unknown_lines: u64,
-    /// Batches sent, and those of them without an answer.
+    /// Batches sent.
     pub batches: usize,
     /// Batches with an unknown outcome.
     pub unanswered: usize,
@@ -133,7 +133,7 @@ pub struct Summary {
     pub records: usize,
     /// Look-ups.
     pub lookups: usize,
-    /// Journals whose dump ended at damage, as node and shard.
+    /// Journals whose dump ended because of damage, as node and shard.
     pub damaged: Vec<String>,
 }
 
@@ -153,7 +153,7 @@ pub struct Verdict {
     pub summary: Summary,
 }
 
-/// The verdict of a rule that is not completely judged.
+/// The beginning of the reason why a rule was not judged at all.
 pub(crate) const WHOLLY: &str = "no ";
 
 impl Verdict {
@@ -163,7 +163,7 @@ impl Verdict {
             *violations.entry(finding.rule).or_default() += 1;
         }
         let first = findings.violations.iter().min_by_key(|finding| {
-            // Positions and texts, so that the order of parts does not matter.
+            // Compares positions and texts, so that the order of parts does not matter.
             (finding.t, finding.rule, &finding.places, &finding.words)
         });
         let first = first.map(|finding| proven(whole, finding)).transpose()?;

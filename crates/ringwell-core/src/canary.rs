@@ -1,7 +1,7 @@
-//! Planted bugs that the simulator must find; this shows that it can.
+//! Planted bugs. The simulator must find each of them, which shows that it can.
 //!
-//! This module exists only if the build has `--cfg canary`. Source: docs/spec/simulation.md,
-//! "Planted bugs".
+//! This module is compiled only with `--cfg canary`. Source: docs/spec/simulation.md, "Planted
+//! bugs".
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,20 +12,20 @@ use crate::slot::Slot;
 pub const LOCK_COMPARE: u8 = 1;
 /// Hands out the last of a pool's free numbers instead of the first.
 pub const NOT_FIFO: u8 = 2;
-/// An allocation that was undone elsewhere replaces the one before it.
+/// Lets the report of an undone allocation replace the allocation known here.
 pub const UNDONE_REPLACES: u8 = 3;
-/// A reported answer gives a row a number that is in rotation here.
+/// Accepts another shard's answer to a row although its number is in rotation here.
 pub const ROTATION_IGNORED: u8 = 4;
-/// A row that is sent again revives its number although its visitor has another one.
+/// Gives a repeated row its number again although its visitor has another one.
 pub const TWO_OF_A_POOL: u8 = 5;
-/// State that a hold has outlasted counts as the newest.
+/// Treats state that a hold has put in doubt as the newest.
 pub const DOUBTS_IGNORED: u8 = 6;
-/// An allocation that is undone ends the doubt about the one before it.
+/// Ends the doubt about an allocation when the one after it is undone.
 pub const UNDONE_ENDS_DOUBT: u8 = 7;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-/// Plants one of the bugs in this process; zero plants none.
+/// Plants bug `which` in this process, or none if it is zero.
 pub fn plant(which: u8) {
     PLANTED.store(which, Ordering::SeqCst);
 }

@@ -132,8 +132,8 @@ impl PromoNumber {
         if digits < NANP { Some(digits) } else { None }
     }
 
-    /// The number's *code*, by which journals, links and idempotent answers name it: its ten digits
-    /// with country code 1, as before there were others, else its E.164 digits and 10^15.
+    /// The number's *code* in journals, links and idempotent answers: its ten digits with country
+    /// code 1 (the oldest form), else 10^15 plus its E.164 digits.
     #[inline]
     #[must_use]
     pub const fn to_code(self) -> u64 {
@@ -151,7 +151,7 @@ impl PromoNumber {
         }
         match code.checked_sub(Self::CODE) {
             Some(value) => match Self::from_e164(value) {
-                // A number of country code 1 has a shorter code, and only that one.
+                // A number of country code 1 has only the shorter code.
                 Some(number) if number.to_nanp().is_none() => Some(number),
                 _ => None,
             },
@@ -272,7 +272,7 @@ impl NumberRange {
         self.first <= number && number <= self.last()
     }
 
-    /// The same numbers in ranges of at most `most` numbers, lowest first.
+    /// Splits the range into ranges of at most `most` numbers, lowest first.
     pub fn pieces(self, most: u32) -> impl Iterator<Item = Self> {
         let (Self { first, count }, most) = (self, most.max(1));
         (0..count.div_ceil(most)).filter_map(move |piece| {

@@ -1,10 +1,10 @@
-//! One ring pool: the promo number that is handed out next.
+//! One ring pool: chooses the promo number that is handed out next.
 //!
-//! Owns the order of choice; the numbers' states are in the shard's slots, of which a pool has one
+//! Owns the order of choice; the numbers' states are in the shard's slots, where each pool has one
 //! run. While every lockout has the same length and runs to its end, the order of expiry is the
 //! order of allocation, and a head that moves around the run is sufficient. The first change that
-//! breaks this (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both
-//! choose the same number, which a property test shows. Invariant: the number chosen has been free
+//! breaks this (keep-alive, release, another lifetime) replaces the head with an [`Order`]; both
+//! choose the same number, which a property test checks. Invariant: the number chosen has been free
 //! longest. Source: docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
@@ -31,7 +31,7 @@ pub struct PoolSpec {
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     pub(crate) lifetime: Millis,
-    /// Nothing is handed out before this time: part of the history is in doubt.
+    /// The time before which nothing is handed out, because part of the history is in doubt.
     pub(crate) held_until: Millis,
     /// The run of slots in the shard.
     base: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Pool {
     /// Whether any visitor has asked for a number to keep; if so, the table of visitors is searched
     /// before each allocation.
     pub(crate) sticky: bool,
-    /// A vacant index, without a pool.
+    /// Whether this index is vacant, that is, has no pool.
     is_vacant: bool,
     /// Numbers handed out, modulo 2^32.
     pub(crate) allocated: u32,
@@ -61,7 +61,7 @@ pub struct Exhausted {
 
 impl Pool {
     /// Makes the pool of `spec`, whose numbers are `all[base..base + count]`; finds the ring's
-    /// head, or that the ring is broken.
+    /// head, unless the ring is broken.
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,
@@ -128,7 +128,7 @@ impl Pool {
     #[inline]
     pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
         if self.count == 0 {
-            // Numbers may be added at any time, which cannot be predicted.
+            // Numbers may be added at any time, so there is no exact time.
             return Err(Exhausted { until: now + self.lifetime });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
@@ -140,7 +140,7 @@ impl Pool {
         if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
     }
 
-    /// Follows an allocation of the chosen slot, whose lockout now ends at `until`.
+    /// Updates the order after an allocation of the chosen slot, whose lockout now ends at `until`.
     #[inline]
     pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32, until: Millis) {
         let place = slot - self.base;
@@ -149,7 +149,7 @@ impl Pool {
             // allocated earlier.
             None if until < self.last_until => self.changed(all, slot),
             None => {
-                // Debug builds only: it takes two instructions a row.
+                // Checked in debug builds only, because it takes two instructions a row.
                 let is_head = cfg!(canary) || place == self.head;
                 debug_assert!(is_head, "the ring hands out another than its head");
                 self.head = if place + 1 == self.count { 0 } else { place + 1 };
@@ -159,7 +159,7 @@ impl Pool {
         }
     }
 
-    /// Follows a change of `slot` out of turn: its lockout was extended or ended early.
+    /// Updates the order after `slot` changed out of turn: its lockout was extended or ended early.
     pub(crate) fn changed(&mut self, all: &[Slot], slot: u32) {
         assert!(self.slot_range().contains(&slot), "the number is in another pool");
         let slots = run(all, self.base, self.count);
@@ -169,7 +169,7 @@ impl Pool {
         }
     }
 
-    /// Follows a change of the position of `slot`, which decides among equals only.
+    /// Updates the order after the position of `slot` changed, which decides only among equals.
     pub(crate) fn reposition(&mut self, all: &[Slot], slot: u32) {
         assert!(self.slot_range().contains(&slot), "the number is in another pool");
         if let Some(order) = &mut self.order {
@@ -192,7 +192,7 @@ impl Pool {
         self.base..self.base + self.count
     }
 
-    /// The first slot that the next allocation will look at, unless the ring was broken.
+    /// The first slot that the next allocation will examine, unless the ring was broken.
     #[inline]
     pub(crate) fn head_slot(&self) -> u32 {
         self.base + self.head
@@ -203,8 +203,8 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
     &all[base as usize..(base + count) as usize]
 }
 
-/// The ring's position if the slots, walked from there, become free in rising order. Among equals
-/// the number with the lower place comes first.
+/// The head of the ring, if the slots become free in rising order when walked in a circle from
+/// there. Among equals the number with the lower place comes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);

@@ -19,11 +19,11 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-/// Spare slots, beyond twice those in use, that fit before the list must be copied; copying some
-/// 100,000 takes a millisecond. Slots that are never touched take no memory.
+/// Spare slots, beyond twice those in use, that are reserved so that the list is not copied as it
+/// grows; copying some 100,000 takes a millisecond. Untouched slots take no memory.
 const SLOTS_SPARE: usize = 1 << 21;
 
-/// The same for pools.
+/// Spare pools, reserved for the same reason.
 const POOLS_SPARE: usize = 1 << 18;
 
 /// Collects facts; [`Rebuild::finish`] makes the shard.
@@ -54,7 +54,7 @@ impl Rebuild {
     /// Starts from the directory: every number is free and was never handed out.
     ///
     /// # Panics
-    /// If there are more than `u32::MAX` numbers, or a number is in two pools; the directory
+    /// Panics if there are more than `u32::MAX` numbers, or a number is in two pools; the directory
     /// excludes both.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>) -> Self {
@@ -100,8 +100,8 @@ impl Rebuild {
         self.learn_at(hint, fact, fact.slot.allocated_at);
     }
 
-    /// Like [`Self::learn`], for an allocation received from another shard; by this node's clock it
-    /// was made at `local_at`.
+    /// Like [`Self::learn`], for an allocation received from another shard, which was made at
+    /// `local_at` by this node's clock.
     pub fn learn_foreign(&mut self, fact: Fact, local_at: Millis) {
         self.learn_at(u32::MAX, fact, local_at);
     }
@@ -121,7 +121,7 @@ impl Rebuild {
         }
     }
 
-    /// Restores from a snapshot, after the numbers, that the allocation of `number` dated
+    /// Restores two times from a snapshot, after the numbers: the allocation of `number` dated
     /// `allocated_at` by another clock was made at `local_at` by this one.
     pub fn restore_foreign(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         match self.retired.get_mut(&number) {
@@ -144,9 +144,9 @@ impl Rebuild {
         slot
     }
 
-    /// The lockout of a number's newest allocation ends at `until` from now on. If it was ended
-    /// early, `is_release`, its visitor no longer has the number. The times do not show this: the
-    /// lockout may have been lengthened at a start in doubt by more than at the start before.
+    /// Makes the lockout of a number's newest allocation end at `until`. If it ended early
+    /// (`is_release`), its visitor no longer has the number. The times do not show this, because a
+    /// start in doubt may have lengthened the lockout by more than the start before it.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -199,7 +199,7 @@ impl Rebuild {
         }
     }
 
-    /// Nothing is handed out from `pool`, or from any pool, before `until`.
+    /// Hands out nothing from `pool` before `until`; `None` means any pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         let held = self.holds.entry(pool).or_insert(until);
         *held = until.max(*held);
@@ -211,20 +211,20 @@ impl Rebuild {
     }
 
     /// Takes over another shard's state of a number that is in rotation here: the number was in
-    /// that shard's pools before the directory or the number of shards changed. The newer
-    /// allocation by this node's clock counts, and the later end of a lockout, from either shard.
-    /// The record stays in the other journal, so the number keeps the position of its last record
-    /// in this journal, if there is one.
+    /// that shard's pools before the directory or the number of shards changed. Keeps the newer
+    /// allocation by this node's clock, and the later end of the two lockouts. The record stays in
+    /// the other journal, so the number keeps the position of its last record in this journal, if
+    /// there is one.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];
         let before = self.foreign_times.local_at(&known);
         let is_longer = from.slot.locked_until > known.locked_until;
         let locked_until = from.slot.locked_until.max(known.locked_until);
-        // Two shards may have received one allocation at different times; the one that had the
+        // Two shards may have received one allocation at different times; the shard that had the
         // number last has the later end of its lockout.
         let is_same = from.slot.allocated_at == known.allocated_at;
         if is_same && is_longer || !is_same && from.local_at > before {
@@ -244,8 +244,8 @@ impl Rebuild {
         self.retired.values()
     }
 
-    /// Lengthens every lockout and hold that still ran at `then` by `by`: the time that passed
-    /// since is in doubt, so it is treated as not passed.
+    /// Lengthens every lockout and hold that still ran at `then` by `by`, because it is in doubt
+    /// whether that much time has passed since.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -256,10 +256,10 @@ impl Rebuild {
         }
     }
 
-    /// The shard, ready to serve.
+    /// Returns the shard, ready to serve.
     ///
     /// # Panics
-    /// Never, because [`Rebuild::new`] has made the slots from the same list.
+    /// Never panics, because [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
         let Self { specs, slots, runs, visitors, retired, foreign_times, recent, holds } = self;

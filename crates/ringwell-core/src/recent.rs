@@ -1,5 +1,5 @@
-//! The allocations that a shard's newest allocations replaced, so that one that no visitor has seen
-//! can be undone.
+//! The allocations that a shard's newest allocations replaced, so that an allocation that no
+//! visitor has seen can be undone.
 //!
 //! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
 //! of the numbers: an allocation is identified by the position of its record, which is unique.
@@ -12,8 +12,8 @@ use alloc::vec;
 use crate::{Millis, Position, Slot};
 
 /// The maximum number of allocations that can be undone: more than a shard makes within a deadline
-/// plus the second in which answers over a link may come too late. 3 MiB per shard once it has made
-/// that many.
+/// plus the second in which answers over a link may come too late. The ring takes 3 MiB per shard
+/// once that many have been made.
 pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another took its place.
@@ -21,18 +21,19 @@ pub const RECENT_MAX: usize = 1 << 17;
 pub struct Before {
     /// The time when it was made; zero if the number had never been handed out.
     pub allocated_at: Millis,
-    /// The time when that was by this node's clock. Differs if another node's clock reported it.
+    /// The same time by this node's clock. Differs if another node's clock dated the allocation.
     pub local_at: Millis,
     /// The time when its lockout ended.
     pub locked_until: Millis,
-    /// The number's newest record at that time.
+    /// The position of the number's newest record at that time.
     pub position: Position,
 }
 
 /// The position of an allocation's record, the position of the replaced allocation's newest record,
-/// and the times of the replaced allocation, see [`Times`]. Plain integers, so that an empty ring is
-/// zeroed memory that costs nothing until it is written. A batch writes one per row, and the ring
-/// does not fit into a core's cache: entries of 32 bytes cost five more misses per batch of 40.
+/// and the times of the replaced allocation, see [`Times`]. Plain integers, so that an empty ring
+/// is zeroed memory that costs nothing until it is written. A batch writes one entry per row, and
+/// the ring does not fit into a core's cache: entries of 32 bytes cost five more misses per batch
+/// of 40.
 type Entry = [u64; 3];
 
 /// The time of a replaced allocation, and the end of its lockout.
@@ -43,13 +44,14 @@ struct Times {
 }
 
 impl Times {
-    /// The number had never been handed out.
+    /// The times of a number that had never been handed out.
     const NEVER: Self = Self { allocated_at: Millis::ZERO, locked_until: Millis::ZERO };
     const NEVER_CODE: u64 = u64::MAX;
-    /// They are in [`Recent::apart`].
+    /// Marks times that are in [`Recent::apart`].
     const APART_CODE: u64 = u64::MAX - 1;
 
-    /// The lockout's length and the time since its end, at `now`, in 32 bits each: up to 49 days.
+    /// Packs the lockout's length and the time from its end to `now` into 32 bits each: up to 49
+    /// days.
     #[inline]
     fn code(self, now: Millis) -> u64 {
         let lockout = self.locked_until.0.wrapping_sub(self.allocated_at.0);
@@ -60,7 +62,7 @@ impl Times {
         if self == Self::NEVER { Self::NEVER_CODE } else { Self::APART_CODE }
     }
 
-    /// `None` if they are apart.
+    /// Unpacks the times; `None` if they are in [`Recent::apart`].
     fn read(code: u64, now: Millis) -> Option<Self> {
         match code {
             Self::NEVER_CODE => Some(Self::NEVER),
@@ -83,10 +85,10 @@ pub(crate) struct Recent {
     entries: Box<[Entry; RECENT_MAX]>,
     /// Index of the next entry; wraps to the start at the end of the ring.
     next: usize,
-    /// By the position of the new allocation: times that do not fit into an entry.
+    /// Times that do not fit into an entry, by the position of the new allocation.
     apart: BTreeMap<Position, Times>,
-    /// By the position of the new allocation: the time of the previous one by this clock, if
-    /// another node's clock had dated it.
+    /// Times of previous allocations by this clock, if another node's clock had dated them; by the
+    /// position of the new allocation.
     foreign_times: BTreeMap<Position, Millis>,
 }
 
@@ -100,7 +102,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Records that the allocation of time `now`, whose record is at `position`, replaces `before`.
+    /// Records that the allocation made at `now`, whose record is at `position`, replaces `before`.
     #[inline]
     pub(crate) fn push(&mut self, position: Position, now: Millis, before: &Slot) {
         let Slot { allocated_at, locked_until, position: previous, .. } = *before;
@@ -131,7 +133,7 @@ impl Recent {
         self.foreign_times.insert(position, local_at);
     }
 
-    /// Returns the state before the allocation of time `at` whose record is at `position`, if it is
+    /// Returns the state before the allocation made at `at` whose record is at `position`, if it is
     /// still known.
     pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
         // Positions rise within each part; the second is all zeros until the ring has been filled.

@@ -1,8 +1,8 @@
 //! Adding, changing and removing pools while their shard serves.
 //!
-//! The numbers of a pool are replaced as a whole: they get a new run of slots, and numbers that
-//! stay move their state into it. Numbers that leave are retired with their known state, and resume
-//! it in the pool of the shard that they enter next. Invariant: between two changes every number in
+//! A pool's numbers are replaced as a whole: they get a new run of slots, into which numbers that
+//! stay take their state. Numbers that leave are retired with their known state, and resume it in
+//! the next pool of this shard that they enter. Invariant: between two changes every number in
 //! rotation is in exactly one pool. Source: docs/spec/allocation.md, "Changes while the shard
 //! serves".
 
@@ -14,7 +14,7 @@ use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
 use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
-/// Slots that [`Shard::make_room`] makes in one step, which takes some ten microseconds.
+/// The slots that [`Shard::make_room`] adds in one step, which takes some ten microseconds.
 const ROOM_PIECE: u32 = 1024;
 
 /// The reason why a pool cannot have a number: another pool has it in rotation.
@@ -34,11 +34,11 @@ impl Shard {
         self.pools.get(pool as usize).is_some_and(|known| known.is(id))
     }
 
-    /// Makes part of the room that a pool of `spec` will take, because the first use of memory
-    /// takes longest and a large pool has megabytes. Returns `false` if there is enough.
+    /// Makes part of the room that the pool of `spec` will need, because the first use of memory is
+    /// slow and a large pool takes megabytes. Returns `false` if there is enough room.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
         let (count, end) = (count_of(spec), u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         if count <= ROOM_PIECE || self.vacant.has(count) {
@@ -59,8 +59,8 @@ impl Shard {
     /// [`InRotation`] if another pool has one of the numbers; nothing has been changed then.
     ///
     /// # Panics
-    /// If another pool is at this index, or if `spec` has more numbers than a shard can count; the
-    /// directory excludes both.
+    /// Panics if another pool is at this index, or if `spec` has more numbers than a shard can
+    /// count; the directory excludes both.
     pub fn put_pool(
         &mut self,
         pool: u32,
@@ -116,7 +116,7 @@ impl Shard {
     /// hold; the numbers are added to `moved`.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn remove_pool(&mut self, pool: u32, moved: Option<&mut Vec<PromoNumber>>) {
         let old = self.ranges(pool);
         self.retire(pool, &old, moved);
@@ -130,18 +130,18 @@ impl Shard {
         }
     }
 
-    /// Takes over another shard's state of a number: the later allocation by this node's clock
-    /// counts, and the later end of its lockout. A report of the same allocation without its
-    /// visitor keeps the visitor that is known here. Returns the resulting state if it changed.
+    /// Takes over another shard's state of a number: keeps the later allocation by this node's
+    /// clock and the later end of the lockout. If the report of the same allocation lacks its
+    /// visitor, the visitor known here stays. Returns the resulting state if it changed.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
         let slot = self.newest(number).unwrap_or(Slot::new(number));
         let before = self.newest_local_at(number).unwrap_or_default();
         let is_same = from.slot.allocated_at == slot.allocated_at;
-        // An allocation that no visitor saw was undone there, and no earlier one is known: only
+        // The other shard undid an allocation that no visitor saw and reports no earlier one: only
         // the end of its lockout counts.
         let is_none = from.slot.allocated_at == Millis::ZERO;
         #[cfg(canary)]
@@ -159,7 +159,7 @@ impl Shard {
         merged.local_at = if is_same {
             before
         } else {
-            // Later events of this shard in the same millisecond come after it.
+            // The allocation precedes this shard's later events of the same millisecond.
             from.local_at.min(now - Millis(1)).max(before)
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
@@ -180,7 +180,7 @@ impl Shard {
         if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        // The report repeats that the number's visitor had another number before; the later number
+        // The visitor of the report may have got another number here later; the later number
         // counts.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
@@ -213,7 +213,7 @@ impl Shard {
     /// Returns the first of `count` consecutive vacant slots.
     fn room(&mut self, count: u32) -> u32 {
         if let Some(base) = self.vacant.take(count) {
-            // Not all of them: reading a large pool's slots would take milliseconds.
+            // Checks the ends only: reading a large pool's slots would take milliseconds.
             let room = &self.slots[base as usize..(base + count) as usize];
             let ends = [room.first(), room.last()].into_iter().flatten();
             assert!({ ends }.all(|slot| *slot == Slot::VACANT), "a vacant slot has a number");
@@ -284,7 +284,7 @@ impl Shard {
     }
 
     /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Retired numbers
-    /// resume their known state, with the visitors whom this pool knows.
+    /// resume their known state, and keep their visitors if they were last in this pool.
     fn enter(
         &mut self,
         pool: u32,
@@ -329,7 +329,7 @@ fn offset(range: NumberRange, number: PromoNumber) -> u32 {
 /// The count of numbers in a pool.
 ///
 /// # Panics
-/// If there are more numbers than a shard can count.
+/// Panics if there are more numbers than a shard can count.
 pub(crate) fn count_of(spec: &PoolSpec) -> u32 {
     let count: u64 = spec.numbers.iter().map(|range| u64::from(range.count())).sum();
     let count = u32::try_from(count).ok();

@@ -72,7 +72,7 @@ impl Runs {
     /// `pool`.
     ///
     /// # Panics
-    /// If one of them is in a run already; the directory excludes this, and callers check first.
+    /// Panics if one of them is in a run already, which the directory excludes and callers check.
     pub(crate) fn insert(&mut self, range: NumberRange, slot: u32, pool: u32) {
         assert!(self.taken(range, u32::MAX).is_none(), "a number is in two pools");
         self.0.insert(range.first(), Run { range, slot, pool });

@@ -26,7 +26,7 @@ pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
-    /// The index of each pool, by its id; holds name pools by their ids.
+    /// The index of each pool by its id, because holds identify pools by their ids.
     pub(crate) places: BTreeMap<PoolId, u32>,
     pub(crate) runs: Runs,
     pub(crate) vacant: Vacant,
@@ -42,7 +42,7 @@ pub struct Shard {
     pub(crate) held_all: Millis,
     /// The time until which pools that are not here will be held if they are added.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
-    /// This many are kept even after they have ended.
+    /// The count of those holds that are kept even after they have ended.
     pub(crate) holds_kept: usize,
     /// Whether at least one pool's ring was broken, so that the pool has its own order.
     pub(crate) has_orders: bool,
@@ -63,7 +63,7 @@ pub struct PoolCounts {
 pub struct Retired {
     /// Its newest allocation in this shard.
     pub slot: Slot,
-    /// The time when that was by this node's clock. Differs if another node's clock reported it.
+    /// The same time by this node's clock. Differs if another node's clock dated the allocation.
     pub local_at: Millis,
     /// The pool that it was in.
     pub pool: PoolId,
@@ -71,9 +71,9 @@ pub struct Retired {
     pub visitor: Option<VisitorId>,
 }
 
-/// Whether a lockout that ended at `locked_until` was over before a hold that ends at `held_until`:
-/// another owner may have handed the number out since. An allocation that is undone as the hold ends
-/// keeps its number locked for the rest of that millisecond.
+/// Whether a lockout that ended at `locked_until` was over before a hold that ends at `held_until`,
+/// so that another owner may have handed the number out since. An allocation that is undone as the
+/// hold ends keeps its number locked for the rest of that millisecond.
 #[must_use]
 pub fn is_doubted(locked_until: Millis, held_until: Millis) -> bool {
     held_until > Millis::ZERO && locked_until <= held_until + Millis(1)
@@ -88,7 +88,7 @@ pub struct Grant {
     pub number: PromoNumber,
     /// The time when its lockout ends.
     pub locked_until: Millis,
-    /// The record that touched the number before this one.
+    /// The number's previous record.
     pub previous: Position,
 }
 
@@ -126,8 +126,8 @@ impl Shard {
     /// The id of a pool.
     ///
     /// # Panics
-    /// If there is no such pool, which means that the directory and the shard were built from
-    /// different lists.
+    /// Panics if there is no such pool, which means that the directory and the shard were built
+    /// from different lists.
     #[must_use]
     pub fn pool_id(&self, pool: u32) -> PoolId {
         self.pools[pool as usize].id
@@ -161,8 +161,8 @@ impl Shard {
         self.pools[pool as usize].lifetime
     }
 
-    /// The memory that the next allocation from `pool` almost always reads first, for prefetching;
-    /// a pool whose ring was broken reads another slot. Does not read that memory.
+    /// The slot that the next allocation from `pool` almost always reads first, for prefetching; if
+    /// the pool's ring was broken, it reads another slot. Does not read that memory.
     #[inline]
     #[must_use]
     pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
@@ -241,7 +241,7 @@ impl Shard {
     /// if its lockout is over. `None` if there is no such slot.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn extend(&mut self, now: Millis, slot: u32, position: Position) -> Option<Grant> {
         let pool = self.pool_of(slot)?;
         let owner = &mut self.pools[pool as usize];
@@ -269,7 +269,7 @@ impl Shard {
     /// millisecond on, so that number and time of an allocation identify it.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn release(
         &mut self,
         now: Millis,
@@ -295,11 +295,11 @@ impl Shard {
     }
 
     /// Like [`Self::release`], for an allocation that no visitor has seen: the previous allocation
-    /// becomes the number's newest again. Also `None` if the number has been kept in between or too
-    /// many allocations have followed; the lockout then runs to its end.
+    /// becomes the number's newest again. Also returns `None` if the number has been kept in
+    /// between or too many allocations have followed; the lockout then runs to its end.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn withdraw(
         &mut self,
         now: Millis,
@@ -326,7 +326,7 @@ impl Shard {
         Some(Withdrawn { grant, before, doubted })
     }
 
-    /// Hands out nothing of `pool` before `until`, even if the pool is added later; `None` means
+    /// Hands out nothing from `pool` before `until`, even if the pool is added later; `None` means
     /// any pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.held_here = self.held_here.max(until);
@@ -345,16 +345,16 @@ impl Shard {
         *held = until.max(*held);
     }
 
-    /// Forgets holds of removed pools that are over at `now`, once there are more than this many,
-    /// so that removed pools do not fill memory. Allocations older than those holds may then be
-    /// sent to the next owner, as for a pool that was never held.
+    /// Forgets the holds of removed pools that are over at `now`, once there are more than
+    /// `holds_kept`, so that removed pools do not fill memory. Allocations older than those holds
+    /// may then be sent to the next owner, as for a pool that was never held.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
-            // Running holds are kept, in any number; checked again when they have doubled.
+            // All running holds are kept; the next check comes when there are twice as many.
             self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
         }
         assert!(self.holds_elsewhere.len() <= self.holds_kept, "more holds than are kept");
@@ -392,7 +392,7 @@ impl Shard {
     /// The slot of a number in rotation.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     #[must_use]
     pub fn find(&self, number: PromoNumber) -> Option<u32> {
         let slot = self.runs.find(number).map(|place| place.slot);
@@ -415,7 +415,7 @@ impl Shard {
     /// clock.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// Panics if there is no such slot.
     #[must_use]
     pub fn local_at(&self, slot: u32) -> Millis {
         self.foreign_times.local_at(&self.slots[slot as usize])
@@ -430,7 +430,7 @@ impl Shard {
         }
     }
 
-    /// Numbers whose allocation was received with another node's clock: the number, the time by
+    /// Numbers whose newest allocation was dated by another node's clock: the number, the time by
     /// that clock, and the time by this node's clock.
     pub fn foreign_times(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
@@ -512,12 +512,12 @@ impl Shard {
         self.pools[pool as usize].slots(&self.slots).iter().filter(|s| !s.is_free(now)).count()
     }
 
-    /// Changes the position of the number's newest record to `position`, where it was copied. Among
-    /// numbers that became free in the same millisecond it moves to the end. `hint` is where the
-    /// number was when the record was written.
+    /// Changes the position of the number's newest record to `position`, to which it was copied.
+    /// Among numbers that became free in the same millisecond, the number moves to the end. `hint`
+    /// is where the number was when the record was written.
     ///
     /// # Panics
-    /// Only if an invariant of the shard is broken.
+    /// Panics only if an invariant of the shard is broken.
     pub fn carried(&mut self, hint: u32, number: PromoNumber, position: Position) {
         let Some(slot) = self.find_hinted(hint, number) else {
             if let Some(retired) = self.retired.get_mut(&number) {

@@ -47,8 +47,9 @@ impl Slot {
         self.locked_until <= now
     }
 
-    /// The order of a pool's numbers: the one that has been free longest comes first; among equals,
-    /// the one allocated first. Total within a pool when combined with the place in the pool.
+    /// The order of a pool's numbers: the number that has been free longest comes first; among
+    /// equals, the number allocated first. Together with the place in the pool, this is a total
+    /// order.
     pub(crate) fn turn(&self) -> (Millis, Position) {
         (self.locked_until, self.position)
     }

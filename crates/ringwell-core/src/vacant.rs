@@ -1,4 +1,4 @@
-//! Vacant runs of slots, where pools that grow find room.
+//! Vacant runs of slots, from which pools that grow take their room.
 //!
 //! Slots never move: a pool whose numbers change takes another run and returns the old one. Each
 //! step takes a few look-ups, regardless of the number of runs. Invariants: runs do not touch or
@@ -43,7 +43,7 @@ impl Vacant {
         self.count
     }
 
-    /// Returns the run from `base` on, which is now vacant. Merges it with its neighbours.
+    /// Marks the run from `base` on as vacant, and merges it with its neighbours.
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
         let next = self.lengths.range(base..).next();
         assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were returned twice");

@@ -65,7 +65,7 @@ impl Position {
     pub const NONE: Self = Self(0);
 }
 
-/// A visitor who asks for the same number again: a digest of the client's text.
+/// A visitor who asks for the same number again: a digest of the name that the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisitorId(pub [u8; 16]);
 

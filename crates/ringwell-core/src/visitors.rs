@@ -1,6 +1,6 @@
 //! The numbers of visitors who keep them.
 //!
-//! Independent of time: callers see by the slot whether a lockout still runs. Invariant: the two
+//! Independent of time: callers check in the slot whether a lockout still runs. Invariant: the two
 //! maps are each other's inverse, so there is at most one entry a number.
 
 use alloc::collections::BTreeMap;

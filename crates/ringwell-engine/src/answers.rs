@@ -1,8 +1,8 @@
 //! Answers to rows of repeatable batches, so that a repeated batch gets the same answer and uses up
 //! no numbers.
 //!
-//! Bounded twice: by age and by count. If there are too many, the pool with the most loses its
-//! oldest, so that use of one pool's key cannot make another pool's rows be forgotten first. Grows
+//! Answers are bounded by age and by count. If there are too many, the pool with the most loses its
+//! oldest, so that use of one pool's key cannot displace another pool's answers first. Memory grows
 //! in small steps: more than a thousand tables double one by one. Owns no rule about numbers: the
 //! engine decides whether one may still be given. Source: docs/spec/allocation.md, "Batches sent
 //! twice".
@@ -24,11 +24,12 @@ use queue::Queue;
 /// The minimum time for which an answer is remembered, unless there are too many.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
-/// Tables by row. A full table moves its rows to a larger one at once, so none may have many: of a
-/// million rows, which is the default, 800. A table has room for 896 before it doubles.
+/// The count of tables by row. A full table moves its rows to a larger one at once, so none may
+/// have many: with the default of a million rows, each has 800. It has room for 896 before it
+/// doubles.
 const PARTS: usize = 1250;
 
-/// The part of an outcome to remember; nothing if the shard could not decide, because a repeat may
+/// The part of an outcome to remember; `None` if the shard could not decide, because a repeat may
 /// succeed.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
     match outcome {
@@ -44,11 +45,12 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// The part that holds a row. The key is not known to clients, so none can fill a single part.
-    /// A fast hash is sufficient, because clients do not choose row keys, which are digests.
+    /// Chooses the table of a row. Clients cannot know the key of this hash, so none can fill a
+    /// single table. A fast hash is sufficient, because clients do not choose row keys, which are
+    /// digests.
     places: RandomState,
-    /// In the order in which they were given. A row that was answered again has two entries; the
-    /// first is skipped because its time differs.
+    /// The answers in the order in which they were given. A row that was answered again has two
+    /// entries; the first is skipped because its time differs.
     by_pool: BTreeMap<PoolId, Queue>,
     /// The same pools by the [`class`] of their queues' lengths.
     by_length: BTreeSet<(usize, PoolId)>,
@@ -73,8 +75,8 @@ struct Remembered {
 /// number has at most fifteen digits.
 const NEW: u64 = 1 << 63;
 
-/// A value of [`Remembered::number`]: the row's answer has been forgotten, and its entry in a queue
-/// not yet dropped.
+/// A value of [`Remembered::number`]: the row's answer has been forgotten, but its entry in a queue
+/// has not been dropped yet.
 const FORGOTTEN: u64 = NEW;
 
 impl Remembered {
@@ -102,8 +104,8 @@ pub struct AnswersPlace {
     pool: PoolId,
     /// The index of the pool's answer to start from.
     from: u64,
-    /// The index at which to stop, so that the walk also ends for a pool that is answered faster
-    /// than it proceeds.
+    /// The index at which to stop, so that the walk also ends if the pool gets answers faster than
+    /// the walk proceeds.
     end: u64,
 }
 
@@ -153,7 +155,7 @@ impl Answers {
         self.insert(pool, row, Remembered::new(now, answer));
     }
 
-    /// Like [`Self::remember`], for a number that is handed out `now`.
+    /// Like [`Self::remember`], for a number that is handed out at `now`.
     pub(crate) fn remember_new(
         &mut self,
         now: Millis,
@@ -225,7 +227,7 @@ impl Answers {
             oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
-            // Among pools with the same count of answers, not the one that only has the newest row.
+            // Of pools with the same count of answers, skips one that has only the newest row.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));
@@ -325,7 +327,7 @@ impl Answers {
             if to < end {
                 return Some(AnswersPlace { from: to, ..place });
             }
-            // A pool has a cost too.
+            // A pool without answers has a cost too.
             left = left.saturating_sub((to - from).max(1));
             place = self.pool_after(Bound::Excluded(pool))?;
         }

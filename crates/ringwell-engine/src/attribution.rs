@@ -28,7 +28,7 @@ pub struct PastAllocation {
     pub keep_alives: Option<KeepAlives>,
 }
 
-/// The maximum number of keep-alives that a look-up collects; the newest count.
+/// The maximum number of keep-alives that a look-up collects; it collects the newest.
 pub const KEEP_ALIVES_MAX: usize = 100;
 /// The maximum number of keep-alives after the requested time that a look-up reads one by one.
 const LATER_KEEP_ALIVES_MAX: u32 = 500;
@@ -47,25 +47,25 @@ pub struct KeepAlives {
 pub struct Past {
     /// The holder of the number.
     pub held: Option<PastAllocation>,
-    /// The reason why no holder can be named although there may have been one, or why the one that
-    /// is named may not be the right one, or lacks its record.
+    /// The reason why no holder can be named although there may have been one, or why the named
+    /// holder may be wrong or lacks its record.
     pub missing: Option<Missing>,
-    /// Whether the number may have been handed out elsewhere although nothing is known of it: its
-    /// pool has been held since.
+    /// Whether the number may have been handed out elsewhere although there is no record of it,
+    /// because its pool has been held since.
     pub is_doubted: bool,
-    /// The end of the period in which answers were lost, by the wall clock, if `missing` is because
-    /// of that: later allocations are known.
+    /// The end of the period in which answers were lost, by the wall clock, if that is the reason
+    /// for `missing`. Later allocations are known.
     pub lost_until: Option<Millis>,
-    /// The allocation after the holder, or the oldest one if there is no holder, if another shard
-    /// made it, or if its time is unknown: its time there, which identifies it. This shard only
-    /// knows that it was earlier than the holder's `next_allocated_at`, which is when the number
-    /// arrived.
+    /// The time, in the other shard, of the allocation after the holder's, or of the oldest one if
+    /// there is no holder; it identifies the allocation. Present only if another shard made it or
+    /// its time is unknown. Here it is only known to be earlier than the holder's
+    /// `next_allocated_at`, which is when the number arrived.
     pub later: Option<Millis>,
     /// The time of the oldest allocation after the requested time that this shard made, by the wall
-    /// clock: it ends what another shard's visitor had.
+    /// clock: it ends the allocation of another shard's visitor.
     pub next: Option<Millis>,
-    /// The end of the newest period as an overflow number that had begun at the requested time, by the
-    /// wall clock, if this node knows one. A visitor who had the number before it is not the caller.
+    /// The end, by the wall clock, of the last period as an overflow number that had begun by the
+    /// requested time, if one is known. A visitor who had the number before it is not the caller.
     pub overflow_until: Option<Millis>,
 }
 
@@ -119,9 +119,9 @@ pub struct Walk<'a> {
     next_own: Option<Millis>,
     /// See [`Past::later`].
     later: Option<Millis>,
-    /// Whether the time of the one after it is unknown, or an allocation seemed to be later than
-    /// the one after it: the wall clock was wrong, and was not corrected before the machine was
-    /// booted again. Its time is then unknown, so that an older one counts only while its lockout
+    /// Whether a later time is uncertain: the next allocation has no known time, or an allocation
+    /// seemed to be later than the next, because the wall clock was wrong and was not corrected
+    /// before the machine was booted again. An older allocation then counts only while its lockout
     /// runs.
     is_doubtful: bool,
     /// The keep-alives, if they are collected.
@@ -132,8 +132,8 @@ pub struct Walk<'a> {
 #[derive(Clone, Debug, Default)]
 struct Collected {
     found: KeepAlives,
-    /// A walk passes over keep-alives after the requested time. If that leads past the time, it
-    /// returns here and reads them one by one.
+    /// A walk passes over keep-alives after the requested time. If that leads past the time, the
+    /// walk returns to this record and reads them one by one.
     return_to: Option<Position>,
     /// The count of keep-alives read one by one, while that is done.
     later: Option<u32>,
@@ -205,7 +205,7 @@ impl Engine {
 }
 
 impl Moment {
-    /// Whether an event at `shard`, when the wall clock showed `wall`, had happened by then.
+    /// Whether an event at `shard`, when the wall clock showed `wall`, had happened by this moment.
     fn is_from(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => wall <= at,
@@ -213,7 +213,8 @@ impl Moment {
         }
     }
 
-    /// Whether a lockout that ends at `shard`, when the wall clock shows `wall`, is over by then.
+    /// Whether a lockout that ends at `shard`, when the wall clock shows `wall`, is over by this
+    /// moment.
     fn is_after(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => at >= wall,
@@ -233,14 +234,14 @@ struct Met<'a> {
 }
 
 impl Walk<'_> {
-    /// Also collects the keep-alives of the allocation, which takes a read for each.
+    /// Also collects the keep-alives of the allocation, which takes one read for each.
     #[must_use]
     pub fn with_keep_alives(mut self) -> Self {
         self.collected = Some(Collected::default());
         self
     }
 
-    /// Processes the requested record. Its group has noted the clocks `group`.
+    /// Processes the requested record, whose group recorded the clocks `group`.
     ///
     /// # Errors
     /// [`BrokenChain`] if the record does not belong to this number.
@@ -291,7 +292,7 @@ impl Walk<'_> {
                     // Records before the copy are no longer kept.
                     collected.found.is_part = true;
                 }
-                // It represents the allocation before it.
+                // The copy stands for the allocation; no earlier records are kept.
                 Ok(self.allocation(&met).unwrap_or_else(|| Step::Done(self.end(Missing::NotKept))))
             }
             Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
@@ -367,7 +368,7 @@ impl Walk<'_> {
     #[must_use]
     pub fn end(&self, missing: Missing) -> Past {
         let held = self.newest_held();
-        // The record of an allocation that is known without it may be read the next time.
+        // If the allocation is known without its record, the record may be read the next time.
         let is_reported = held.is_none() || missing == Missing::TooLong;
         let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
@@ -377,7 +378,7 @@ impl Walk<'_> {
         Past { held, missing, later, next: self.next_own, ..Past::default() }
     }
 
-    /// The newest allocation, if its record was not read and it had happened by then.
+    /// The newest allocation, if its record was not read and it was made by the requested time.
     fn newest_held(&self) -> Option<PastAllocation> {
         let newest = self.newest?;
         let shift = match self.at {
@@ -408,8 +409,8 @@ impl Walk<'_> {
         matches!(self.at, Moment::Wall(_)) && self.newest_shift.is_none()
     }
 
-    /// A lockout was set again at `at`. The shard's state has the current form of the newest
-    /// allocation.
+    /// Handles a lockout that was set again at `at`. The shard's state already has the current end
+    /// of the newest allocation's lockout.
     fn relocked(&mut self, at: Millis, until: Millis) {
         if self.is_foreign || self.newest.is_none() || at < self.newest_at {
             self.locked_until.get_or_insert(until);
@@ -418,7 +419,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether this is the requested allocation; `None` if that one is further back.
+    /// Returns the result if this is the requested allocation; `None` if that one is further back.
     fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
         let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);
         if let Some(newest) = self.newest {
@@ -436,7 +437,7 @@ impl Walk<'_> {
             self.newest = None;
         }
         let wall = shifted(met.allocated_at, met.shift);
-        // Regardless of the clock, it was before the next one.
+        // Regardless of the clock, this allocation preceded the next one.
         let known = self.next_allocated_at.map_or(wall, |next| wall.min(next));
         self.is_doubtful |= known < wall;
         if self.at.is_from(met.allocated_at, known) {
@@ -461,8 +462,8 @@ impl Walk<'_> {
         None
     }
 
-    /// The allocation's own record is in another shard's journal, unless the number has returned to
-    /// this one.
+    /// Handles an allocation whose own record is in another shard's journal, unless the number has
+    /// returned to this one.
     fn adopted(
         &mut self,
         allocated_at: Millis,
@@ -473,10 +474,10 @@ impl Walk<'_> {
         self.is_foreign = true;
         let extended = self.locked_until.take();
         if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
-            // By the clocks at the time of the report, not by the current ones.
+            // Uses the clocks at the time of the report, not the current ones.
             self.newest_shift = shift;
         }
-        // Zero: a lockout without an allocation.
+        // Time zero means a lockout without an allocation.
         if self.newest.is_none() && allocated_at > Millis::ZERO {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;

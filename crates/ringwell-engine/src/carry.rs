@@ -70,9 +70,9 @@ impl Engine {
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
             clocks: old.clocks,
-            // In its current form, because another shard may have reported the visitor since. Even
-            // if the lockout is over: the visitor's batch may be sent again, which locks the number
-            // again.
+            // The current visitor, because another shard may have reported one since. Kept even if
+            // the lockout is over, because the visitor's batch may be sent again, which locks the
+            // number again.
             visitor: self.shard.newest_visitor(old.slot, old.number),
             params: old.params,
         });

@@ -37,7 +37,7 @@ impl Engine {
     /// changed.
     ///
     /// # Panics
-    /// If another pool is at this index; the directory excludes this.
+    /// Panics if another pool is at this index; the directory excludes this.
     pub fn put_pool(&mut self, pool: u32, spec: &PoolSpec) -> Result<(), InRotation> {
         self.shard.put_pool(pool, spec, self.moved.as_mut())?;
         assert!(self.shard.is_pool(pool, spec.id), "the pool is elsewhere");
@@ -55,7 +55,7 @@ impl Engine {
     /// group has no room; call again when it is sealed.
     ///
     /// # Panics
-    /// Only if the journal and the rules disagree on a record's position.
+    /// Panics only if the journal and the rules disagree on a record's position.
     #[must_use]
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -81,7 +81,7 @@ impl Engine {
                 previous,
             });
             assert!(written == position, "a record landed elsewhere than announced");
-            // If it was handed out here before it moved, its record is here.
+            // If this allocation was made here before the number moved, its record is here.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);
         }
@@ -95,8 +95,8 @@ impl Engine {
         self.answers.first()
     }
 
-    /// Reads about `count` answers from `place` on. Adds to `out` those to rows of repeatable
-    /// batches that got numbers for which `is_wanted` holds, or overflow numbers; omits answers
+    /// Reads about `count` answers from `place` on. Adds to `out` the answers to rows of repeatable
+    /// batches that are overflow numbers, or numbers for which `is_wanted` holds; omits answers
     /// that are too old. Returns the position at which the walk continues.
     pub fn answers_for(
         &self,
@@ -116,8 +116,8 @@ impl Engine {
         })
     }
 
-    /// Like [`Engine::adopt`] without a record, for a journal that accepts nothing. The other shard
-    /// must belong to this process, whose next start finds that shard's state in its journal.
+    /// Like [`Engine::adopt`] without a record, for a journal that accepts no records. The other
+    /// shard must belong to this process, whose next start finds that shard's state in its journal.
     pub fn adopt_unrecorded(&mut self, from: &Retired) {
         let known = self.shard.newest(from.slot.number).unwrap_or(Slot::new(from.slot.number));
         let slot = Slot { position: known.position, ..from.slot };
@@ -125,13 +125,13 @@ impl Engine {
     }
 
     /// Remembers an answer of another shard, and records it. Its number has been adopted before,
-    /// and had not gone to another visitor when this was reported. The row's known answer here is
-    /// kept, unless the row got a number later by this node's clock, or has kept one that seems to
-    /// belong to another visitor here.
+    /// and had not gone to another visitor when the answer was reported. If the row already has an
+    /// answer here, that is kept, unless the row got a number later by this node's clock, or has
+    /// kept one that seems to belong to another visitor here.
     ///
-    /// A number that is in rotation here does not belong to the reporter: the report is older than
-    /// the state here, whatever the times, and the row does not get the number from it. Returns
-    /// `false` under the same condition as [`Engine::adopt`].
+    /// If a number is in rotation here, the reporter no longer owns it: the report is older than
+    /// the state here, whatever the times, and does not give the number to the row. Returns `false`
+    /// under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -159,7 +159,7 @@ impl Engine {
         true
     }
 
-    /// Hands out nothing of `pool` before `until`, even if it is added later; this is recorded.
+    /// Hands out nothing from `pool` before `until`, even if it is added later; this is recorded.
     /// Returns `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {
@@ -171,7 +171,7 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::hold_pool`] without a record: for a journal that accepts nothing, as in
+    /// Like [`Engine::hold_pool`] without a record: for a journal that accepts no records, as in
     /// [`Engine::adopt_unrecorded`], or if the caller stores the hold and repeats it at each start.
     pub fn hold_unrecorded(&mut self, pool: PoolId, until: Millis) {
         self.shard.hold(Some(pool), until);

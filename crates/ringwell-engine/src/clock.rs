@@ -60,18 +60,19 @@ impl Recorded {
 impl Reading {
     /// The clocks from which all shards of the process continue.
     ///
-    /// Shard time continues by the time since boot from the newest record of it in this boot;
-    /// otherwise by the wall clock's time since the newest record. It never falls. A journal of
-    /// format 1 recorded no clocks; then the wall clock counts, unless the journal is ahead of it.
+    /// Within a boot, shard time continues from its newest record by the time since boot; after
+    /// another boot it continues from its newest record by the wall clock. It never falls. A
+    /// journal of format 1 recorded no clocks; the wall clock then counts, unless the journal is
+    /// ahead of it.
     ///
     /// # Panics
-    /// Only if an invariant of the engine is broken.
+    /// Panics only if an invariant of the engine is broken.
     #[must_use]
     pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
         let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
         let noted = recorded.iter().filter_map(|it| Some((it.last_at, it.clocks?)));
-        // The newest in true time, whose shard time is the last that the process had. An idle shard
-        // has recorded an earlier one, which may have been ahead of it.
+        // The newest record in true time, which has the last shard time of the process. An idle
+        // shard's record is older, but its shard time may have been ahead.
         let last = noted.max_by_key(|(last_at, clocks)| {
             let is_here = clocks.boot == self.boot;
             (is_here, if is_here { clocks.since_boot(*last_at) } else { *last_at }, *last_at)
@@ -81,7 +82,7 @@ impl Reading {
             Some((last_at, clocks)) => last_at + self.wall.since(clocks.wall(last_at)),
             None => self.wall,
         };
-        // A file may name any time; no clock comes near the limit.
+        // A file may contain any time; no clock comes near the limit.
         let now = now.max(newest).min(Millis(i64::MAX.cast_unsigned()));
         let shard_offset = now.0.cast_signed() - self.since_boot.0.cast_signed();
         let seen = self.wall.0.cast_signed() - self.since_boot.0.cast_signed();
@@ -101,9 +102,9 @@ pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
     Clocks { wall_offset: if is_set { seen } else { clocks.wall_offset }, ..clocks }
 }
 
-/// The clocks with shard time moved towards the wall clock by a millisecond. No sooner than
-/// [`SLEW_EVERY`] after the last time, and only once if it has been longer, because a lockout's
-/// allowance must not be used up at once.
+/// The clocks with shard time moved towards the wall clock by a millisecond. Call this no sooner
+/// than [`SLEW_EVERY`] after the last call, and only once even after a longer time, because a
+/// lockout's allowance must not be used up at once.
 #[must_use]
 pub fn slewed(clocks: Clocks) -> Clocks {
     let moved = clocks.wall_less_shard().signum();

@@ -105,20 +105,20 @@ pub struct Engine {
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
     pub(crate) live: LiveRecords,
-    /// Numbers that changes of pools have moved while a snapshot is taken, which may have passed
-    /// their new places before they arrived there. `None` while none is taken.
+    /// Numbers that pool changes have moved during a snapshot, which may have passed their new
+    /// places before they arrived there. `None` if no snapshot is being taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
     /// The last time at which rows are served.
     serves_until: Millis,
-    /// For a number whose newest record is a keep-alive, the data for the next one.
+    /// For each number whose newest record is a keep-alive, the data for its next keep-alive.
     origins: HashMap<PromoNumber, Origin>,
 }
 
 /// The position of the allocation that a keep-alive belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
-    /// The keep-alive. If the number's newest record is another, this entry is obsolete.
+    /// The keep-alive. This entry is obsolete if the number's newest record is a different one.
     newest: Position,
     allocation: Position,
 }
@@ -211,7 +211,7 @@ impl Engine {
     }
 
     /// Seals the open group in the middle of a batch, and begins the next. Returns `false` if too
-    /// many wait to be stored.
+    /// many groups wait to be stored.
     #[cold]
     fn begin_group(&mut self) -> bool {
         if self.sealed.len() == SEALED_MAX {
@@ -224,7 +224,7 @@ impl Engine {
         true
     }
 
-    /// A row of a repeatable batch, or of a visitor who may return.
+    /// Serves a row of a repeatable batch, or of a visitor who may return.
     #[cold]
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
@@ -329,10 +329,10 @@ impl Engine {
         }
     }
 
-    /// The number that a row of `pool` received at `at`, unless it has gone to another visitor
-    /// since, is in another pool by now, or its pool is held or was when the lockout ended. If its
-    /// lockout is over, or may be before the answer is sent, a new lockout begins, because the
-    /// visitor may see the number for the first time.
+    /// Gives a row of `pool` the number that it received at `at`, unless the number has gone to
+    /// another visitor since, is in another pool by now, or its pool is held or was when the
+    /// lockout ended. If the lockout is over, or may be before the answer is sent, a new one
+    /// begins, because the visitor may see the number for the first time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
@@ -410,10 +410,10 @@ impl Engine {
     /// Undoes the allocation of a number that was made at `allocated_at` and whose answer was never
     /// sent. Its lockout ends, the previous allocation is the number's newest again, and the row
     /// that it was made for gets a new answer if it is repeated. Returns whether it was undone;
-    /// `false` if another visitor may have seen the number since, as the same visitor or as the
-    /// same row.
+    /// `false` if the number may have been seen since, because the same visitor or row got it
+    /// again.
     ///
-    /// The same as for [`Self::release_slot`] if the open group has no room.
+    /// If the open group has no room, the lockout runs to its end, as in [`Self::release_slot`].
     pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
         let Some(slot) = self.shard.find(number) else { return false };
         let row = self.answers.row_at(self.shard.slots()[slot as usize].position);
@@ -483,7 +483,7 @@ impl Engine {
         self.counts.released += 1;
     }
 
-    /// The rules were given the position before the record was written.
+    /// Checks the record's position, because the rules got it before the record was written.
     fn check_position(&self, grant: &Grant, written: Position) {
         let known = &self.shard.slots()[grant.slot as usize];
         assert!(known.number == grant.number, "the record belongs to another number");
@@ -548,7 +548,7 @@ impl Engine {
     /// sealed; `spare` becomes the buffer of the next group. `None` if there are no records.
     ///
     /// # Panics
-    /// Never, because the sealed group is no longer open.
+    /// Never panics, because the sealed group is no longer open.
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
         let is_older = |group: &Group| group.header.n < self.group();
@@ -570,7 +570,7 @@ impl Engine {
         &self.shard
     }
 
-    /// Rows of repeatable batches whose answers are remembered.
+    /// The count of rows of repeatable batches whose answers are remembered.
     #[must_use]
     pub fn answers_remembered(&self) -> usize {
         self.answers.len()

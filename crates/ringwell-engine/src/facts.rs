@@ -1,7 +1,7 @@
-//! The combined knowledge of a process's shards about numbers that move to another owner.
+//! The combined state of a process's shards for numbers that move to another owner.
 //!
-//! They share a clock, so this process can decide which of two allocations is later, and which
-//! answers still hold. The next owner, whose clock may differ, could not. Source:
+//! The shards share a clock, so this process can decide which of two allocations is later, and
+//! which answers still hold. The next owner, whose clock may differ, could not. Source:
 //! docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Apart {
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
     answers: BTreeMap<RowKey, AnswerEntry>,
-    /// The end of each pool's hold, present or past; `None`: all of them.
+    /// The end of each pool's hold, present or past; `None` stands for all pools.
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
 
@@ -35,7 +35,7 @@ impl Facts {
     /// Adds one shard's state of numbers, and its answers to repeatable batches.
     ///
     /// # Panics
-    /// Only if an invariant of the engine is broken.
+    /// Panics only if an invariant of the engine is broken.
     pub fn add(&mut self, numbers: Vec<Retired>, answers: Vec<AnswerEntry>) {
         for retired in numbers {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
@@ -58,7 +58,7 @@ impl Facts {
         }
         for entry in answers {
             let newest = self.answers.entry(entry.row).or_insert(entry);
-            // A forgotten row got a new answer.
+            // The row's answer was forgotten, and the row got a new one.
             if entry.at > newest.at {
                 *newest = entry;
             }
@@ -76,21 +76,21 @@ impl Facts {
     /// Like [`Facts::settle`], for an owner on another node. `pool_of` returns the moving pool that
     /// a number is in.
     ///
-    /// The allocations of a held pool are unknown here: the next owner may have them, and therefore
-    /// a newer allocation. Allocations whose lockout ended before the hold does are therefore
-    /// omitted. Its lockout is over or ends with the hold, which is sent to the next owner; the
-    /// rows that had it get the overflow number.
+    /// Allocations made elsewhere during a hold are unknown here, so the next owner may have a
+    /// newer allocation. Allocations whose lockout ended before the hold does are therefore
+    /// omitted. Their lockouts are over or end with the hold, which is sent to the next owner; rows
+    /// that got their numbers get the overflow number.
     ///
-    /// A number of another pool is omitted as well if its lockout is over at `at`. A shard may have
-    /// an old allocation of it without knowing that it was handed out from another pool since; the
-    /// next owner would treat the old allocation as the newest. While the lockout runs, it cannot
-    /// have gone out.
+    /// A number of another pool is omitted as well if its lockout is over at `at`: a shard may have
+    /// only an old allocation, although another pool has handed the number out since, and the next
+    /// owner would treat the old one as the newest. While the lockout runs, the number cannot have
+    /// been handed out.
     ///
     /// The next owner may have an even older allocation of an omitted number, and would report it
     /// as the newest once the number has returned. [`Apart::doubts`] prevents that.
     ///
     /// # Panics
-    /// Only if an invariant of the engine is broken.
+    /// Panics only if an invariant of the engine is broken.
     #[must_use]
     pub fn settle_apart(
         mut self,
@@ -131,8 +131,9 @@ impl Facts {
     }
 
     /// The newest allocation of each number, in rising order, with the latest end of its lockout,
-    /// and its visitor if that is the visitor's newest number. Also the answers that rows would
-    /// get, oldest first: a row whose number has gone to another visitor gets the overflow number.
+    /// and its visitor if that is the visitor's newest number. Also returns the answers that rows
+    /// would get, oldest first: a row whose number has gone to another visitor gets the overflow
+    /// number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
         let Self { numbers, answers, .. } = self;

@@ -47,8 +47,8 @@ impl LiveRecords {
         }
     }
 
-    /// Records that a number's newest record is at `position` again, or is needed in addition to
-    /// the newest.
+    /// Records that the record at `position` is a number's newest again, or is needed in addition
+    /// to the newest.
     pub(crate) fn again(&mut self, position: Position) {
         if let Some(count) = self.count(position_parts(position).0) {
             *count += 1;

@@ -23,21 +23,21 @@ pub struct Restore {
     known: Recorded,
     /// The clocks from which the start continues; `None` if there is nothing to record about them.
     resumed: Option<Clocks>,
-    /// The largest error of a wall clock after a boot for which no lockout may end early.
+    /// The largest wall-clock error after a boot that must not end any lockout early.
     skew_max: Millis,
     /// The newest time of the node's other shards.
     elsewhere: Millis,
-    /// Running lockouts were lengthened by this at the end of the records.
+    /// The time by which running lockouts were lengthened at the end of the records.
     lengthened: Option<Millis>,
     /// The longest lifetime of the pools, or the longest lockout that was found.
     lockout_max: Millis,
-    /// Groups from here on are replayed on the snapshot, which may contain their effects.
+    /// Groups from this number on are replayed on the snapshot, which may contain their effects.
     replay_from: u64,
-    /// A snapshot lists the numbers in the order of their slots: the likely slot of the next one.
+    /// The likely slot of the next number, because a snapshot lists numbers in slot order.
     next_slot: u32,
 }
 
-/// The corrections because of uncertain time or damage at a restart, for the operator's log.
+/// The corrections made at a restart because of uncertain time or damage, for the operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     /// The part of the time since the newest record that may not have passed: running lockouts were
@@ -69,28 +69,28 @@ impl Restore {
         }
     }
 
-    /// A snapshot follows. When it was begun, its time had certainly passed.
+    /// Begins to read a snapshot. Its time had certainly passed when it was begun.
     pub fn begin_snapshot(&mut self, header: &SnapshotHeader) {
         let SnapshotHeader { created_at, clocks, replay_from, .. } = *header;
         self.known = self.known.or_newer(Recorded { last_at: created_at, clocks });
         self.replay_from = replay_from;
     }
 
-    /// This shard's knowledge of time; its journal ends at `tip`.
+    /// The times that this shard has recorded; its journal ends at `tip`.
     #[must_use]
     pub fn recorded(&self, tip: &Tip) -> Recorded {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// The largest error of a wall clock after a boot of the machine for which no lockout may end
+    /// Sets the largest wall-clock error after a boot of the machine that must not end any lockout
     /// early. Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
 
-    /// The clocks from which the process continues at `now`, see [`crate::Reading::resume`]. The
-    /// journal ends at `tip`. Must be called before other shards adopt anything from this one: they
-    /// do not know by how much its lockouts are lengthened.
+    /// Sets the clocks from which the process continues at `now`: see [`crate::Reading::resume`].
+    /// The journal ends at `tip`. Must be called before other shards adopt anything from this one,
+    /// because they cannot know by how much its lockouts are lengthened.
     pub fn resume(&mut self, clocks: Clocks, now: Millis, tip: &Tip) {
         self.resumed = Some(clocks);
         self.elsewhere = self.elsewhere.max(now);
@@ -99,8 +99,8 @@ impl Restore {
         self.known = Recorded { last_at: self.known.last_at.max(now), clocks: self.resumed };
     }
 
-    /// `at` is the present time, and the time since the last record is uncertain: running lockouts
-    /// are lengthened by the part that may not have passed. Returns that part.
+    /// Continues at the present time `at`. If the time since the last record is uncertain,
+    /// lengthens running lockouts by the part that may not have passed, and returns that part.
     fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
         let by = doubtful(self.known, at, clocks, self.skew_max);
         if by == Millis::ZERO {
@@ -110,7 +110,7 @@ impl Restore {
         Some(by)
     }
 
-    /// A number from the snapshot.
+    /// Adds a number from the snapshot.
     pub fn number(&mut self, entry: &NumberEntry) {
         let NumberEntry { number, pool, allocated_at, locked_until, position, visitor } = *entry;
         if position_parts(position).0 < self.replay_from {
@@ -121,10 +121,10 @@ impl Restore {
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
     }
 
-    /// A lockout that still runs was given for about this long. One that a visitor has extended
-    /// began before, and one that has ended may have been ended by a release: neither shows for how
-    /// long numbers are locked. A release ends a lockout a millisecond later. If it was the release
-    /// of a number that no visitor has seen, the allocation is an earlier one, or none at time zero.
+    /// Learns the longest lockout from lockouts that still run. The time since the allocation
+    /// exceeds the lockout if a visitor has extended it, and a lockout that has ended may have been
+    /// released, so neither is used. A release ends a lockout a millisecond later. If no visitor
+    /// has seen the released number, the allocation is an earlier one, or none at time zero.
     fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
         let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
@@ -132,38 +132,39 @@ impl Restore {
         }
     }
 
-    /// A remembered answer from the snapshot.
+    /// Adds a remembered answer from the snapshot.
     pub fn answer(&mut self, entry: &AnswerEntry) {
         self.answers.remember(entry.at, entry.pool, entry.row, entry.answer);
     }
 
-    /// The time of an allocation by another node's clock, from the snapshot, after the numbers.
+    /// Adds the time of an allocation by another node's clock, from the snapshot, after the
+    /// numbers.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         let ForeignTimeEntry { number, allocated_at, local_at } = *entry;
         self.rebuild.restore_foreign(number, allocated_at, local_at);
     }
 
-    /// A hold from the snapshot.
+    /// Adds a hold from the snapshot.
     pub fn hold(&mut self, entry: &HoldEntry) {
         self.rebuild.hold(entry.pool, entry.until);
     }
 
-    /// A group from the journal.
+    /// Replays a group of the journal.
     ///
     /// # Errors
     /// [`DecodeError`] if its body cannot be read although its checksum is right: a newer version,
     /// or another program, wrote it.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // Such a gap was found at startup, and a snapshot was taken before serving continued. The
-        // earlier state is lost.
+        // An earlier start found such a gap, and took a snapshot before serving continued. That
+        // snapshot is lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
             self.record(position, &record);
         }
         let end = Recorded { last_at: header.last_at, clocks: header.clocks };
-        // The owner of a shared log may use another time than one that took it over in between,
-        // wrote a snapshot and was fenced: the newest owner's counts.
+        // In a shared log, another process may have taken over in between, written a snapshot with
+        // another time and been fenced: the newest owner's time counts.
         let is_of_other_boot = match (self.known.clocks, header.clocks) {
             (Some(known), Some(clocks)) => known.boot != clocks.boot,
             _ => false,
@@ -230,10 +231,11 @@ impl Restore {
         self.answers.iter()
     }
 
-    /// Remembers these answers, oldest first, instead of its own; they should be a subset.
+    /// Remembers these answers, oldest first, instead of the shard's own, which should be among
+    /// them.
     ///
     /// # Panics
-    /// Only if an invariant of the engine is broken.
+    /// Panics only if an invariant of the engine is broken.
     pub fn know_answers(&mut self, all: &[AnswerEntry]) {
         self.answers.clear();
         for answer in all {
@@ -247,7 +249,7 @@ impl Restore {
         self.rebuild.holds()
     }
 
-    /// Like a hold from the snapshot: one known to another shard, for pools that may be here now.
+    /// Adds a hold known to another shard, for pools that may be here now.
     pub fn adopt_hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.rebuild.hold(pool, until);
     }
@@ -268,11 +270,11 @@ impl Restore {
         self.rebuild.adopt(from);
     }
 
-    /// The engine, serving from `clock` on. `tip` is the end of the journal; `is_in_doubt`: its
-    /// last group was damaged after it was intact.
+    /// Returns the engine, which serves from `clock` on. `tip` is the end of the journal;
+    /// `is_in_doubt` means that its last group was intact and has been damaged.
     ///
     /// # Panics
-    /// Never, if `tip` belongs to the journal that was read.
+    /// Never panics if `tip` belongs to the journal that was read.
     #[must_use]
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
@@ -297,7 +299,7 @@ impl Restore {
 }
 
 impl Engine {
-    /// No pool hands anything out before `until`.
+    /// Hands out nothing from any pool before `until`.
     fn hold(&mut self, now: Millis, until: Millis) {
         self.shard.hold(None, until);
         self.writer.append(&Record::Hold { at: now, pool: None, until });

@@ -20,7 +20,7 @@ pub enum SnapshotStep {
     Numbers {
         /// The pool, as its index within the shard.
         pool: u32,
-        /// From this slot on; from the pool's first slot if this one no longer belongs to the pool.
+        /// The slot to continue from; if it no longer belongs to the pool, the pool's first slot.
         slot: u32,
     },
     /// Continue with retired numbers, after this one.
@@ -31,8 +31,8 @@ pub enum SnapshotStep {
     /// Continue with times by other clocks, and with the holds.
     Holds,
     /// Continue with the remembered answers. Later answers are in the journal. The end is fixed at
-    /// the first piece, so that the snapshot of a shard that answers faster than it is written ends
-    /// as well.
+    /// the first piece, so that the snapshot ends even if the shard answers faster than it is
+    /// written.
     Answers(AnswersPlace),
     /// Everything has been written.
     Done,
@@ -47,7 +47,7 @@ impl Engine {
     /// Writes one piece of at most `entries` into `out`; returns where the next one begins.
     ///
     /// # Panics
-    /// If `entries` is zero.
+    /// Panics if `entries` is zero.
     #[must_use]
     pub fn snapshot(
         &mut self,
@@ -128,7 +128,7 @@ impl Engine {
         last.map_or(SnapshotStep::Moved(0), |last| SnapshotStep::Retired(Some(last)))
     }
 
-    /// Earlier entries are superseded, because a reader uses the last one.
+    /// Writes moved numbers again. Earlier entries are superseded: a reader uses the last one.
     fn snapshot_moved(
         &mut self,
         from: usize,
@@ -152,7 +152,7 @@ impl Engine {
         SnapshotStep::Holds
     }
 
-    /// Numbers that were never handed out are known from the directory.
+    /// Omits numbers that were never handed out, which are known from the directory.
     fn snapshot_number(&self, pool: PoolId, index: u32, out: &mut SnapshotWriter) {
         let slot = &self.shard.slots()[index as usize];
         if slot.position == Position::NONE && slot.allocated_at == Millis::ZERO {

@@ -62,8 +62,7 @@ enum Input {
         size: u32,
         shared: Option<u8>,
     },
-    /// Another shard reported a number that any pool may have. … by a clock that is `behind`, or
-    /// ahead.
+    /// Another shard reports a number that any pool may have, by a clock that is `behind` or ahead.
     Adopt {
         shared: u8,
         lockout: u64,
@@ -138,14 +137,14 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // Its state here is older, because it has been in another shard.
+                // The number's state here is older, because the number has been in another shard.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
                 let locked_until = now + Millis(lockout);
                 let allocated_at = Millis(now.0.checked_add_signed(-behind).unwrap());
                 let slot = Slot { number, allocated_at, locked_until, position };
-                // For a number that is already here, it must not be the newest.
+                // For a number that is already here, the report must not be the newest allocation.
                 let is_own = self.engine.shard().find(number).is_some();
                 let local_at = if is_own { Millis::ZERO } else { now };
                 let from = Retired { slot, local_at, pool: PoolId(9), visitor: None };
@@ -164,7 +163,7 @@ impl Rig {
         let (number, at, _) = self.history[place];
         let now = self.engine.at(self.now);
         let is_undone = self.engine.withdraw(now, number, at);
-        // If it belongs to another shard by now, only its lockout ends.
+        // If the number belongs to another shard by now, only its lockout ends.
         let newest = self.engine.shard().newest(number);
         if is_undone && newest.is_some_and(|newest| newest.allocated_at != at) {
             self.history.remove(place);
@@ -212,8 +211,8 @@ impl Rig {
     }
 }
 
-/// The engine's state of every number. Omits visitors: if a number left a pool and returned, a
-/// restart knows its visitor, and the shard that continued does not.
+/// The engine's state of every number. Omits visitors: if a number left a pool and returned, its
+/// visitor is known after a restart, but not in the shard that continued.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
@@ -323,7 +322,7 @@ proptest! {
         prop_assert_eq!(repeats::remembered(&engine), repeats::remembered(&rig.engine));
     }
 
-    /// Also of those whose lockouts are over: a batch that is sent again may lock them again.
+    /// Includes numbers whose lockouts are over: a batch that is sent again may lock them again.
     #[test]
     fn replay_knows_the_visitors_of_all_numbers_whatever_was_copied(
         inputs in inputs(), at in 0..100_usize
@@ -367,7 +366,7 @@ proptest! {
             // An allocation of another shard has the time of that shard's clock.
             let is_foreign = |before: &PastAllocation| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
-            // At the last time when no other visitor has seen the number.
+            // Looks up the last time at which no other visitor has seen the number.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
             let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
             let held = rig.attribution(&rig.engine, *number, late).unwrap();
@@ -437,8 +436,8 @@ fn a_snapshot_contains_all_numbers_without_a_pool_in_several_pieces() {
     assert_eq!(numbers, (1..=3000).collect::<Vec<_>>());
 }
 
-/// The number is handed out by shard 0, then from shard 1 and is kept alive there, then from shard
-/// 0 again.
+/// The number is handed out by shard 0, then by shard 1, where it is kept alive, then by shard 0
+/// again.
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();

@@ -7,11 +7,11 @@ use serde_json::value::RawValue;
 
 use crate::memory::bounded;
 
-/// A row takes at most a hundred bytes for two bytes of body, `1,`; memory for rows is doubled.
+/// A row of two bytes (`1,`) takes at most a hundred bytes; memory for rows is doubled.
 const MEMORY_TIMES: u64 = 200;
 
-/// Any body: both readers of JSON agree, only JSON is accepted, and the response to it is JSON with
-/// as many rows and the same ids.
+/// Checks any body: both readers of JSON agree, only JSON is accepted, and the response to it is
+/// JSON with as many rows and the same ids.
 pub fn bulk(body: &[u8]) {
     let small =
         Limits { rows_max: 4, suffix_bytes_max: 60, request_id_bytes_max: 8, strict_params: true };

@@ -17,7 +17,7 @@ use ringwell_journal::{
     Verdict, recover,
 };
 
-/// The stamp of its block precedes a frame's header.
+/// Bytes of a block's stamp, which precedes a frame's header.
 pub const STAMP_BYTES: usize = 8;
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 64;
@@ -57,7 +57,7 @@ pub enum Outcome {
     Refused,
 }
 
-/// Any damage to a good journal, six bytes for each fault. See [`Damage::read`].
+/// Checks any damage to a good journal, given as six bytes for each fault. See [`Damage::read`].
 pub fn journal(bytes: &[u8]) {
     let (faults, _) = bytes.as_chunks();
     let faults: Vec<_> = faults.iter().take(16).map(Damage::read).collect();

@@ -9,7 +9,8 @@ use ringwell_directory::{Directory, Fault};
 use tempfile::TempDir;
 
 thread_local! {
-    /// One folder for all tries of a thread, because making one costs more than reading the files.
+    /// One folder for all inputs that a thread tries, because making one costs more than reading
+    /// the files.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
@@ -27,8 +28,8 @@ fn load_config(path: &std::path::Path) -> Result<(Config, Directory), Vec<Fault>
     load(path, |_| None, Overrides::default(), 2)
 }
 
-/// Any configuration: either it is refused with faults that have a position, or its pools are
-/// consistent.
+/// Checks any configuration: either it is refused with faults that have a position, or its pools
+/// are consistent.
 pub fn config(text: &[u8]) {
     let path = file("ringwell.toml", text);
     match load_config(&path) {
@@ -44,7 +45,7 @@ pub(crate) fn read_list(text: &[u8]) -> Option<Directory> {
     load_config(&config).ok().map(|(_, directory)| directory)
 }
 
-/// Any list of pools: an accepted list can be written out and is read back unchanged.
+/// Checks any list of pools: an accepted list can be written out and is read back unchanged.
 pub fn pools_csv(text: &[u8]) {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
     file("pools.csv", text);
@@ -58,7 +59,7 @@ pub fn pools_csv(text: &[u8]) {
     assert!(again.pools().eq(directory.pools()));
 }
 
-/// Any cluster file: nodes and programs without the secret read the same map, and no output
+/// Checks any cluster file: nodes and programs without the secret read the same map, and no output
 /// contains the secret.
 pub fn cluster(text: &[u8]) {
     let path = file("cluster.toml", text);

@@ -81,8 +81,8 @@ impl RunningServer for Quiet {
     fn changed(&self, _version: u64) {}
 }
 
-/// Any requests, each as `METHOD TARGET`, a line break and its body, separated by `%%` on a line of
-/// its own. A request that begins with `~` has no token in its head.
+/// Sends any requests, each given as `METHOD TARGET`, a line break and its body, separated by `%%`
+/// on a line of its own. A request that begins with `~` has no token in its head.
 pub fn manage(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -94,8 +94,8 @@ pub fn manage(text: &[u8]) {
     });
 }
 
-/// Like [`manage`], with PostgreSQL and SQLite: both give every answer the same status, and in the
-/// end both have the same pools. Starts a new server of PostgreSQL.
+/// Like [`manage`], with PostgreSQL and SQLite: both answer every request with the same status, and
+/// both have the same pools in the end. Starts a new PostgreSQL server.
 pub fn manage_postgres(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -123,7 +123,7 @@ fn without_keys(pool: &RingPool) -> String {
     format!("{} {:?} {} {numbers:?} {overflow:?}", pool.id(), pool.name(), pool.lifetime())
 }
 
-/// Any list of pools, imported into an empty database as at the first start: the server reads the
+/// Imports any list of pools into an empty database, as at the first start: the server reads the
 /// same pools from there.
 pub fn import(text: &[u8]) {
     let Some(directory) = read_list(text) else { return };
@@ -147,7 +147,7 @@ pub fn import(text: &[u8]) {
     });
 }
 
-/// A pool, except for its name, which the database gives to each.
+/// A pool, except for its name, which each database assigns.
 fn plainly(pool: &RingPool) -> String {
     let next = pool.next_key().map(RingPoolKey::reveal);
     let (key, lifetime) = (pool.key().reveal(), pool.lifetime());
@@ -157,7 +157,7 @@ fn plainly(pool: &RingPool) -> String {
 }
 
 impl Stage {
-    /// Has two directories to copy: an empty one, and one with some numbers in its inventory.
+    /// Prepares two directories to copy: an empty one, and one with some numbers in its inventory.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

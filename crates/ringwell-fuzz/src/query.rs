@@ -6,8 +6,8 @@ use ringwell_wire::{Ask, Batch, Limits, Route, RowError, VISITOR_BYTES_MAX, para
 
 use crate::batch::{parse, words};
 
-/// Any text as `api_suffix`: it is read as by a simple implementation of the specification, and the
-/// single request with the same query has the same result.
+/// Checks any text as `api_suffix`: it is read as by a simple implementation of the specification,
+/// and the single request with the same query has the same result.
 pub fn suffix(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let body = serde_json::json!({"requests": [{"api_suffix": text}]}).to_string();
@@ -26,8 +26,8 @@ pub fn suffix(text: &[u8]) {
     assert_eq!(words(&batch), words(&single));
 }
 
-/// Any path and query: an accepted one has a date, a pool and a format, and every answer to it is
-/// well-formed.
+/// Checks any path and query: an accepted one has a date, a pool and a format, and every answer to
+/// it is well-formed.
 pub fn legacy(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));

@@ -5,12 +5,12 @@ use ringwell_journal::{Record, Records, Tip, Writer, position};
 
 use crate::memory::bounded;
 
-/// The group whose body it is assumed to be.
+/// The number of the group to which the body is assumed to belong.
 const N: u64 = 9;
 const BASE: Millis = Millis(1_700_000_000_000);
 
-/// Any body: readable records are written back as the same bytes, and a position without a record
-/// does no harm.
+/// Checks any body: readable records are written back as the same bytes, and a position without a
+/// record does no harm.
 pub fn record(body: &[u8]) {
     let read = || Records::new(N, BASE, body).collect::<Result<Vec<_>, _>>();
     let records = bounded(body.len(), 400, read);

@@ -32,8 +32,8 @@ struct Contents {
     foreign_times: Vec<ForeignTimeEntry>,
 }
 
-/// Any file: it is refused, or its contents can be written and read again. Damage to a good one is
-/// detected. The first byte selects one of the three.
+/// Checks any file: it is refused, or its contents can be written and read again. Damage to a good
+/// one is detected. The first byte selects one of the three.
 pub fn snapshot(bytes: &[u8]) {
     let Some((&form, bytes)) = bytes.split_first() else { return };
     match form % 3 {
@@ -57,8 +57,8 @@ fn read_back(through: u64, contents: &Contents) -> Contents {
     again
 }
 
-/// A chunk for each piece: a byte for its kind, one for the claimed count of entries, and its
-/// length.
+/// Makes a chunk from each piece: a byte for its kind, one for the claimed count of entries, and
+/// its length.
 fn forged(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = SnapshotWriter::new(&HEADER).take(Vec::new());
     let mut entries = 0_u64;
@@ -87,7 +87,8 @@ fn forged(mut bytes: &[u8]) -> Vec<u8> {
     [file, head.to_vec(), end].concat()
 }
 
-/// Pieces of three bytes: a position and its change; an odd byte at the end truncates the file.
+/// Applies pieces of three bytes (a position and its change); an odd byte at the end truncates the
+/// file.
 fn check_damaged(bytes: &[u8]) {
     let contents = sample();
     let good = write(THROUGH, &contents);

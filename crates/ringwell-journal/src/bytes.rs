@@ -4,7 +4,7 @@
 //! that a value has one encoding.
 
 /// The records of the open group. Room for the next one is reserved before it is written, so that
-/// its bytes are checked once; that room holds bytes of earlier groups, or zeros.
+/// bounds are checked once; that room contains bytes of earlier groups, or zeros.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// The room grows by at least this much more than is requested.
+    /// The room grows by at least this much in addition to the request.
     const GROWTH: usize = 4_096;
 
     pub(crate) fn len(&self) -> usize {
@@ -42,7 +42,7 @@ impl Body {
     fn grow(&mut self, wanted: usize) {
         let growth = wanted + Self::GROWTH;
         if self.bytes.is_empty() {
-            // Zeros that are requested as a whole cost nothing.
+            // Zeroed memory that is requested as a whole costs nothing.
             self.bytes = vec![0; self.usual + growth];
         } else {
             // Grows no further than needed, because new room has to be filled, and untouched memory
@@ -68,8 +68,8 @@ impl Body {
     }
 }
 
-/// Reserves room for a header. A word after the current length is always within the buffer, so no
-/// check is needed.
+/// The bytes reserved for a header. A word after the current length is always within the buffer, so
+/// no check is needed.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
 /// The header of one record, built in its final place. Written bytes are not read again, because a
@@ -93,7 +93,7 @@ impl<'a> Scratch<'a> {
         usize::from(self.len)
     }
 
-    /// Writes a word of which the first `count` bytes count; the next write overwrites the others.
+    /// Writes a word whose first `count` bytes are used; the next write overwrites the others.
     #[inline(always)]
     fn word(&mut self, word: u64, count: u8) {
         let at = usize::from(self.len);
@@ -154,7 +154,7 @@ impl<'a> Scratch<'a> {
         self.word(both >> 32 | u64::from(goes_on), len);
     }
 
-    /// A varint that nearly always is one byte.
+    /// A varint that is nearly always one byte long.
     #[inline(always)]
     pub(crate) fn small_varint(&mut self, value: u64) {
         match u8::try_from(value) {
@@ -180,15 +180,15 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Spreads seven bits to a byte, in each half of a word with 28 of 32 bits.
+/// Spreads the low 28 bits of each half of a word over its four bytes, seven bits each.
 #[inline]
 const fn spread(halves: u64) -> u64 {
     let fours = halves & 0x3FFF_0000_3FFF | (halves & 0x0FFF_C000_0FFF_C000) << 2;
     fours & 0x007F_007F_007F_007F | (fours & 0x3F80_3F80_3F80_3F80) << 1
 }
 
-/// For a varint, by the highest bit of its value: its continuation bits, and its length. If there
-/// are more than four bytes, only the first four are printed.
+/// The continuation bits and the length of a varint, by the highest bit of its value. The entries
+/// of varints longer than four bytes are not used.
 const SHORT_VARINTS: [(u32, u8); 32] = {
     let mut all = [(0x0080_8080, 4); 32];
     let mut bit = 0;

@@ -55,7 +55,7 @@ impl Clocks {
         out
     }
 
-    /// Reads them back; `None` if the boot is zero, which means that there are none.
+    /// Reads the clocks back; `None` if the boot is zero, which means that there are none.
     pub(crate) fn decode(bytes: [u8; CLOCKS_BYTES]) -> Option<Self> {
         let [boot, shard, wall] = [0, 8, 16].map(|at| {
             let mut field = [0; 8];
@@ -67,7 +67,7 @@ impl Clocks {
     }
 }
 
-/// `at`, moved by this many milliseconds.
+/// Moves `at` by `by` milliseconds.
 #[must_use]
 pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))
@@ -82,13 +82,13 @@ pub struct Noted {
     pub clocks: Clocks,
 }
 
-/// The wall clock's lead over shard time when a group with the clocks `then` was sealed, by present
-/// knowledge: if a wall clock was corrected since, its last setting applies to all events since the
-/// boot. `now` are the current clocks. A group of format 1 has no clocks; shard time is then used
-/// as the wall clock.
+/// The wall clock's lead over shard time when a group with the clocks `then` was sealed, as far as
+/// is known now: if the wall clock was corrected later, its last setting applies to all events
+/// since the boot. `now` are the current clocks. A group of format 1 has no clocks; shard time is
+/// then used as the wall clock.
 ///
-/// If the last setting of an earlier boot is far from the current one, and a boot before it agrees
-/// with the current one, it was wrong, and the current one applies.
+/// If the last setting of an earlier boot is far from the current one, but that of a boot before it
+/// agrees with the current one, the setting was wrong, and the current one applies.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -110,11 +110,10 @@ pub fn wall_less_shard(
 }
 
 /// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at `recorded_at`
-/// in a group with the clocks `then`. It may have happened in an earlier boot; the clocks of that
-/// boot then apply, if `noted`, from all shards of the node, has them. A boot's shard time is later
-/// than any that was recorded before it, and a boot that began after `at` is not that of the event.
-/// `None` if the clocks of its boot were dropped with old history: shard time may have leapt since,
-/// by any amount.
+/// in a group with the clocks `then`. The event may belong to an earlier boot, whose clocks then
+/// apply if they are in `noted`, which comes from all shards of the node. A boot's shard time is
+/// later than any recorded before it, so the event's boot did not begin after `at`. Returns `None`
+/// if its clocks were dropped with old history: shard time may have leapt by any amount since.
 pub fn wall_less_shard_at(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -130,15 +129,15 @@ pub fn wall_less_shard_at(
     Some(wall_less_shard(clocks, now, noted))
 }
 
-/// If a wall clock was set ahead, or was further ahead than this after a boot, it counts for the
-/// age of history only after this time, because dropped history cannot be restored.
+/// A wall clock that was set ahead, or was further ahead than this after a boot, determines the age
+/// of history only after this time, because dropped history cannot be restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// The wall clock at the shard time `now`, as far as it is trusted for the age of history. `clocks`
 /// are the current ones; `noted` has the newest first.
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 pub fn believed_wall(
     now: Millis,
     clocks: Clocks,
@@ -146,7 +145,7 @@ pub fn believed_wall(
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
     let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
-    // The newest, however old it is, because nothing has been recorded since.
+    // The newest counts however old it is, because nothing has been recorded since.
     let recent = here.enumerate().filter(|(index, then)| {
         *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
     });

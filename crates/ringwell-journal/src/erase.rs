@@ -1,8 +1,8 @@
-//! Overwriting parameters in place with bytes that keep the group's checksum, and therefore its
-//! hash and every later group, unchanged.
+//! Overwrites parameters in place with bytes that keep the group's checksum unchanged, and
+//! therefore its hash and every later group.
 //!
-//! The checksum detects accidental damage; it was never meant to resist intent. Does no I/O.
-//! Source: docs/spec/journal.md, "Erasure".
+//! The checksum detects accidental damage; it was never meant to resist deliberate changes. Does no
+//! I/O. Source: docs/spec/journal.md, "Erasure".
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
 /// The prefix of erased parameters if there is room: a name that look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
-/// The byte behind the prefix, or of shorter parameters the first: none of a request, so that
-/// look-ups recognize erased parameters whatever their last four bytes are.
+/// The byte after the prefix, or the first byte of parameters too short for it. No request contains
+/// it, so look-ups recognize erased parameters whatever their last four bytes are.
 const ERASED: u8 = 0xFF;
 const PATCH_BYTES: usize = 4;
 /// CRC-32C, lowest bit first.
@@ -45,7 +45,7 @@ const fn table() -> [u32; 256] {
 /// [`DecodeError`] if the body cannot be read.
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 pub fn parameters_in(
     header: &FrameHeader,
     body: &[u8],
@@ -73,7 +73,7 @@ pub fn parameters_in(
 /// if the range is shorter than [`ERASABLE_BYTES_MIN`].
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     if range.len() < ERASABLE_BYTES_MIN {
         return false;
@@ -92,11 +92,11 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     true
 }
 
-/// The bytes of a frame in its file that contain `range` of its body: offset in the frame, and the
-/// bytes.
+/// The pieces of a frame that contain `range` of its body: each piece's offset in the frame, and
+/// its bytes in the body.
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 #[must_use]
 pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
@@ -113,7 +113,7 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
     pieces
 }
 
-/// The state before `bytes` that leads to `state` after them.
+/// The checksum's state before `bytes` that leads to `state` after them.
 fn backward(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(state, |state, byte| {
         let index = index_of(state);
@@ -139,7 +139,7 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     bytes
 }
 
-/// The table entry that the last byte added: each entry has a different highest byte.
+/// The index of the table entry that the last byte added: each has a different highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

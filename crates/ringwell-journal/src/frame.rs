@@ -68,7 +68,7 @@ pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize 
 /// Writes the frame of `group` into `out`, which is [`frame_bytes`] long.
 ///
 /// # Panics
-/// If `out` has another length.
+/// Panics if `out` has another length.
 pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
     assert!(out.len() == frame_bytes(&group.header), "the frame needs another buffer");
     let body_len = group.body.len();
@@ -122,7 +122,7 @@ pub fn decode_header(
 /// [`FrameFault`], with the unchecked bytes in `body`.
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 pub fn decode_body(
     frame: &[u8],
     salt: u64,
@@ -158,7 +158,7 @@ fn stamp(salt: u64, n: u64, index: u64) -> u64 {
     (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
 }
 
-/// Whether `block` is the block of that index in the frame of group `n`, intact or not.
+/// Whether `block` is block `index` of the frame of group `n`, intact or not.
 #[must_use]
 pub fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())

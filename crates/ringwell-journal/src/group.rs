@@ -1,6 +1,6 @@
 //! The open group, and the sealed groups that wait to be stored.
 //!
-//! Does not know how groups are stored. Each sealed group has its epoch, a dense number and the
+//! Independent of how groups are stored. Each sealed group has its epoch, a dense number and the
 //! hash of the previous group, so that any ordered store (segments of files, a replicated log with
 //! one message per group) can be checked for gaps, duplicates and forks. Invariant: numbers are
 //! dense, and times and epochs never go back. Source: docs/spec/journal.md, "Groups".
@@ -23,7 +23,7 @@ pub struct Tip {
     pub next_n: u64,
     /// Hash of the last group; zero before the first.
     pub prev_hash: u64,
-    /// Epoch of the last group, or of the next groups.
+    /// Epoch of the last group, or, after [`Self::raise_epoch`], of the next groups.
     pub epoch: u64,
     /// Time of the last record.
     pub last_at: Millis,
@@ -56,7 +56,7 @@ impl GroupHeader {
     /// Whether the header is valid, independent of its neighbours.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
-        // The next group and the next epoch have numbers too.
+        // Leaves numbers for the next group and the next epoch.
         (1..N_END - 1).contains(&self.n)
             && self.epoch < u64::MAX
             && len.is_ok_and(|len| (1..=BODY_BYTES_MAX).contains(&len))
@@ -131,7 +131,7 @@ impl Tip {
         self.clocks.map(|clocks| Noted { at: self.last_at, clocks })
     }
 
-    /// The same end, with the next epoch for later groups.
+    /// The same tip, with the next epoch for later groups.
     #[must_use]
     pub fn raise_epoch(self) -> Self {
         Self { epoch: self.epoch + 1, ..self }
@@ -139,7 +139,7 @@ impl Tip {
 }
 
 impl GroupHeader {
-    /// The identity of this group that the next one records: the first eight bytes of BLAKE3 over
+    /// The hash by which the next group identifies this one: the first eight bytes of BLAKE3 over
     /// all fields. The body is covered through its CRC32C, and so are the clocks: with 52 bytes the
     /// hash takes one round of BLAKE3, as with the 48 of format 1.
     #[must_use]
@@ -184,7 +184,7 @@ impl Writer {
     /// Continues at the end of a journal. The caller has raised the epoch.
     ///
     /// # Panics
-    /// Only if an invariant of the journal is broken.
+    /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
         assert!(tip.is_sane(), "no group can follow");
@@ -193,11 +193,11 @@ impl Writer {
         Self { tip, clocks: None, base: Millis::ZERO, body, summed, start }
     }
 
-    /// The current readings of the clocks, for the groups that are sealed from now on. Before the
-    /// first call groups have format 1.
+    /// Sets the current readings of the clocks for the groups that are sealed from now on. Before
+    /// the first call, groups have format 1.
     ///
     /// # Panics
-    /// If they have no boot.
+    /// Panics if they have no boot.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         assert!(clocks.boot != 0, "clocks without a boot read back as none");
         self.clocks = Some(clocks);
@@ -212,8 +212,8 @@ impl Writer {
     /// Appends a record to the open group. Its position is final.
     ///
     /// # Panics
-    /// If the record's time is earlier than that of the previous one, if it breaks another rule of
-    /// the format ([`Record`]), or if the group has no room: see [`Self::has_room`].
+    /// Panics if the record's time is earlier than that of the previous one, if it breaks another
+    /// rule of the format ([`Record`]), or if the group has no room: see [`Self::has_room`].
     #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
     #[inline(always)]
     pub fn append(&mut self, record: &Record<'_>) -> Position {
@@ -254,7 +254,7 @@ impl Writer {
     /// The position of the next record.
     ///
     /// # Panics
-    /// If the group has no room for any record.
+    /// Panics if the group has no room for any record.
     #[inline]
     #[must_use]
     pub fn next_position(&self) -> Position {
@@ -274,7 +274,7 @@ impl Writer {
         self.tip
     }
 
-    /// Time of the newest record, here or earlier.
+    /// Time of the newest record, in this group or an earlier one.
     #[inline]
     #[must_use]
     pub fn last_at(&self) -> Millis {
@@ -294,7 +294,7 @@ impl Writer {
     /// contents are ignored; if there is no group, `spare` is dropped.
     ///
     /// # Panics
-    /// Only if an invariant of the journal is broken.
+    /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         if self.body.is_empty() {
@@ -308,8 +308,8 @@ impl Writer {
         let body_crc = std::mem::take(&mut self.summed).up_to(&body).crc;
         let header = GroupHeader { n, epoch, at, last_at, body_len, body_crc, prev_hash, clocks };
         assert!(header.is_sane(), "the group could not be read back");
-        // Debug builds only: the body is no longer in the processor's cache, and with 100 bytes a
-        // row it would take 13 instructions a row.
+        // Checked in debug builds only: the body is no longer in the processor's cache, and with
+        // 100 bytes a row this would take 13 instructions a row.
         debug_assert!(crc32c::crc32c(&body) == body_crc, "the checksum lacks a part of the body");
         self.tip = Tip::after(&header);
         self.start = start_of(self.tip.next_n);

@@ -75,7 +75,7 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     out.extend_from_slice(&header.body_len.to_le_bytes());
     out.extend_from_slice(&header.body_crc.to_le_bytes());
     out.extend_from_slice(&header.prev_hash.to_le_bytes());
-    // Clocks without a boot mean that there are none.
+    // A boot of zero means that there are no clocks.
     let clocks = header.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
     out.extend_from_slice(&clocks);
     out.extend_from_slice(&packing.to_le_bytes());
@@ -110,8 +110,8 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     Ok((author, Group { header, body }))
 }
 
-/// Whether no process that served this shard wrote the message: it does not begin as those of any
-/// version do, or it is an intact one of another shard.
+/// Whether no process that served this shard wrote the message: it does not begin like the messages
+/// of any version, or it is an intact message of another shard.
 #[must_use]
 pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
     let is_of_other = |(author, _): (Author, _)| author.shard != shard;

@@ -9,13 +9,13 @@ pub const BODY_BYTES_MAX: usize = 1 << OFFSET_BITS;
 
 const OFFSET_BITS: u32 = 20;
 
-/// Numbers of groups are lower, so that they fit into the other bits.
+/// Group numbers are lower than this, so that they fit into the remaining bits.
 pub(crate) const N_END: u64 = 1 << (u64::BITS - OFFSET_BITS);
 
 /// The position of the record that begins at `offset` in the body of group `n`.
 ///
 /// # Panics
-/// If `offset` is outside of every body, or `n` has more than 44 bits; the writer counts both.
+/// Panics if `offset` is outside of every body, or `n` has over 44 bits; the writer counts both.
 #[inline]
 #[must_use]
 pub const fn position(n: u64, offset: usize) -> Position {
@@ -32,7 +32,7 @@ pub(crate) const fn start_of(n: u64) -> Position {
 /// The position at `offset` in the body of the group whose first record is at `start`.
 ///
 /// # Panics
-/// The same as for [`position`].
+/// Panics like [`position`].
 #[inline]
 pub(crate) const fn behind(start: Position, offset: usize) -> Position {
     assert!(offset < BODY_BYTES_MAX, "offset outside of a body");

@@ -1,9 +1,9 @@
-//! One record, an event of a promo number, a pool or a row; and its encoding.
+//! One record (an event of a promo number, a pool or a row) and its encoding.
 //!
-//! Kind byte, flags byte, then varints and fixed fields without alignment. Times are encoded as the
-//! distance from the group's first record, `previous` as the distance in groups, so an `Allocate`
-//! takes about twenty bytes before its parameters. Invariant: [`Records`] reads every record back
-//! exactly as [`Record::encode`] wrote it. Source: docs/spec/journal.md, "Records".
+//! A record is a kind byte and a flags byte, then varints and fixed fields without alignment. Times
+//! are encoded relative to the group's first record, `previous` as a distance in groups, so an
+//! `Allocate` takes about twenty bytes before its parameters. Invariant: [`Records`] reads every
+//! record back exactly as [`Record::encode`] wrote it. Source: docs/spec/journal.md, "Records".
 
 mod decode;
 mod encode;
@@ -54,8 +54,8 @@ pub enum Record<'a> {
         visitor: Option<VisitorId>,
         /// The row that gets the same answer if it is repeated.
         idempotency: Option<RowKey>,
-        /// Raw parameters: both slices with an `&` between them if neither is empty. Read back as a
-        /// single first slice. At most [`PARAMS_BYTES_MAX`] bytes together.
+        /// Raw parameters: both slices with an `&` between them if neither is empty. When read
+        /// back, they are a single first slice. At most [`PARAMS_BYTES_MAX`] bytes together.
         params: [&'a [u8]; 2],
     },
     /// A visitor returned and keeps the number.
@@ -66,12 +66,12 @@ pub enum Record<'a> {
         number: PromoNumber,
         /// Index of the number in the shard.
         slot: u32,
-        /// The time when the lockout ends now.
+        /// The new end of the lockout.
         until: Millis,
         /// The previous record of this number.
         previous: Position,
         /// An earlier record of the same allocation, so that a look-up need not read all the
-        /// keep-alives between; [`Position::NONE`] if that is `previous`.
+        /// keep-alives in between; [`Position::NONE`] if that is `previous`.
         allocation: Position,
     },
     /// A lockout ended early.
@@ -82,12 +82,12 @@ pub enum Record<'a> {
         number: PromoNumber,
         /// Index of the number in the shard.
         slot: u32,
-        /// The time when the lockout ends now.
+        /// The new end of the lockout.
         until: Millis,
         /// The previous record of this number.
         previous: Position,
-        /// No visitor saw the number's newest allocation, so this one is its newest again.
-        /// `previous` then leads past the undone one.
+        /// The allocation that is the number's newest again, because no visitor saw the one after
+        /// it. `previous` then leads past the undone allocation.
         restored: Option<Restored>,
         /// The row that the allocation was made for: if the row is repeated, it gets a new answer.
         forgotten: Option<RowKey>,
@@ -100,7 +100,7 @@ pub enum Record<'a> {
         pool: PoolId,
         /// The row.
         row: RowKey,
-        /// The number that its visitor held already; `None` for the pool's overflow number.
+        /// The number that its visitor already held; `None` for the pool's overflow number.
         number: Option<PromoNumber>,
     },
     /// A copy of an allocation that is still its number's newest, made because its segment is about
@@ -145,7 +145,7 @@ pub enum Record<'a> {
         /// The previous record of this number in this journal, or [`Position::NONE`].
         previous: Position,
     },
-    /// Nothing is handed out before `until`: part of the history is in doubt.
+    /// Nothing is handed out before `until`, because part of the history is in doubt.
     Hold {
         /// The time.
         at: Millis,
@@ -161,8 +161,8 @@ pub enum Record<'a> {
     },
 }
 
-/// An earlier allocation becomes a number's newest again, because no visitor has seen the later
-/// one. All are zero if there was none.
+/// An earlier allocation that becomes a number's newest again, because no visitor has seen the
+/// later one. All fields are zero if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The time when it was made.
@@ -204,7 +204,7 @@ mod flag {
 }
 
 impl Record<'_> {
-    /// When it happened, in shard time.
+    /// The time of the event, in shard time.
     #[inline]
     #[must_use]
     pub fn at(&self) -> Millis {
@@ -226,7 +226,7 @@ impl Record<'_> {
         RECORD_OVERHEAD_MAX + params_len(self.params())
     }
 
-    /// The clocks that its times refer to, in a group with the clocks `group`.
+    /// The clocks to which the record's times refer, if its group has the clocks `group`.
     #[must_use]
     pub fn clocks(&self, group: Option<Clocks>) -> Option<Clocks> {
         if let Self::Carry { clocks, .. } = *self { clocks } else { group }

@@ -2,9 +2,9 @@
 //!
 //! Walks the frames in order, checks that each continues its predecessor, and passes them to a
 //! visitor. At the end it distinguishes an unfinished write from damage. Never changes anything.
-//! Invariant: the visitor sees a true prefix of the journal, without gaps. Groups that it does not
-//! see were never answered, or the verdict says that they may have been, or there is an error.
-//! Source: docs/spec/journal.md, "Recovery".
+//! Invariant: the visitor receives a true prefix of the journal, without gaps. Groups after that
+//! prefix were never answered; otherwise the verdict reports that they may have been, or there is
+//! an error. Source: docs/spec/journal.md, "Recovery".
 
 mod error;
 mod walk;
@@ -40,7 +40,7 @@ pub trait Segments {
     fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Self::Error>;
 }
 
-/// One segment, in the storage's form.
+/// One segment, as the storage lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFile {
     /// Its number.
@@ -100,7 +100,7 @@ impl Recovered {
 /// The end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The last frame, followed by nothing.
+    /// Nothing follows the last frame.
     Clean,
     /// A frame that was never completely written: no answer was sent. The journal ends before it.
     Torn(Cut),
@@ -144,7 +144,7 @@ pub struct Cut {
     pub segno: u64,
     /// The offset of the bad frame.
     pub offset: u64,
-    /// Its number, which the next good frame takes.
+    /// The number of the bad frame, which the next good frame gets.
     pub n: u64,
 }
 
@@ -173,7 +173,7 @@ pub struct SegmentInfo {
 /// [`RecoverError`]; then the shard must not start.
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 pub fn recover<S: Segments>(
     store: &S,
     plan: &RecoveryPlan,
@@ -250,8 +250,8 @@ fn start<E>(
 ) -> Result<Option<usize>, RecoverError<E>> {
     let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
     match segments {
-        // The first frame may not exist yet; any other must have had a segment, and a snapshot that
-        // covers frames proves that there were some.
+        // The first frame may not exist yet; any other frame must have had a segment, and a
+        // snapshot that covers frames proves that there were segments.
         [] if plan.from <= 1 && plan.snapshot.is_none_or(|mark| mark.through == 0) => Ok(None),
         [] => missing(Oldest::None),
         [oldest, ..] if oldest.header.tip.next_n > plan.from => {
@@ -333,8 +333,8 @@ where
     }
 
     /// The segment to go back to. If no frame followed the snapshot, and the walk began with a
-    /// segment that starts right there, the previous segment may end with a damaged frame at which
-    /// an earlier start has cut.
+    /// segment that starts exactly there, an earlier start may have cut the previous segment at a
+    /// damaged frame.
     fn unread_before(&self, first: usize) -> Option<usize> {
         let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
         let is_unread = self.frames == 0 && begins_at(&self.segments[first]) == self.plan.from;
@@ -364,7 +364,7 @@ where
         Ok(())
     }
 
-    /// Whether the snapshot, if its first frame is the next one, follows this journal.
+    /// Checks that the snapshot follows this journal, if its first frame is the next one.
     fn fits_snapshot(&self) -> Result<(), ChainFault> {
         let mark = self.plan.snapshot.filter(|_| self.tip.next_n == self.plan.from);
         match mark {
@@ -373,7 +373,7 @@ where
         }
     }
 
-    /// Continues from the last frame of a segment to the next segment, if that continues it.
+    /// Continues from the last frame of a segment to `next`, if that segment continues the journal.
     fn pass_over(
         &mut self,
         cut: Cut,
@@ -440,7 +440,7 @@ where
         })
     }
 
-    /// The journal must reach the snapshot's end, because positions would otherwise be used twice.
+    /// Checks that the journal reaches the snapshot's end; otherwise positions would be used twice.
     fn check_end(&self) -> Result<(), RecoverError<S::Error>> {
         let needed = self.plan.snapshot.map_or(0, |mark| mark.through);
         let through = needed.max(self.plan.from.saturating_sub(1));

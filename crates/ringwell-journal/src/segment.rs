@@ -1,8 +1,8 @@
-//! The head of a segment: the journal, and the part of it, that the file contains.
+//! The head of a segment: identifies the journal, and the part of it that the file contains.
 //!
-//! Takes the file's first block; frames follow. Each use of a file has another salt, which names
-//! the start of the process that began it.
-//! Source: docs/spec/journal.md, "Segments".
+//! It takes the file's first block; frames follow. Each use of a file has a different salt, which
+//! identifies the start of the process that began the segment. Source: docs/spec/journal.md,
+//! "Segments".
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub struct SegmentHeader {
     pub journal: [u8; 16],
     /// Number of the segment, from one; also the file's name.
     pub segno: u64,
-    /// Distinguishes the file's old and new frames: [`salt`] of the start that took it into use.
+    /// Distinguishes the file's old and new frames: the [`salt`] of the start that began its use.
     pub salt: u64,
     /// The end of the journal before the first frame. `tip.next_n` is the first frame's number.
     pub tip: Tip,
@@ -55,8 +55,8 @@ pub enum SegmentFault {
     Tip,
 }
 
-/// The salt of a segment that was begun by the start for which `start` was drawn. Salts of one start
-/// differ in bits that numbers of groups do not have: a frame's stamps join both.
+/// The salt of segment `segno`, which was begun by the start for which `start` was drawn. Salts of
+/// one start differ in bits that group numbers do not use, because a frame's stamps combine both.
 #[must_use]
 pub const fn salt(start: u64, segno: u64) -> u64 {
     // The last part of splitmix64 by Sebastiano Vigna.
@@ -66,8 +66,8 @@ pub const fn salt(start: u64, segno: u64) -> u64 {
 }
 
 impl SegmentHeader {
-    /// The random name of the start that began the segment. Segments of releases that drew each salt
-    /// have a different one each.
+    /// The random value drawn for the start that began the segment. Older releases drew each salt,
+    /// so each of their segments has a different one.
     #[must_use]
     pub const fn start(&self) -> u64 {
         salt(self.salt, self.segno)
@@ -76,7 +76,7 @@ impl SegmentHeader {
     /// The block that begins the segment.
     ///
     /// # Panics
-    /// Only if an invariant of the journal is broken.
+    /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut fields = Vec::with_capacity(FIELDS_BYTES + 4);
@@ -169,10 +169,10 @@ impl SegmentHeader {
 }
 
 /// The block that ends a segment whose file was cut after it: frame `n` was never completely
-/// written there. Written over the first block of the part to be cut off, before the cut.
+/// written there. It is written over the first block of the part to be cut off, before the cut.
 ///
 /// # Panics
-/// Only if an invariant of the journal is broken.
+/// Panics only if an invariant of the journal is broken.
 #[must_use]
 pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
     assert!(n > 0, "groups are counted from one");

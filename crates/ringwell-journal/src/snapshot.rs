@@ -1,11 +1,11 @@
 //! A shard's state at one time, so that a restart reads little of the journal.
 //!
-//! A header, then typed chunks of entries with a checksum each, then an end with BLAKE3 over
-//! everything. Entries have a fixed width: ten million are read in about a second. A snapshot may
-//! be taken in pieces while the shard continues: an entry counts only if the journal has no newer
-//! record for its number, so the container itself need not be consistent. It may be published only
-//! when every record that it can cover is stored: see [`Snapshot::through`]. Knows nothing of
-//! files. Source: docs/spec/journal.md, "Snapshots".
+//! A snapshot is a header, typed chunks of entries with a checksum each, and an end with a BLAKE3
+//! hash of everything. Entries have a fixed width: ten million are read in about a second. A
+//! snapshot may be taken in pieces while the shard continues: an entry counts only if the journal
+//! has no newer record for its number, so the container itself need not be consistent. It may be
+//! published only when every record that it can cover is stored: see [`Snapshot::through`]. Knows
+//! nothing of files. Source: docs/spec/journal.md, "Snapshots".
 
 mod reader;
 mod writer;
@@ -26,7 +26,7 @@ use crate::recover::SnapshotMark;
 pub const SNAPSHOT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsnapsh";
-/// Bytes of a header, and of one of format 1.
+/// Bytes of a header, and of a header of format 1.
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + 16;
 const PLAIN_HEADER_BYTES: usize = 96;
 const CHUNK_HEADER_BYTES: usize = 16;
@@ -41,9 +41,9 @@ pub struct SnapshotHeader {
     pub shard: u32,
     /// The journal that it belongs to.
     pub journal: [u8; 16],
-    /// The first frame that has to be replayed on it.
+    /// The first frame to replay after loading the snapshot.
     pub replay_from: u64,
-    /// Hash of the frame before that.
+    /// Hash of the frame before `replay_from`.
     pub prev_hash: u64,
     /// The epoch in which it was taken.
     pub epoch: u64,
@@ -103,7 +103,7 @@ pub struct AnswerEntry {
 /// The answer to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedAnswer {
-    /// A promo number only for this row.
+    /// A promo number for this row only.
     Number(PromoNumber),
     /// The pool's overflow number.
     Overflow,
@@ -120,7 +120,7 @@ pub struct ForeignTimeEntry {
     pub local_at: Millis,
 }
 
-/// Nothing is handed out before `until`.
+/// A hold: nothing is handed out before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldEntry {
     /// The pool, or all of the shard's.
@@ -159,7 +159,8 @@ const LONG_NUMBER_BYTES: usize = 7;
 pub trait Entry: Sized {
     /// The number that marks chunks of this kind.
     const KIND: u32;
-    /// The same for chunks with numbers of any country, whose entries are two bytes longer.
+    /// The number that marks chunks with numbers of any country; their entries are two bytes
+    /// longer.
     const LONG_KIND: u32;
     /// Width of an entry.
     const BYTES: usize;
@@ -313,7 +314,7 @@ impl Entry for ForeignTimeEntry {
 
 impl Entry for HoldEntry {
     const KIND: u32 = kind::HOLDS;
-    /// It has no number.
+    /// A hold has no number.
     const LONG_KIND: u32 = kind::HOLDS;
     const BYTES: usize = 1 + 8 + 8;
 

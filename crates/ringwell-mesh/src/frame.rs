@@ -61,7 +61,7 @@ const VARINT_BYTES_MAX: usize = 10;
 const HEAD_BYTES_MAX: usize = 64;
 /// Flags, pool, row, and the lengths of two parts.
 const ROW_BYTES_MIN: usize = 5;
-/// The same, the visitor, and rows and lengths that fit in 32 bits.
+/// Those fields and the visitor, if rows and lengths fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
 /// Only the kind of the answer.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
@@ -108,13 +108,13 @@ pub struct AskRow<'a> {
 /// One row of an [`Ask`] that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRow {
-    /// The same as in [`AskRow`].
+    /// See [`AskRow::pool`].
     pub pool: PoolId,
-    /// The same as in [`AskRow`].
+    /// See [`AskRow::row`].
     pub row: u16,
     /// The offsets in the frame of the two parts of the parameters.
     pub params: [Range<usize>; 2],
-    /// The same as in [`AskRow`].
+    /// See [`AskRow::visitor`].
     pub visitor: Option<VisitorId>,
 }
 
@@ -133,14 +133,14 @@ pub enum RowAnswer {
     },
     /// Every number is locked out.
     Exhausted {
-        /// The time when the next one becomes free, in the owner's time.
+        /// The time when the next one becomes free, by the owner's clock.
         until: Millis,
     },
     /// The owner's journal has no room at the moment.
     JournalFull,
     /// The owner's journal failed; only a restart helps.
     JournalFailed,
-    /// The row's time was over before it was served.
+    /// The row's time ran out before it was served.
     Late,
     /// The owner's queue is full.
     Busy,
@@ -148,10 +148,10 @@ pub enum RowAnswer {
     Moved,
 }
 
-/// Answers an [`Ask`], row for row and in its order, or a ping, without rows.
+/// Answers an [`Ask`], row by row in its order, or a ping, which has no rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The time when the owner processed the rows, in its time.
+    /// The time when the owner processed the rows, by its clock.
     pub at: Millis,
     /// The version of the owner's map.
     pub map_version: u64,
@@ -314,7 +314,7 @@ impl Default for Limits {
 }
 
 impl RowAnswer {
-    /// The number in it.
+    /// The number in the answer, if it has one.
     #[must_use]
     pub const fn number(&self) -> Option<PromoNumber> {
         match self {

@@ -1,4 +1,4 @@
-//! The parts of links between shards: the times of requests to an owner, and the frames.
+//! The parts of links between shards: the pacing of requests to an owner, and the frames.
 //!
 //! No I/O, no clock, no randomness: time, seeds and bytes come in as arguments. The user of a link
 //! (a server's thread, a simulator, a test) owns sockets and timers.

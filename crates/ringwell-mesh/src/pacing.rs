@@ -45,7 +45,8 @@ pub struct Pacing {
     pub gap_max: Duration,
     /// The count of consecutive fast answers that resets the pause to `gap_min`.
     pub fast_in_a_row: u32,
-    /// If the caller's own loop was later than this, slow results at that time do not count.
+    /// If the caller's own loop is delayed by more than this, slow results at that time do not
+    /// count.
     pub stall: Duration,
 }
 
@@ -83,7 +84,7 @@ pub enum Admission {
 pub enum Shed {
     /// The link is shut: its owner was slow repeatedly.
     Shut,
-    /// Too many wait already, or the driver reports that the wait ended before a slot was free.
+    /// Too many already wait, or the driver reports that the wait ended before a slot was free.
     Full,
 }
 
@@ -232,7 +233,7 @@ impl Window {
         }
     }
 
-    /// Whether nothing is sent at present. Nothing waits then.
+    /// Whether the link is shut: nothing is sent at present, and nothing waits.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         matches!(self.state, WindowState::Shut(_))
@@ -363,7 +364,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// `gap`, changed by up to a fifth in either direction.
+    /// Changes `gap` by up to a fifth in either direction.
     fn spread(&mut self, gap: Duration) -> Duration {
         let (least, most) = (*JITTER_PERMILLE.start(), *JITTER_PERMILLE.end());
         #[expect(clippy::cast_possible_truncation, reason = "at most 1,200")]

@@ -55,15 +55,15 @@ impl Clock {
         self.0.clocks(boot_time(), wall_time())
     }
 
-    /// Clocks without a machine, for tests.
+    /// Shard time without the clocks of a machine, for tests.
     #[must_use]
     pub fn shard_time(&self) -> clock::Clock {
         self.0.clone()
     }
 }
 
-/// Time since some origin, to a few milliseconds: precise enough for limits of seconds, and a fifth
-/// of the cost of an exact reading.
+/// Time since some origin, accurate to a few milliseconds: precise enough for limits of seconds,
+/// and a fifth of the cost of an exact reading.
 #[must_use]
 pub fn coarse_time() -> Duration {
     read(COARSE)
@@ -83,7 +83,7 @@ fn boot() -> u64 {
     if id.is_empty() {
         id = wall_time().as_nanos().to_le_bytes().to_vec();
     }
-    // In a separate time namespace a process has another time since boot.
+    // In a separate time namespace, a process has a different time since boot.
     id.extend(read("/proc/self/timens_offsets"));
     let mut first = [0; 8];
     first.copy_from_slice(&blake3::hash(&id).as_bytes()[..8]);

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::platform;
 
-/// New files are accessible only to their owner. These files contain parameters of visitors and
+/// New files are accessible only to their owner. These files contain visitors' parameters, and
 /// keys.
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -26,7 +26,7 @@ pub struct OsFiles;
 pub struct OsFile {
     file: File,
     path: PathBuf,
-    /// A write is on the disk when it returns.
+    /// Whether a write is on the disk when it returns.
     is_direct: bool,
 }
 
@@ -195,7 +195,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => {
             made.context("create", path)?;
-            // Regardless of the umask.
+            // Sets the mode regardless of the umask.
             let private = Permissions::from_mode(DIRECTORY_MODE);
             fs::set_permissions(path, private).context("restrict", path)?;
         }
@@ -226,8 +226,8 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
 }
 
-/// Opens a file for writing past the page cache, where the operating system can: a write is on the
-/// disk when it returns. Memory, offset and length must be aligned to blocks.
+/// Opens a file for writes that bypass the page cache, where the operating system supports this: a
+/// write is on the disk when it returns. Memory, offset and length must be aligned to blocks.
 fn open_direct(path: &Path) -> io::Result<File> {
     let flags = platform::DIRECT.unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)

@@ -1,7 +1,7 @@
 //! The store of a server's shard: a separate thread stores its groups in files.
 //!
-//! Invariant: groups are stored in order without gaps. After a failure for another reason than a
-//! full disk, or no file descriptor, nothing is stored any more.
+//! Invariant: groups are stored in order without gaps. After any failure except a full disk or a
+//! lack of file descriptors, nothing more is stored.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -26,7 +26,7 @@ use crate::OsFiles;
 pub struct Journal {
     handle: Arc<store::Journal<OsFiles>>,
     groups: Sender<Group>,
-    /// Their results, in order.
+    /// The results of the groups, in order.
     appended: RefCell<UnboundedReceiver<Appended>>,
     spares: Arc<Spares<OsFiles>>,
     flusher: Vec<JoinHandle<()>>,
@@ -77,7 +77,7 @@ impl Journal {
         })
     }
 
-    /// Stores groups in progress and ends the threads, unless that was done.
+    /// Stores groups in progress and ends the threads, unless that has already been done.
     fn end(&mut self) -> Result<(), String> {
         // The thread stores groups until there is no sender.
         self.groups = channel().0;
@@ -124,7 +124,8 @@ impl Store for Journal {
         if let Err(error) = spawned {
             return Err(FileError::new("start a thread for", self.handle.directory(), error));
         }
-        // If there is no answer, it has panicked; the file is checked again at the next start.
+        // If there is no answer, the thread has panicked; the file is checked again at the next
+        // start.
         put_away.await.unwrap_or(Ok(()))
     }
 

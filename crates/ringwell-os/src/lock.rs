@@ -1,8 +1,8 @@
 //! The lock that keeps two processes out of one data directory.
 //!
-//! Two locks: on the directory itself, and on a file in it that names the owner. The lock on the
-//! file alone is not enough: if the file is removed, the next process makes another one and locks
-//! that.
+//! There are two locks: on the directory itself, and on a file in it that names the owner. The lock
+//! on the file alone is not enough: if the file is removed, the next process makes another one and
+//! locks that.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek as _};
@@ -22,7 +22,7 @@ const NAME: &str = "LOCK";
 /// Longest content of a lock's file: a process number.
 const PID_BYTES_MAX: usize = 20;
 
-/// An empty lock is read again this often, with this pause.
+/// An empty lock is read again up to this many times, with this pause in between.
 const READS_MAX: usize = 20;
 const READ_AGAIN: Duration = Duration::from_millis(5);
 
@@ -63,8 +63,8 @@ pub enum LockError {
 }
 
 impl DataLock {
-    /// Makes the directory if it is missing, and locks it. Follows no symlink to the lock, and
-    /// changes no file that is not one.
+    /// Makes the directory if it is missing, and locks it. Does not follow a symlink in place of
+    /// the lock, and changes no file that is not a lock.
     ///
     /// # Errors
     /// [`LockError`]
@@ -104,7 +104,7 @@ impl DataLock {
         let pid = format!("{:\n<PID_BYTES_MAX$}", std::process::id());
         file.write_all_at(pid.as_bytes(), 0).context("write", &path)?;
         let lock = Self { path, file, _directory: directory };
-        // Another process may have removed it before it was locked.
+        // Another process may have removed the file before it was locked.
         if lock.is_held() { Ok(lock) } else { Err(LockError::Foreign { path: lock.path }) }
     }
 
@@ -156,7 +156,7 @@ impl ReadLock {
     }
 }
 
-/// Checks that a server could lock the data directory if no other one had. Changes nothing.
+/// Checks that a server could lock the data directory if no other server had. Changes nothing.
 ///
 /// # Errors
 /// [`LockError`], but not [`LockError::Held`].
@@ -176,7 +176,7 @@ fn no_follow() -> i32 {
 
 fn held(path: PathBuf, file: &mut File) -> LockError {
     let mut pid = pid_in(file);
-    // Its owner may have locked it and not yet written its number.
+    // Its owner may have locked it but not yet written its number.
     for _ in 0..READS_MAX {
         if pid.as_deref() != Some("") || file.rewind().is_err() {
             break;

@@ -1,5 +1,5 @@
-//! Calls that only Linux has: writes past the page cache, advice about it, magic numbers and mounts
-//! of file systems.
+//! Calls that only Linux has: writes that bypass the page cache, advice about it, magic numbers and
+//! mounts of file systems.
 //!
 //! Servers run on Linux. The engine in a gem runs on macOS too: there a journal is flushed after
 //! each write, and no file system is reported as doubtful.
@@ -54,8 +54,8 @@ pub(crate) fn mount_of(_: &Path) -> Option<u64> {
     None
 }
 
-/// The directory of a btrfs, whose name is the file system's UUID. `statvfs` reports the UUID's
-/// words: the first one exclusive or the third one.
+/// The directory of a btrfs, whose name is the file system's UUID. `statvfs` reports the exclusive
+/// or of the UUID's first and third words.
 #[cfg(target_os = "linux")]
 fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     const BTRFS: rustix::fs::FsWord = 0x9123_683e;

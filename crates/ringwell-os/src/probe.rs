@@ -1,4 +1,4 @@
-//! Whether the disk can be trusted, tested before it is used.
+//! Tests whether the disk can be trusted, before it is used.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -69,7 +69,7 @@ impl Probe {
 }
 
 fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
-    // Left by a start that was interrupted.
+    // Removes a file that an interrupted start may have left.
     let _ = fs::remove_file(path);
     let file = create(path)?;
     let block = [0x5A; BLOCK_BYTES];

@@ -194,7 +194,7 @@ fn each_start_raises_the_epoch_and_begins_a_segment() {
         let shard = open(&settings);
         assert_eq!(shard.writer.tip(), Tip { epoch: round, ..Tip::FIRST });
         shard.journal.close().unwrap();
-        // A whole start removes the empty ones, once it is recorded as the last one.
+        // A complete start removes the empty segments, once it is recorded as the last start.
         let all: Vec<_> = (1..=round).map(|segno| format!("{segno:016}.rpj")).collect();
         assert_eq!(names(&settings), all);
     }
@@ -339,7 +339,7 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
-    // Another shard has a journal; it is remembered under the same name, and under a new one.
+    // Another shard gets a journal; both are remembered under the same name, and under a new one.
     let more = read_or_draw(&one, &both);
     assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
     let renamed = Identity::rename(&OsFiles, one.path()).unwrap();

@@ -1,7 +1,7 @@
 //! The delay of visitors before they call, and its effect when numbers are reused.
 //!
-//! Owns the distribution of the delay: a mixture of exponentials, a few of which fit observed
-//! calls. Knows nothing of pools. Invariant: its shares add up to 1.
+//! Owns the distribution of the delay: a mixture of exponentials; a few of them fit observed calls.
+//! Knows nothing of pools. Invariant: its shares add up to 1.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const SHARE_SLACK: f64 = 0.001;
 /// The delay between a visitor's seeing a number and calling it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callers {
-    /// Share of all callers, and their mean delay in seconds.
+    /// Each group's share of all callers, and its mean delay in seconds.
     parts: Vec<(f64, f64)>,
 }
 
@@ -62,21 +62,21 @@ impl Callers {
         &self.parts
     }
 
-    /// The share that calls later than `delay`.
+    /// The share of callers who call later than `delay`.
     #[must_use]
     pub fn later_than(&self, delay: Duration) -> f64 {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
     }
 
-    /// The share that calls a number after it has gone to another visitor, if the number that has
-    /// been free longest is handed out next: a number is reused after all `numbers` have gone out
-    /// at `rate` allocations a second. The lockout does not matter if it is shorter.
+    /// The share of callers who call a number after it has gone to another visitor, if the number
+    /// that has been free longest is handed out next: a number is reused after all `numbers` have
+    /// gone out at `rate` allocations a second. The lockout does not matter if it is shorter.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
-    /// The same if any free number may be handed out next: a number is safe during its `lockout` in
-    /// seconds, then one of `free` numbers, `rate` of which go out each second.
+    /// The same share if any free number may be handed out next: a number is safe during its
+    /// `lockout` in seconds; then it is one of `free` numbers, of which `rate` go out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

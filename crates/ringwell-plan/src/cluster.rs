@@ -23,8 +23,8 @@ const NUMBERS_CACHED: f64 = 100_000.0;
 const REQUEST_ROW: f64 = 112.0;
 /// Head of a request, with host, content type, length and a user agent.
 const REQUEST_HEAD: f64 = 150.0;
-/// A row of a request between nodes, without its parameters, and of its answer; with a share of
-/// heads.
+/// A row of a request between nodes, without its parameters, and of its answer, including a share
+/// of the heads.
 const LINK_ROW: f64 = 20.0;
 /// A frame of a journal is a multiple of this; [`FRAME_ROOM`] of its bytes are for its group.
 const BLOCK: f64 = 4_096.0;
@@ -55,9 +55,9 @@ pub struct Traffic {
     pub connections: f64,
     /// The share of a core that may be used; the rest is for peaks.
     pub busy: f64,
-    /// Cores of a node that shards may have.
+    /// Cores of a node that shards may use.
     pub node_cores: u32,
-    /// Memory of a node that Ringwell may have, in bytes.
+    /// Memory of a node that Ringwell may use, in bytes.
     pub node_memory: f64,
 }
 
@@ -97,7 +97,7 @@ pub enum EstimateError {
     /// Invalid traffic.
     #[error("{0} must be above 0")]
     NotAbove0(&'static str),
-    /// More than one cluster can carry.
+    /// The traffic is more than one cluster can carry.
     #[error("this takes more than {SHARDS_MAX} shards, the most that a cluster can have")]
     TooMuch,
 }
@@ -193,8 +193,8 @@ fn asked(rows: f64, shards: u32) -> f64 {
     shards * (1.0 - (1.0 - 1.0 / shards).powf(rows))
 }
 
-/// The busy cores: each batch costs its own processing, and that of each other shard with rows of
-/// it.
+/// The busy cores: each batch costs its own processing, plus that of each other shard that has rows
+/// of the batch.
 fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
     let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;

@@ -1,6 +1,6 @@
 //! The demand for one pool, and the result for a count of numbers.
 //!
-//! Owns the load, including bots and batches. Knows nothing of where the load was measured.
+//! Owns the load, including bots and batches. Independent of where the load was measured.
 //! Invariant: a demand is finite, and none of its parts is negative.
 
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ pub struct Forecast {
     /// Share of the callers with their own number who call after it has gone to another visitor,
     /// when the number that has been free longest is handed out next, as in Ringwell.
     pub misattributed: f64,
-    /// The same if any free number were handed out next.
+    /// The same share if any free number were handed out next.
     pub misattributed_random: f64,
 }
 
@@ -95,10 +95,10 @@ impl Demand {
         Ok(Self { load, lifetime, together: 1.0 })
     }
 
-    /// This many visitors an hour, each of whom locks a number out for `lifetime`.
+    /// The demand of `per_hour` visitors an hour, each of whom locks a number out for `lifetime`.
     ///
     /// # Errors
-    /// The same as for [`Demand::of_load`].
+    /// As for [`Demand::of_load`].
     pub fn of_visitors(per_hour: f64, lifetime: Duration) -> Result<Self, DemandError> {
         Self::of_load(per_hour / 3_600.0 * lifetime.as_secs_f64(), lifetime)
     }

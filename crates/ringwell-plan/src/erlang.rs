@@ -1,10 +1,10 @@
 //! Erlang's loss formula: the share of a load that finds all numbers of a pool locked out.
 //!
-//! Owns the formula, also between whole numbers, and its two inverses. An overflow does not wait,
-//! so a pool loses visitors as a telephone exchange without a queue loses calls: if visitors come
-//! independently of each other, the formula holds for any lockout with the same mean, fixed ones
-//! included. Invariant: the result decreases with the numbers, rises with the load, and is between
-//! 0 and 1.
+//! Owns the formula, which also covers fractions of a number, and its two inverses. An overflow
+//! does not wait, so a pool loses visitors as a telephone exchange without a queue loses calls. If
+//! visitors come independently of each other, the formula holds for any lockouts with the same
+//! mean, including fixed ones. Invariant: the result decreases with the numbers, rises with the
+//! load, and is between 0 and 1.
 
 /// The maximum number of numbers that [`numbers_for`] tries: more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
@@ -73,8 +73,8 @@ pub fn load_for(numbers: u32, target: f64) -> f64 {
     low
 }
 
-/// The formula for less than one number, as the integral that continues it:
-/// `1/B = ∫ e^-u (1 + u/A)^x du` over all `u` above 0.
+/// The formula for less than one number, given by the integral that extends it: `1/B = ∫ e^-u (1 +
+/// u/A)^x du` over all `u` above 0.
 ///
 /// With `u = A(e^s - 1)` the integrand is smooth for small and large loads, and Simpson's rule is
 /// enough. Erlang's recursion then leads from here to any fractional number.

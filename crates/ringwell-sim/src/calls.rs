@@ -1,9 +1,9 @@
-//! Callers: while faults happen, numbers that visitors have seen are called.
+//! Callers, who call numbers that visitors have seen, while faults happen.
 //!
-//! A call is attributed once, at its first event, by the same look-up as in `ringwell-calls`: who
-//! held the number at that time, by the wall clock. Owns when a number is called and which answers
-//! count as wrong. A node that cannot answer is not a fault: the caller is connected without a
-//! visitor.
+//! A call is attributed once, at its first event, by the same look-up as in `ringwell-calls`, which
+//! finds the number's holder at that time, by the wall clock. Owns the choice of numbers to call,
+//! and the decision which answers are wrong. A node that cannot answer is not a fault: the caller
+//! is connected without a visitor.
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment};
@@ -19,11 +19,11 @@ const FIRST: usize = 1 << 32;
 impl World {
     /// Calls a number that no other visitor has been given since its visitor saw it.
     pub(crate) fn ring(&mut self) {
-        // The call began slightly earlier, because owners' clocks may differ by that much.
+        // Assumes a slightly earlier beginning, because owners' clocks may differ by that much.
         let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
-            // Its clock may be set before it continues and answers.
+            // The node's clock may be set before it continues and answers.
             let goes_on = self.nodes[home].paused_until <= self.now();
             goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };
@@ -44,7 +44,7 @@ impl World {
         self.rung.push(Rung { which, wanted, at, has_gaps });
     }
 
-    /// Each call that was attributed names the visitor who was shown its number.
+    /// Checks that each attributed call names the visitor who was shown its number.
     pub(crate) fn check_calls(&mut self) -> Judged {
         for Rung { which, mut wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
             // The number may have gone out again before the answer: the visitor's record need not be

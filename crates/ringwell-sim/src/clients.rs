@@ -25,13 +25,13 @@ use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
-/// The longest delay of an answer that its own thread did not delay, and of a number in any case.
+/// The longest delay of an answer, apart from delays of its own thread; for a number, in any case.
 const LATE_MAX_US: u64 = 5 * MS;
 /// The time after which the numbers of a client that disconnected are free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
-/// Probes are batches from this number on.
+/// Batches from this number on are probes.
 const PROBES: u32 = 1 << 20;
 /// Keys that clients use for more than one batch.
 const KEYS_SHARED: u64 = 3;
@@ -77,7 +77,7 @@ impl Mark {
 #[derive(Clone, Debug)]
 struct Batch {
     rows: Vec<RowAsk>,
-    /// The idempotency key, if the batch is repeatable. Other batches may have the same.
+    /// The idempotency key, if the batch is repeatable. Other batches may have the same key.
     key: Option<u64>,
     /// Whether it is sent by GET.
     is_single: bool,
@@ -102,7 +102,7 @@ pub(crate) struct Clients {
     probes: u32,
 }
 
-/// A batch as it was sent: its index and its terms.
+/// The id of a batch as it was sent: its index and its attempt.
 fn sent(index: u32, attempt: u8) -> u64 {
     u64::from(index) << 8 | u64::from(attempt)
 }
@@ -142,7 +142,7 @@ impl Clients {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
 
-    /// No answer has come, and none will.
+    /// Handles a batch that has no answer and will not get one.
     pub(crate) fn unsent(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&index(id)) else { return };
         if batch.key.is_some() && batch.attempts < ATTEMPTS_MAX {
@@ -157,7 +157,7 @@ impl Clients {
 }
 
 impl World {
-    /// The next client sends a batch.
+    /// Sends the next client's batch.
     pub(crate) fn next_batch(&mut self) {
         let gap = self.clients.random.between(1, 2 * self.clients.gap_us);
         let gap = self.pace.until_batch_us(self.now(), gap);
@@ -222,7 +222,7 @@ impl World {
         self.queue.add(self.now() + way, Event::Batch { node, life, shard, batch });
     }
 
-    /// A batch has arrived at a shard.
+    /// Handles a batch that has arrived at a shard.
     pub(crate) fn batch_arrives(&mut self, node: usize, life: u32, shard: u16, id: u64) {
         let is_there = self.nodes[node].life == life;
         let running = self.nodes[node].running.as_mut().filter(|it| is_there && it.is_serving);
@@ -238,7 +238,7 @@ impl World {
         thread.sim.executor.spawn(asked);
     }
 
-    /// An answer is sent.
+    /// Handles an answer that is sent.
     pub(crate) fn answer_leaves(&mut self, answered: machine::Answered) -> Judged {
         let machine::Answered { node, batch: id, shard, since_us, deadline_us, rows, is_failed } =
             answered;
@@ -251,7 +251,7 @@ impl World {
             return Err(Violation { rule: "panic", text, number: 0, shard });
         }
         let last_us = deadline_us + LATE_MAX_US;
-        // An idle thread has missed it.
+        // An idle thread has missed the deadline.
         let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
         let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
         Model::answered_late(id, shard, late_us)?;
@@ -280,7 +280,7 @@ impl World {
             };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // The others are repeatable and are not returned.
+        // Other numbers are repeatable and are not returned.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -288,7 +288,7 @@ impl World {
         Ok(())
     }
 
-    /// A client has disconnected without its answer.
+    /// Handles a client that has disconnected without its answer.
     pub(crate) fn aborted(&mut self, node: usize, id: u64) {
         if let Some(running) = self.nodes[node].running.as_mut() {
             running.batches.remove(&id);
@@ -302,7 +302,7 @@ impl World {
         self.send_batch(index);
     }
 
-    /// Clients without an answer repeat their batch after a while.
+    /// Lets clients without an answer repeat their batch after a while.
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// An answer has arrived: some clients still repeat the batch, some release numbers.
+    /// Handles an arrived answer: some clients still repeat the batch, some release numbers.
     fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
@@ -324,7 +324,7 @@ impl World {
         }
     }
 
-    /// A client gives a number back, at any node.
+    /// Gives a number back for a client, at any node.
     pub(crate) fn release_by_client(&mut self, code: u64, at_ms: u64) {
         let (node, now_us) = (self.chance.index(self.nodes.len()), self.now());
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
@@ -366,7 +366,7 @@ impl World {
         }
     }
 
-    /// Whether all probes were answered.
+    /// Checks that all probes were answered.
     pub(crate) fn check_probes(&self) -> Judged {
         let probes = self.clients.probes - PROBES;
         let wanted = u64::from(probes) * self.cluster.pools.len() as u64;
@@ -398,7 +398,7 @@ impl Batch {
         format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
     }
 
-    /// Its identity for owners, if it may be sent again.
+    /// The batch's identity for owners, if it may be sent again.
     fn digest(&self, body: &[u8]) -> Option<[u8; 16]> {
         let key = format!("key-{}", self.key?);
         let digest = match self.rows.first().filter(|_| self.is_single) {
@@ -411,7 +411,7 @@ impl Batch {
     }
 }
 
-/// A client's request, until it is answered or the client disconnects.
+/// Runs a client's request until it is answered or the client disconnects.
 async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     let since = sim.moment();
     let body = batch.body();

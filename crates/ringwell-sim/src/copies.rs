@@ -1,9 +1,9 @@
 //! Data directories that are restored from a copy, and the nodes with newer facts than the copy.
 //!
 //! Either an operator marks the data (`ringwell restore`, `serve --restored`), or only other nodes
-//! can detect the copy. Follows the rules for operators: no copy from before a new map is restored,
-//! nor one from before a move while a node that knows of the move is down, nor any while lockouts
-//! of a longer lifetime may run.
+//! can detect the copy. Follows the rules for operators: a copy is not restored if it is from
+//! before a new map, or from before a move while a node that knows of the move is down, or while
+//! lockouts of a longer lifetime may run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::older::{Copied, CopiedJournal, Known, Lost, Older};
 use crate::world::{MS, SECOND, World};
 
 impl World {
-    /// An operator makes a copy of a node's data and puts it back some time later.
+    /// Makes a copy of a node's data, as an operator, and puts it back some time later.
     pub(crate) fn copy_data(&mut self, node: usize, kind: Kind) {
         if self.durability == Durability::Memory {
             return;
@@ -43,7 +43,7 @@ impl World {
         self.queue.add(self.now() + later, Event::CopyBack(copied));
     }
 
-    /// The journal of one of a node's shards is lost; its others remain.
+    /// Loses the journal of one of a node's shards; its others remain.
     pub(crate) fn lose_journal(&mut self) {
         let random = self.faults.stream(Kind::LostJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(500_000));
@@ -52,7 +52,7 @@ impl World {
         let written = self.journal_written(node, shard);
         self.stop(node, false);
         let lost = self.nodes[node].files.disk().lose_shard(shard);
-        // This is detected at startup without other nodes.
+        // The loss is detected at startup without other nodes.
         let before = self.nodes[node].older;
         let since_us = before.map_or(u64::MAX, |older| older.since_us);
         self.nodes[node].older = Some(Older { is_marked: true, since_us });
@@ -63,8 +63,8 @@ impl World {
         }
     }
 
-    /// An operator makes a copy of the journal of one of a node's shards, puts it back some time
-    /// later, and sometimes brings back the original after that.
+    /// Makes a copy of the journal of one of a node's shards, as an operator, puts it back some
+    /// time later, and sometimes brings back the original after that.
     pub(crate) fn copy_journal(&mut self) {
         let random = self.faults.stream(Kind::CopiedJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(700_000));
@@ -93,7 +93,7 @@ impl World {
     pub(crate) fn put_journal_back(&mut self, copied: &CopiedJournal) {
         let CopiedJournal { node, shard, at, map, back_us, .. } = *copied;
         let written = self.journal_written(node, shard);
-        // A node notices by itself that it has been started since then.
+        // A node detects without others that it has been started since then.
         let is_marked = written != copied.written;
         let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
         let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
@@ -146,11 +146,11 @@ impl World {
         known.journals.get(&shard).cloned()
     }
 
-    /// A lost journal is brought back, instead of the one that was written since.
+    /// Brings back a lost journal, in place of the one that was written since.
     pub(crate) fn bring_back(&mut self, lost: &Lost) {
         let Lost { node, shard, at, before, .. } = *lost;
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
-        // On a new disk without a name nothing shows that it is not the journal written last.
+        // If a new disk has no name, nothing shows that this is not the journal written last.
         let may_not = known.is_none()
             || self.faults.are_over
             || self.is_in_between()
@@ -221,7 +221,7 @@ impl World {
     fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
         let node = copied.node;
         if self.nodes[node].before_moves.is_some() {
-            // Its present data are not the data that it served last.
+            // The node's present data are not the data that it served last.
             return None;
         }
         let (now, leaving) = self.owners_served(node)?;
@@ -237,7 +237,7 @@ impl World {
             let (now, then) = (now.get(bucket)?, then.get(bucket)?);
             if is_own(now) {
                 own.insert(bucket);
-                // No node would serve it until the next map.
+                // No node would serve such a bucket until the next map.
                 has_gained |= now != then;
             }
         }
@@ -245,8 +245,8 @@ impl World {
         (serve && is_quiet && !has_gained).then_some(own)
     }
 
-    /// The nodes that have a record of another or longer journal of this shard of `node` than one
-    /// that ends before `next_n`.
+    /// The nodes that have a record of a different journal of this shard of `node`, or of one that
+    /// does not end before `next_n`.
     pub(crate) fn known_by(&self, node: usize, shard: u16, next_n: u64) -> Known {
         let data = Path::new(DATA);
         let own = Identity::read(&self.nodes[node].files, data).ok().flatten();
@@ -260,7 +260,8 @@ impl World {
         Known { shard, by: others.filter(knows).collect() }
     }
 
-    /// A node with older data begins to serve: allocations that no node knows are lost to it.
+    /// Handles a node with older data that begins to serve: it has lost allocations that no node
+    /// knows.
     pub(crate) fn excuse_older(&mut self, node: usize) {
         let Some(older) = self.nodes[node].older.take() else { return };
         self.holds_unknown();

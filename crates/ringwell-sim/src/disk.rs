@@ -39,7 +39,7 @@ pub(crate) struct Handle {
     id: u64,
     /// Its name when it was opened.
     name: Name,
-    /// A write that is in transit until the flush: it may be stored partly.
+    /// Whether writes are in transit until the flush, so that they may be stored partly.
     is_direct: bool,
 }
 
@@ -79,16 +79,16 @@ pub(crate) struct Disk {
     names: BTreeMap<Name, u64>,
     durable_names: BTreeMap<Name, u64>,
     changes: Vec<Change>,
-    /// Unflushed writes past the cache: file, offset and length.
+    /// Unflushed writes that bypass the cache: file, offset and length.
     on_their_way: BTreeMap<u64, (u64, u64)>,
     /// Shards that have a directory.
     pub(crate) directories: BTreeSet<u16>,
     /// Increases with each end of a process, so that calls of earlier ones have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
-    /// Nothing becomes durable until the disk is mounted again.
+    /// Whether nothing becomes durable until the disk is mounted again.
     pub(crate) is_dead: bool,
-    /// … and its file system has noticed that, so that it refuses writes as well.
+    /// Whether its file system has noticed that, so that it refuses writes as well.
     pub(crate) is_read_only: bool,
     /// The count of times that it was mounted again.
     pub(crate) mounts: u64,
@@ -96,9 +96,9 @@ pub(crate) struct Disk {
     /// Data that it reported as stored but did not keep: writes lost or misplaced, flushes that
     /// failed silently.
     pub(crate) lies: u64,
-    /// Flipped bits, which an operator with a copy will restore.
+    /// Flipped bits, which an operator can restore from a copy.
     flips: Vec<(Name, usize, u8)>,
-    /// Lost ends of files, likewise.
+    /// Lost ends of files, which an operator can restore from a copy.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
     /// Whether a disk that was lost had violated its guarantees before.
@@ -109,7 +109,7 @@ pub(crate) struct Disk {
     pub(crate) has_served: bool,
     /// Whether a power cut or a failed flush has lost such groups since the last start.
     pub(crate) has_lost_groups: bool,
-    /// … or at any time.
+    /// Whether a power cut or a failed flush has ever lost such groups.
     lost_groups: bool,
     /// Whether a snapshot or a map was published since the last check.
     pub(crate) has_published: bool,
@@ -136,19 +136,19 @@ impl Disk {
         self.lost_groups || self.may_refuse()
     }
 
-    /// … so that a node may refuse to start.
+    /// Whether a node may refuse to start because of that.
     pub(crate) fn may_refuse(&self) -> bool {
         self.lies > 0 || self.was_damaged
     }
 
-    /// The files are lost, as on a new disk.
+    /// Loses all files, as on a new disk.
     pub(crate) fn wipe(&mut self) {
         let Self { life, is_os, mounts, .. } = *self;
         let former_was_to_blame = self.former_was_to_blame || self.is_to_blame();
         *self = Self { life, mounts, former_was_to_blame, is_os, ..Self::default() };
     }
 
-    /// The files of one shard are lost, as if its volume were not mounted. Returns them.
+    /// Loses the files of one shard, as if its volume were not mounted. Returns them.
     pub(crate) fn lose_shard(&mut self, shard: u16) -> Copy {
         let lost = self.copy().of_shard(shard);
         self.names.retain(|name, _| name.shard != shard);
@@ -182,7 +182,7 @@ impl Disk {
         Copy { files: files.collect(), directories: self.directories.clone(), was_to_blame }
     }
 
-    /// The files are replaced by those of a copy, durably; with a mark if the operator makes one.
+    /// Replaces the files by those of a copy, durably; with a mark if the operator makes one.
     pub(crate) fn put_back(&mut self, copy: &Copy, mark: Option<Name>) {
         self.wipe();
         self.directories.clone_from(&copy.directories);
@@ -226,7 +226,7 @@ impl Disk {
         self.names.keys().filter(|name| name.shard == shard).copied().collect()
     }
 
-    /// A file's length for readers.
+    /// The length of a file as readers see it.
     pub(crate) fn len(&self, file: &Handle) -> u64 {
         self.files.get(&file.id).map_or(0, |file| file.cached.len() as u64)
     }
@@ -369,7 +369,7 @@ impl Disk {
         Ok(got)
     }
 
-    /// The cache drops the clean pages of a file.
+    /// Drops the clean pages of a file from the cache.
     pub(crate) fn forget_cache(&mut self, file: &Handle) {
         let Ok(file) = self.opened(file) else { return };
         for block in 0..file.cached.len().div_ceil(BLOCK) {
@@ -379,7 +379,7 @@ impl Disk {
         }
     }
 
-    /// The process was killed: a part of its writes past the cache was stored.
+    /// Handles a killed process: a part of its writes that bypass the cache is stored.
     pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
         self.life += 1;
@@ -395,12 +395,12 @@ impl Disk {
         }
     }
 
-    /// From now on nothing becomes durable.
+    /// Lets nothing become durable from now on.
     pub(crate) fn die(&mut self, is_read_only: bool) {
         (self.is_dead, self.is_read_only) = (true, is_read_only);
     }
 
-    /// The power was cut: any subset of the unflushed data is stored. Then the disk is mounted
+    /// Handles a power cut: any subset of the unflushed data is stored. Then the disk is mounted
     /// again.
     pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
         (self.is_dead, self.is_read_only) = (false, false);
@@ -477,7 +477,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// The newest file of a shard's journal loses its end, at most two blocks of its contents.
+    /// Cuts the end off the newest file of a shard's journal, at most two blocks of its contents.
     pub(crate) fn shorten(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };
@@ -491,8 +491,8 @@ impl Disk {
         Some(name)
     }
 
-    /// Never flips two bits of one block before a start has seen the first: together they may hide
-    /// a frame, which no format can detect.
+    /// Flips bits, but never two of one block before a start has seen the first: together they may
+    /// hide a frame, which no format can detect.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
         let is_there =
             |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;
@@ -508,15 +508,15 @@ impl Disk {
         Some(name)
     }
 
-    /// A start continues from the present files, so a copy of their earlier state is useless from
-    /// then on.
+    /// Accepts the present files: a start continues from them, so a copy of their earlier state is
+    /// useless from then on.
     pub(crate) fn accept(&mut self) {
         self.flips.clear();
         self.tails.clear();
         self.has_lost_groups = false;
     }
 
-    /// An operator restores damaged data from a copy. Returns `false` if there is other damage.
+    /// Restores damaged data from a copy, as an operator. Returns `false` if there is other damage.
     pub(crate) fn mend(&mut self) -> bool {
         for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
             let Ok(file) = self.file(name) else { continue };
@@ -553,7 +553,7 @@ impl File {
         }
     }
 
-    /// A block reaches the disk.
+    /// Stores a block on the disk.
     fn store(&mut self, block: usize) {
         let (from, to) = self.range(block);
         if self.durable.len() < to {
@@ -562,7 +562,7 @@ impl File {
         self.durable[from..to].copy_from_slice(&self.cached[from..to]);
     }
 
-    /// Some sectors of a block reach the disk.
+    /// Stores some sectors of a block on the disk.
     fn tear(&mut self, block: usize, random: &mut Random) {
         let (from, to) = self.range(block);
         if self.durable.len() < to {
@@ -576,7 +576,7 @@ impl File {
         }
     }
 
-    /// The cache loads a block from the disk.
+    /// Loads a block from the disk into the cache.
     fn restore(&mut self, block: usize) {
         let (from, to) = self.range(block);
         // A file that was extended but not flushed is shorter on the disk.

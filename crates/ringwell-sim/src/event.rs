@@ -38,13 +38,13 @@ pub(crate) enum Event {
     Release { number: u64, at_ms: u64 },
     /// A request of another node arrives.
     Request { call: u64, node: usize, life: u32, shard: u16, path: Path, body: Bytes },
-    /// The answer to one arrives where it began.
+    /// The answer to a request arrives where the request began.
     Replied { call: u64, replied: Replied },
     /// A client disconnected some time ago: no number may be locked for it any more.
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools arrives at every node.
     Manage,
-    /// Numbers that have just come to a pool go to another one.
+    /// Numbers that have just come to a pool move to another one.
     LendOn(u64, Vec<u64>, Random),
     /// Right after a step in this life, the process or its machine ends.
     CrashAfter(usize, u32),
@@ -62,7 +62,7 @@ pub(crate) enum Event {
     BroughtBack(crate::older::Lost),
     /// A changed list of pools reaches a node, in this life.
     ListReaches(usize, u32),
-    /// … and has reached the last one.
+    /// A changed list of pools has reached the last node.
     ListSpread,
     /// The last fault has happened.
     Calm,
@@ -100,6 +100,6 @@ pub(crate) struct Rung {
     pub(crate) which: usize,
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
-    /// Whether history was known to be missing then: a disk that is lost later takes that along.
+    /// Whether history was known to be missing then: it is no longer known if a disk is lost later.
     pub(crate) has_gaps: bool,
 }

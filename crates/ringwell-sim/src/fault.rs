@@ -25,7 +25,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// The percentage of runs in which it is enabled, and the range of its rate (in a
+            /// The percentage of runs in which it is enabled, and the range of its rate (per
             /// million).
             const fn odds(self) -> (u64, u64, u64) {
                 match self { $(Self::$kind => ($odds, $low, $high),)* }
@@ -34,10 +34,10 @@ macro_rules! kinds {
     };
 }
 
-// The percentage of runs in which a kind is enabled, with a rate in this range, in a million
-// opportunities: a second of the run for faults of machines, a start, a call of the disk, a frame
-// of a link, a batch, row or answer of a client. Torn and dropped blocks are only counted, because
-// a power cut decides them.
+// For each kind, the percentage of runs in which it is enabled, and the range of its rate per
+// million opportunities. An opportunity is a second of the run for faults of machines; otherwise a
+// start, a call of the disk, a frame of a link, or a batch, row or answer of a client. Torn and
+// dropped blocks are only counted, because a power cut decides them.
 kinds! {
     Kill "kill" 60 5_000 100_000;
     Power "power" 50 5_000 100_000;
@@ -204,7 +204,7 @@ impl Faults {
         &mut self.streams[kind as usize]
     }
 
-    /// The count of each kind, in both tables, without kinds that never did.
+    /// The count of each kind of fault, in both tables, without kinds that never happened.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

@@ -171,7 +171,7 @@ impl Files for SimFiles {
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), FileError> {
-        // Made when the machine was set up, so no fault happens.
+        // The directory was made when the machine was set up, so no fault happens.
         let shard = path.file_name().and_then(|name| name.to_str()?.parse::<u16>().ok());
         self.disk().directories.extend(shard);
         Ok(())

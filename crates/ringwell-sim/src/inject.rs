@@ -22,12 +22,12 @@ use crate::world::{MS, ORIGIN_US, SECOND, World};
 
 /// Steps of clocks are either small enough to be trusted or large enough to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
-/// … or so small that lockouts are lengthened by more.
+/// Other steps are so small that lockouts are lengthened by more.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
 impl World {
-    /// One second has passed.
+    /// Injects the faults of one second.
     pub(crate) fn inject(&mut self) {
         if self.faults.are_over {
             return;
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// A disk fails or is detached; an operator ends the process and mounts the disk again.
+    /// Makes a disk fail or detaches it; an operator ends the process and mounts the disk again.
     fn fail_disk(&mut self, node: usize) {
         let random = self.faults.stream(Kind::Remount);
         let (is_read_only, after) = (random.chance(500_000), random.below(2 * SECOND));
@@ -133,7 +133,7 @@ impl World {
         self.queue.add(self.now() + after, Event::Remount(node));
     }
 
-    /// The clock that runs while a machine is off is inaccurate.
+    /// Steps the clock, because the clock that runs while a machine is off is inaccurate.
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
@@ -175,7 +175,7 @@ impl World {
         self.restart_failing(node);
     }
 
-    /// An operator detects that a journal no longer accepts anything.
+    /// Restarts nodes as an operator who detects that a journal no longer accepts anything.
     fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// A pool moves to another shard: first the node that loses it restarts, then the other. Never
-    /// while a move of buckets is not answered: the new map would not have it.
+    /// Moves a pool to another shard: first the node that loses it restarts, then the other. Does
+    /// nothing while a move of buckets is not answered, because the new map would not include it.
     fn change_map(&mut self) {
         let shards = self.cluster.homes.len();
         if self.map_change.is_some() || shards < 2 {
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// A disk is lost; often just after one of its pools was removed from the list.
+    /// Loses a disk; often just after one of its pools was removed from the list.
     fn befall_disk(&mut self) {
         let random = self.faults.stream(Kind::LostDisk);
         let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
@@ -259,7 +259,7 @@ impl World {
         self.map_change.is_some() || self.now() < self.shortened_until
     }
 
-    /// A node serves, and its operator acts at once.
+    /// Acts at once, as the operator of a node that serves.
     pub(crate) fn act_in_haste(&mut self, node: usize) {
         if self.faults.are_over || self.nodes[node].running.is_none() {
             return;
@@ -288,8 +288,8 @@ impl World {
         }
     }
 
-    /// An operator moves the buckets of some pools to another shard. Never while a new map is
-    /// distributed: a bucket that moves by the old map may be given to another node by the new one.
+    /// Moves the buckets of some pools to another shard, as an operator. Does nothing while a new
+    /// map is distributed: the map may give a bucket that moves by the old map to another node.
     fn move_buckets(&mut self) {
         let shards = self.cluster.homes.len();
         let random = self.faults.stream(Kind::Move);
@@ -332,7 +332,7 @@ impl World {
         });
     }
 
-    /// An operator takes back buckets in transit.
+    /// Takes back buckets in transit, as an operator.
     fn abort_move(&mut self) {
         let node = self.chance.index(self.nodes.len());
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
@@ -348,7 +348,7 @@ impl World {
         });
     }
 
-    /// The last fault has happened.
+    /// Begins the calm after the last fault.
     pub(crate) fn calm(&mut self) {
         self.faults.are_over = true;
         lock(&self.shared.call_faults).are_over = true;
@@ -371,7 +371,7 @@ impl World {
         self.tell(0, &[], || "the last fault has been".to_owned());
     }
 
-    /// The newest map is distributed to every node, because with an older one a node asks the wrong
+    /// Distributes the newest map to every node, because with an older one a node asks the wrong
     /// shard.
     pub(crate) fn roll_out(&mut self) {
         let newest = self.cluster.newest();
@@ -383,7 +383,7 @@ impl World {
         }
     }
 
-    /// The holder of each number that a visitor has seen.
+    /// Checks the holder of each number that a visitor has seen.
     pub(crate) fn check_attributions(&mut self) -> Judged {
         let look_ups = self.look_ups();
         let begin = |world: &mut Self, which: usize| {
@@ -399,8 +399,8 @@ impl World {
         Ok(())
     }
 
-    /// Each number at the time of its allocation, and at the last time when it was still the
-    /// newest.
+    /// A look-up of each number at the time of its allocation, and at the last time when it was
+    /// still the newest.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -441,7 +441,7 @@ impl World {
     pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
         let home = self.cluster.home(wanted.shard);
         let begun = PromoNumber::from_code(wanted.number).and_then(|number| match at {
-            // In transit, a node with an older map may believe the previous owner.
+            // While a map is in transit, a node with an older one may believe the previous owner.
             Moment::Wall(at) if self.faults.are_over => self.ask_all(which, which, number, at),
             Moment::Wall(at) => self.ask_all(home, which, number, at),
             Moment::Shard(_) => self.ask_shard((home, wanted.shard), which, number, at),
@@ -451,7 +451,7 @@ impl World {
         }
     }
 
-    /// As for a call: a node asks all shards.
+    /// Looks up a number as for a call: the node queries all shards.
     fn ask_all(&self, asked: usize, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
         let running = self.nodes[asked % self.nodes.len()].running.as_ref();
         let thread = running.filter(|running| running.is_serving)?.first()?;
@@ -496,7 +496,7 @@ impl World {
             return Ok(());
         }
         let has_gaps = self.has_gaps();
-        // In memory, records end with their process, while other nodes still know of the allocation.
+        // In memory, records end with their process, but other nodes still know of the allocation.
         let is_memory = self.durability == Durability::Memory;
         let is_to_blame = {
             let disk = self.nodes[node].files.disk();
@@ -523,7 +523,7 @@ impl World {
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
             }
-            // Its owner was asked to doubt its own state of the number.
+            // The number's owner was asked to doubt its own state of the number.
             Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
             Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
@@ -552,7 +552,7 @@ impl World {
         })
     }
 
-    /// The time at which the number went out again, if `held` does not say so.
+    /// The time at which the number went out again, if `held` lacks it.
     fn missed_end(&self, wanted: &Wanted, held: &PastAllocation) -> Option<u64> {
         let by = |end_us: u64| Millis((ORIGIN_US + end_us + self.dated_within_us()) / 1000);
         let is_missed = |end_us: &u64| held.next_allocated_at.is_none_or(|it| it > by(*end_us));
@@ -560,8 +560,8 @@ impl World {
     }
 }
 
-/// Whether the lockout of the visitor who is named runs at that time. The end of it by an operator
-/// may have been lost as well.
+/// Whether the lockout of the named visitor runs at that time. If an operator ended it, the record
+/// of that may have been lost as well.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

@@ -12,7 +12,8 @@ use crate::model::{Judged, PoolRule, TakenUp, Violation};
 use crate::world::World;
 
 impl World {
-    /// After a poll: pools that left or arrived, lockouts and holds that were taken over.
+    /// Reports, after a poll, pools that left or arrived, and lockouts and holds that were taken
+    /// over.
     pub(crate) fn judge_changes(&mut self) -> Judged {
         let changed = std::mem::take(&mut *self.shared.changed.borrow_mut());
         let answers_lost = std::mem::take(&mut *self.shared.answers_lost.borrow_mut());
@@ -22,13 +23,14 @@ impl World {
         Ok(())
     }
 
-    /// A node with data from before moves begins to serve: pools that it still has are its own.
+    /// Reports a node with data from before moves that begins to serve: pools that it still has are
+    /// its own.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
         let shards = self.cluster.shards_of(node);
         shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
     }
 
-    /// A node begins to serve.
+    /// Reports a node that begins to serve.
     pub(crate) fn judge_serving(&mut self, node: usize) -> Judged {
         let running = self.nodes[node].running.iter();
         for (id, thread) in running.flat_map(|running| &running.threads) {
@@ -41,8 +43,8 @@ impl World {
         Ok(())
     }
 
-    /// A client disconnected some time ago: its numbers are free, at least on the node that
-    /// received its request.
+    /// Checks a client that disconnected some time ago: its numbers are free, at least on the node
+    /// that received its request.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {

@@ -2,8 +2,8 @@
 //!
 //! Owns time, disks, the network, clients, and a reference model that judges every answer. Runs
 //! `ringwell-driver` and the crates below it unchanged, and owns no rule of the product. Nothing
-//! here reads a clock or uses another source of randomness than the seed. Invariant: the same
-//! options give exactly the same run. Source: docs/spec/simulation.md.
+//! here reads a clock or uses any randomness except the seed's. Invariant: the same options give
+//! exactly the same run. Source: docs/spec/simulation.md.
 
 mod calls;
 mod clients;

@@ -39,7 +39,7 @@ pub struct LogOptions {
     pub off: Vec<LogFault>,
     /// A planted bug.
     pub bug: Option<Bug>,
-    /// Whether lines for a person are kept.
+    /// Whether the story for a person is kept.
     pub keeps_tale: bool,
 }
 
@@ -54,15 +54,15 @@ pub struct LogReport {
     pub rows: u64,
     /// Numbers among them.
     pub numbers: u64,
-    /// Take-overs of all shards by a process.
+    /// The count of take-overs of all shards by a process.
     pub take_overs: u64,
-    /// Take-overs while the previous owner still ran.
+    /// The count of take-overs while the previous owner still ran.
     pub from_the_living: u64,
     /// The count of each fault.
     pub faults: Vec<(LogFault, u64)>,
     /// A digest of all events: equal for equal runs.
     pub hash: u64,
-    /// The story, if it was asked for.
+    /// The story, if it was requested.
     pub tale: Vec<String>,
 }
 

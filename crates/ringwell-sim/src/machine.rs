@@ -43,9 +43,9 @@ pub(crate) struct Shared {
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer of another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
-    /// Shards that changed for other reasons than their rows.
+    /// Shards that changed for reasons other than their rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
-    /// Those of them that could not store the answers to batches from other shards.
+    /// Shards that could not store the answers to batches from other shards.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
     pub(crate) broken: RefCell<Option<Violation>>,
     pub(crate) tale: RefCell<Tale>,
@@ -192,9 +192,9 @@ impl Shared {
 pub(crate) struct Life {
     pub(crate) node: usize,
     pub(crate) number: u32,
-    /// Destructors have no effect now.
+    /// Whether it has ended, so that destructors have no effect.
     pub(crate) is_dead: Cell<bool>,
-    /// Pools that are added from now on are due to a change of the list.
+    /// Whether pools that are added now are due to a change of the list.
     pub(crate) is_listing: Cell<bool>,
     /// A shard of each node that could not be asked about journals at startup.
     pub(crate) away: RefCell<Vec<u16>>,
@@ -297,7 +297,7 @@ impl Platform for Sim {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // Done at once, but reported later: the disk may change in between.
+        // The work is done at once, but reported later: the disk may change in between.
         let done = work();
         let known = self.disk();
         async move {

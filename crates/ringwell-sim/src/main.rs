@@ -39,7 +39,7 @@ struct Cli {
     /// Kinds of faults that do not happen
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     off: Vec<Kind>,
-    /// Only these faults happen: the kind, and which of its kind.
+    /// Only these faults happen: the kind, and the index within the kind.
     #[arg(long, value_name = "KIND:WHICH,…")]
     only_faults: Option<String>,
     /// Only these batches are sent

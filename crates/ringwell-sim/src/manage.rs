@@ -1,8 +1,8 @@
 //! An operator changes the list of pools: lifetimes, numbers, pools that are removed and return.
 //!
-//! Numbers move between pools of any nodes, at any time. Follows one rule for operators: while
-//! lockouts may run that are longer than their pool's lifetime, because that was shortened or the
-//! number has come from another pool, no pool gets another owner by a new map.
+//! Numbers move between pools of any nodes, at any time. Follows one rule for operators: no pool
+//! gets another owner by a new map while lockouts may run that are longer than their pool's
+//! lifetime, because that was shortened or the number has come from another pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use crate::model::{PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, Node, SECOND, World};
 
-/// The time in which a list reaches all nodes: with a pause, less than the ten seconds that it may
-/// take.
+/// The time in which a list reaches all nodes. With a pause, it is less than the permitted ten
+/// seconds.
 const SPREAD_US: u64 = 6 * SECOND;
 
-/// The pause before a list that a full disk prevents is read again.
+/// The pause before a list is read again after a full disk prevented it.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 /// The pools that are not in the list at the moment.
@@ -34,7 +34,7 @@ pub(crate) struct Away {
 }
 
 impl World {
-    /// The operator makes a change.
+    /// Makes a change, as the operator.
     pub(crate) fn manage(&mut self) {
         if self.is_listing {
             return;
@@ -56,7 +56,7 @@ impl World {
         self.list_changes();
     }
 
-    /// Numbers move from a pool of this node to another one of its pools, if it has two.
+    /// Moves numbers from a pool of this node to another one of its pools, if it has two.
     pub(crate) fn lend_at(&mut self, node: usize) {
         if self.is_listing {
             return;
@@ -81,7 +81,7 @@ impl World {
         self.queue.add(self.now() + MS, Event::Manage);
     }
 
-    /// The newest list is sent to every node that serves; the others get it when they start.
+    /// Sends the newest list to every node that serves; the others get it when they start.
     pub(crate) fn manage_on(&mut self) {
         if !self.is_listing {
             return;
@@ -112,12 +112,12 @@ impl World {
         }
     }
 
-    /// A node gets the newest list of pools.
+    /// Gives a node the newest list of pools.
     pub(crate) fn bring_list(&mut self, node: usize) {
         self.bring_list_for(node, 0);
     }
 
-    /// A node that was suspended reads the newest list of pools, if that is on its machine.
+    /// Gives a node that was suspended the newest list of pools, if the list is on its machine.
     pub(crate) fn read_list_again(&mut self, node: usize, life: u32, request: u64) {
         if self.nodes[node].life != life {
             return;
@@ -133,7 +133,7 @@ impl World {
     fn bring_list_for(&mut self, node: usize, request: u64) {
         let (now, goes_on_at) = (self.now(), self.nodes[node].paused_until);
         if goes_on_at > now {
-            // It reads the list that is newest then.
+            // The node then reads the newest list.
             let life = self.nodes[node].life;
             return self.queue.add(goes_on_at, Event::ListReaches(node, life));
         }
@@ -151,7 +151,7 @@ impl World {
             process.rereads.finish(request);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
-                // The operator repeats it until the disk has room.
+                // The operator repeats the change until the disk has room.
                 Err(ChangeError::Lifetimes(_)) => {
                     drop(one);
                     sim.sleep_until(sim.moment() + LIST_AGAIN).await;
@@ -182,13 +182,13 @@ impl World {
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
     }
 
-    /// Whether no pool is held for unknown lockouts: that lasts for the pool's present lifetime.
+    /// Whether no pool is held for unknown lockouts; such a hold lasts for its present lifetime.
     fn may_be_shorter(&self) -> bool {
         let are_newest = self.nodes.iter().all(|node| node.older.is_none());
         are_newest && !self.is_map_new() && self.now() >= self.unknown_until
     }
 
-    /// A node may hold its pools for unknown lockouts, also those that it does not know yet.
+    /// Records that a node may hold its pools for unknown lockouts, even pools that it gets later.
     pub(crate) fn holds_unknown(&mut self) {
         let longest_ms = self.pace.lifetimes_ms()[4];
         self.unknown_until = self.now() + self.pace.shortened_us(longest_ms);
@@ -239,8 +239,8 @@ impl World {
         true
     }
 
-    /// The numbers that moved last move on, to another pool of the same node: the pool that they
-    /// leave may be held because of them.
+    /// Moves the numbers that moved last to another pool of the same node: the pool that they leave
+    /// may be held because of them.
     pub(crate) fn lend_on(&mut self, from: u64, lent: &[u64], mut drawn: Random) {
         if self.is_listing || self.faults.are_over {
             return;
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Absent numbers arrive.
+    /// Adds absent numbers to a pool.
     fn grow_pool(&mut self, pool: u64) {
         if !self.have_all_served() {
             return;
@@ -271,7 +271,7 @@ impl World {
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
     }
 
-    /// Numbers move from one pool to another; some of them soon move on.
+    /// Moves numbers from one pool to another; some of them soon move on.
     pub(crate) fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
         let count = self.cluster.pools.get(&from).map_or(0, |rule| rule.numbers.len());
         let mut count = drawn.index(count);
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// The numbers that `is_lent` chooses move; returns them.
+    /// Moves the numbers that `is_lent` chooses; returns them.
     fn move_numbers(
         &mut self,
         from: u64,
@@ -298,7 +298,7 @@ impl World {
             return Vec::new();
         }
         let Some(rule) = self.cluster.pools.get_mut(&from) else { return Vec::new() };
-        // One stays: no pool is empty.
+        // One number stays, so that no pool is empty.
         let mut remaining = rule.numbers.len();
         let lent: Vec<u64> = rule
             .numbers
@@ -330,7 +330,7 @@ impl World {
         }
     }
 
-    /// At the end every pool exists.
+    /// Brings all pools back at the end.
     pub(crate) fn manage_ends(&mut self) {
         if self.cluster.lists > 0 {
             self.is_listing = true;

@@ -30,14 +30,14 @@ type Link = (usize, u32, u16, u16);
 /// The state of links, observed from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// The count of calls without a fast answer since the last one with it.
+    /// The calls since the last fast answer, without a fast answer.
     bad: BTreeMap<Link, Vec<u64>>,
     /// Calls and their times.
     calls: BTreeMap<u64, (Link, u64)>,
 }
 
 impl World {
-    /// A link whose shard is slow or gone must shut.
+    /// Checks that a link shuts if its shard is slow or gone.
     pub(crate) fn judge_call(
         &mut self,
         call: u64,
@@ -63,7 +63,7 @@ impl World {
             let rule = "a link does not shut";
             return Err(Violation { rule, text, number: 0, shard });
         }
-        // Rows of clients with short deadlines do not count for the state of a link.
+        // Rows of clients with short deadlines do not affect the state of a link.
         let limits = frame::Limits::default();
         let asked = frame::read_ask(body, &limits);
         if asked.is_ok_and(|(ask, _)| u64::from(ask.remaining_ms) * MS >= QUICK_US / 2) {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// The delays of a frame: lost, delivered once, or twice.
+    /// The delay of each delivery of a frame: none if it is lost, two if it is duplicated.
     fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
         if self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now()) {
             return Vec::new();
@@ -123,7 +123,7 @@ impl World {
         ways
     }
 
-    /// A request arrives: any thread of the node may receive it.
+    /// Handles a request that arrives: any thread of the node may receive it.
     pub(crate) fn request_arrives(
         &mut self,
         (call, node, life): (u64, usize, u32),
@@ -166,8 +166,8 @@ impl World {
         }
     }
 
-    /// A process has ended: its pending requests no longer matter, and its peers' connections
-    /// break, unless the machine has no power.
+    /// Handles the end of a process: its pending requests no longer matter, and its peers'
+    /// connections break, unless the machine has no power.
     pub(crate) fn break_calls(&mut self, node: usize, is_power: bool) {
         let mut broken = Vec::new();
         self.shared.calls.borrow_mut().retain(|call, caller: &mut Caller| {

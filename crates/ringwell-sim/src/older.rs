@@ -1,4 +1,4 @@
-//! Values about data directories that lack some of their node's answered allocations.
+//! Values that describe data directories that lack some of their node's answered allocations.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Only the files of one shard.
+    /// Keeps only the files of one shard.
     pub(crate) fn of_shard(mut self, shard: u16) -> Self {
         self.files.retain(|(name, _)| name.shard == shard);
         self
@@ -50,7 +50,7 @@ pub(crate) struct CopiedJournal {
     pub(crate) at: u64,
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
-    /// The original is brought back so much later.
+    /// The delay after which the original is brought back.
     pub(crate) back_us: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Lost {
     pub(crate) files: Copy,
     /// The time at which it was lost.
     pub(crate) at: u64,
-    /// The groups that the data lacked already.
+    /// The groups that the data already lacked.
     pub(crate) before: Option<Older>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Lost {
 pub(crate) struct Older {
     /// Whether the operator has marked the data; otherwise only other nodes may detect it.
     pub(crate) is_marked: bool,
-    /// From then on they lack everything.
+    /// The time from which on they lack everything.
     pub(crate) since_us: u64,
 }
 

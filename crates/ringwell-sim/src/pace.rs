@@ -8,7 +8,7 @@
 
 use crate::random::Random;
 
-/// In microseconds.
+/// A millisecond, in microseconds.
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -32,8 +32,8 @@ const CUT_US: u64 = 5 * MINUTE;
 const AGAIN_US: u64 = 2 * HOUR;
 
 /// Shard time approaches the wall clock by half a millisecond a second, and reports of other shards
-/// are dated by the clocks of the receiving one. A look-up by the wall clock is this precise after
-/// a run of a minute.
+/// are dated by the clocks of the receiving shard. A look-up by the wall clock is this precise
+/// after a run of a minute.
 const DATED_WITHIN_US: u64 = 30 * MS;
 
 /// The intervals of one run.
@@ -59,8 +59,8 @@ impl Pace {
         }
     }
 
-    /// The time after which no lockout of a lifetime of `lifetime_ms` runs: that lifetime, and the
-    /// longest pause in which a node may miss that there is another.
+    /// The time after which no lockout of the lifetime `lifetime_ms` runs: that lifetime, and the
+    /// longest pause in which a node may miss a new lifetime.
     pub(crate) fn shortened_us(&self, lifetime_ms: u64) -> u64 {
         let longest_ms = if self.has_hours { lifetime_ms } else { self.lifetimes_ms()[4] };
         longest_ms * MS + 3 * SECOND
@@ -71,7 +71,7 @@ impl Pace {
         if self.has_hours { length_us * TIMES } else { length_us }
     }
 
-    /// The time from the last fault to the first probe: the longest lifetime, and 15 s.
+    /// The time from the last fault to the first probe: the longest lifetime, plus 15 s.
     pub(crate) fn calm_us(&self, lifetime_max_ms: u64) -> u64 {
         let lifetime_us = if self.has_hours {
             // A damaged node waits for the end of longer lockouts before it begins anew.
@@ -82,7 +82,7 @@ impl Pace {
         lifetime_us + 15 * SECOND
     }
 
-    /// The age of history that is no longer kept.
+    /// The age from which on history is no longer kept.
     pub(crate) fn history_age_us(&self) -> Option<u64> {
         self.has_hours.then_some(2 * HOUR)
     }
@@ -108,7 +108,7 @@ impl Pace {
         gap_us.min(self.quiet_until - now)
     }
 
-    /// Short pauses are as frequent as long ones.
+    /// Draws a quiet time: short ones are as frequent as long ones.
     fn quiet_us(&mut self) -> u64 {
         let doublings = u64::from((QUIET_US.1 / QUIET_US.0).ilog2());
         let low = QUIET_US.0 << self.random.below(doublings + 1);
@@ -140,7 +140,7 @@ impl Pace {
         self.rarely(again_us, AGAIN_US)
     }
 
-    /// In a run of hours, in one of four cases, any time up to `most_us`; otherwise `usual_us`.
+    /// In a run of hours, returns any time up to `most_us` in one of four cases; else `usual_us`.
     fn rarely(&mut self, usual_us: u64, most_us: u64) -> u64 {
         if self.has_hours && self.random.below(4) == 0 {
             self.random.between(MS, most_us)

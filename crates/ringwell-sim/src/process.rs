@@ -36,12 +36,12 @@ pub(crate) struct Running {
     pub(crate) threads: BTreeMap<u16, Thread>,
     /// Batches that were sent to it and are not answered.
     pub(crate) batches: BTreeSet<u64>,
-    /// Shards that cannot serve yet.
+    /// The count of shards that cannot serve yet.
     pub(crate) starting: usize,
     pub(crate) is_serving: bool,
-    /// At the end of the process: shards that have not saved yet.
+    /// The count of shards that have not saved yet, at the end of the process.
     pub(crate) stopping: Option<usize>,
-    /// … or could not.
+    /// Whether a shard could not save.
     pub(crate) is_unsaved: bool,
     /// Whether an operator has been called.
     pub(crate) is_failing: bool,
@@ -62,9 +62,9 @@ pub(crate) struct Thread {
     pub(crate) stalled_until: u64,
     /// The time when it last had nothing left to do.
     pub(crate) idle_at: u64,
-    /// The same before its last turn.
+    /// The value of `idle_at` before its last turn.
     pub(crate) was_idle_at: u64,
-    /// Receives requests of other nodes.
+    /// Whether it receives requests of other nodes.
     pub(crate) is_open: Rc<Cell<bool>>,
 }
 
@@ -153,7 +153,7 @@ struct Begins {
 }
 
 impl Begins {
-    /// In the order of the server's threads.
+    /// Runs the first steps, in the order of the server's threads.
     async fn run(self) {
         let Self { shard, journal, ways, queue, is_lengthened, is_open } = self;
         let sim = shard.platform.clone();
@@ -183,7 +183,7 @@ impl Begins {
     }
 }
 
-/// Passes requests to read the list of pools again on.
+/// Passes on requests to read the list of pools again.
 async fn keep_list(sim: Sim, process: Arc<Process>) {
     let mut asked = process.rereads.asked();
     let (node, life) = (sim.life.node, sim.life.number);

@@ -68,7 +68,7 @@ pub struct Report {
 /// Runs a seed.
 ///
 /// # Panics
-/// If a process still exists after a run without a violation.
+/// Panics if a process still exists after a run without a violation.
 #[must_use]
 pub fn run(options: &Options) -> Report {
     #[cfg(canary)]

@@ -17,8 +17,8 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// The shard that owns each pool, from the operator's view: on the disk of its owner, else its
-    /// destination if it is in transit, else in the newest cluster file.
+    /// The shard that owns each pool, as the operator sees it: the owner according to its own disk,
+    /// else the destination of a pool in transit, else the owner in the newest cluster file.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());

@@ -1,7 +1,7 @@
 //! Machines that are suspended for longer than a list of pools may take to reach all nodes.
 //!
-//! Numbers of their pools go to pools of other nodes meanwhile. The new list is on the machine when
-//! it resumes, or reaches it within the time that operators have.
+//! Meanwhile numbers of their pools move to pools of other nodes. The new list is on the machine
+//! when it resumes, or reaches it within the time that operators have.
 
 use crate::fault::Kind;
 use crate::random::Random;
@@ -54,7 +54,7 @@ impl World {
         self.lend_away(node, drawn);
     }
 
-    /// No task of a node runs until then.
+    /// Stops all tasks of a node until then.
     pub(crate) fn pause_until(&mut self, node: usize, until: u64) {
         let until = self.nodes[node].paused_until.max(until);
         self.nodes[node].paused_until = until;
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// Numbers go from a pool of this node to one of another node.
+    /// Moves numbers from a pool of this node to one of another node.
     fn lend_away(&mut self, node: usize, mut drawn: Random) {
         if self.is_listing {
             return;

@@ -204,7 +204,7 @@ impl World {
         config
     }
 
-    /// A process begins, with these shards.
+    /// Begins a process with these shards.
     fn begin(
         &mut self,
         node: usize,
@@ -288,7 +288,7 @@ impl World {
         if older.is_some() { Loss::Older } else { Loss::Nothing }
     }
 
-    /// A shard can serve. When all shards of a node can, it serves.
+    /// Handles a shard that can serve. When all shards of a node can, the node serves.
     pub(crate) fn is_ready(&mut self, node: usize, life: u32) {
         let files = self.nodes[node].files.clone();
         let is_now = self.nodes[node].life == life;
@@ -339,7 +339,7 @@ impl World {
         self.cluster.pools.keys().copied().filter(|_| random.chance(500_000)).collect()
     }
 
-    /// The list of pools is complete now.
+    /// Brings the complete list of pools to a node.
     pub(crate) fn list_arrives(&mut self, node: usize, life: u32) {
         if self.nodes[node].life == life {
             self.tell(node, &[], || "gets the whole list of pools".to_owned());
@@ -347,8 +347,8 @@ impl World {
         }
     }
 
-    /// An operator stops a process properly: requests in progress are answered, then all state is
-    /// saved.
+    /// Stops a process properly, as an operator: requests in progress are answered, then all state
+    /// is saved.
     pub(crate) fn drain(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         if !running.is_serving || running.stopping.is_some() {
@@ -376,7 +376,7 @@ impl World {
         self.tell(node, &[], || "drains".to_owned());
     }
 
-    /// A shard of a stopping node has saved.
+    /// Handles a shard of a stopping node that has saved.
     pub(crate) fn is_saved(&mut self, node: usize, life: u32, is_saved: bool) {
         let is_now = self.nodes[node].life == life;
         let files = self.nodes[node].files.clone();
@@ -401,13 +401,13 @@ impl World {
         }
     }
 
-    /// Ends a process: killed, or its machine loses power. It starts again after a while.
+    /// Ends a process: kills it, or cuts the power of its machine. It starts again after a while.
     pub(crate) fn stop(&mut self, node: usize, is_power: bool) {
         self.end_process(node, if is_power { End::Power } else { End::Kill });
     }
 
-    /// A disk that has failed is mounted again, unless it was replaced meanwhile: its unflushed
-    /// data are lost as after a power cut, but the machine is not booted.
+    /// Mounts a failed disk again, unless it was replaced meanwhile: its unflushed data are lost as
+    /// after a power cut, but the machine is not booted.
     pub(crate) fn remount(&mut self, node: usize) {
         if self.nodes[node].files.disk().is_dead {
             self.end_process(node, End::Remount);
@@ -452,7 +452,7 @@ impl World {
         self.queue.add(self.now() + down, Event::Start(node, life));
     }
 
-    /// An operator restores damaged data, or discards the node's data.
+    /// Restores damaged data, or discards the node's data, as an operator.
     pub(crate) fn repair(&mut self, node: usize) {
         let can_mend = self.nodes[node].files.disk().can_mend() && self.nodes[node].older.is_none();
         if self.now() < self.shortened_until && !can_mend {
@@ -489,7 +489,7 @@ impl World {
         }
     }
 
-    /// A disk is lost: the node starts with an empty one.
+    /// Loses a disk: the node starts with an empty one.
     pub(crate) fn lose_disk(&mut self, node: usize) {
         if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
             self.absent = None;
@@ -501,7 +501,7 @@ impl World {
         self.roll_out();
     }
 
-    /// A step has just been taken: the process or its machine may end right after it.
+    /// Handles a step that has just been taken: the process or its machine may end right after it.
     pub(crate) fn crash_after(&mut self, node: usize) {
         if self.faults.strikes(Kind::CrashAfter) {
             let random = self.faults.stream(Kind::CrashAfter);
@@ -512,7 +512,7 @@ impl World {
         }
     }
 
-    /// The node that loses a pool has ended; now the one that gets it restarts.
+    /// Restarts the node that gets a pool, because the node that loses the pool has ended.
     pub(crate) fn map_arrives(&mut self, node: usize) {
         self.map_change = None;
         self.nodes[node].map = self.cluster.newest();

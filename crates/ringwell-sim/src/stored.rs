@@ -15,7 +15,8 @@ use crate::machine::Sim;
 /// The store of a shard.
 pub(crate) type Stored = Either<Filed, Memory>;
 
-/// In files: a frame is written, and flushed a while later, so that a kill may happen in between.
+/// Stores groups in files: a frame is written, and flushed a while later, so that a kill may happen
+/// in between.
 #[derive(Debug)]
 pub(crate) struct Filed {
     sim: Sim,
@@ -37,7 +38,7 @@ impl Filed {
         Self { sim, journal, frames: RefCell::new(frames) }
     }
 
-    /// Prepares a spare segment, if one is missing. A failed one is tried again.
+    /// Prepares a spare segment, if one is missing. If that fails, tries again.
     pub(crate) fn keep_spare(&self) {
         let _ = self.journal.spares().keep_one();
     }

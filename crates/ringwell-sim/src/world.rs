@@ -1,8 +1,8 @@
 //! The world of one run: machines, their disks, the network, clients, and time.
 //!
 //! Polls the tasks of processes one at a time. A thread that has been polled is busy for a while;
-//! others continue. The next of its ready tasks is drawn, so that no code relies on an order;
-//! mostly the first one, so that none starves.
+//! others continue. The next of a thread's ready tasks is drawn, so that no code relies on an
+//! order; usually it is the first one, so that none starves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -33,7 +33,7 @@ pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 /// The longest duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
 
-/// The most concurrent look-ups.
+/// The maximum number of concurrent look-ups.
 const LOOK_UPS: usize = 64;
 
 /// A machine.
@@ -49,9 +49,9 @@ pub(crate) struct Node {
     pub(crate) paused_until: u64,
     /// The cluster file that is read at the next start.
     pub(crate) map: Rc<Map>,
-    /// It does not start, and an operator has been called.
+    /// Whether it does not start, and an operator has been called.
     pub(crate) is_refused: bool,
-    /// Its data are older than what it has answered, and it has not served since.
+    /// Present if its data are older than its answers, and it has not served since.
     pub(crate) older: Option<Older>,
     /// The buckets that are its own, if its data are from before moves.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
@@ -60,7 +60,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether the node owns a bucket according to its data, as far as the simulator can tell.
+    /// Whether the node owns a bucket according to its data, as far as the simulator knows.
     pub(crate) fn is_own_bucket(&self, bucket: u16) -> bool {
         self.before_moves.as_ref().is_none_or(|own| own.contains(&bucket))
     }
@@ -99,19 +99,20 @@ pub(crate) struct World {
     pub(crate) absent: Option<u64>,
     /// The time until which lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
-    /// The time until which pools may be held for unknown lockouts, by the lifetimes that they have.
+    /// The time until which pools may be held for unknown lockouts, given their present lifetimes.
     pub(crate) unknown_until: u64,
     /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
-    /// The count of calls.
+    /// The calls that were made.
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
     /// Calls of links that have no answer, or a bad one.
     pub(crate) links: crate::net::Links,
-    /// The stream of the draws of turns.
+    /// The random stream that draws whose turn is next.
     turns: Random,
     pub(crate) polls: u64,
-    /// Nothing is promised from here on: a node with data from before a move could not ask others.
+    /// Whether nothing is promised any more: a node with data from before a move could not ask
+    /// others.
     pub(crate) is_beyond: bool,
 }
 
@@ -280,7 +281,7 @@ impl World {
         first
     }
 
-    /// One of a thread's tasks gets its turn.
+    /// Gives one of a thread's tasks its turn.
     fn poll(&mut self, node: usize, shard: u16) {
         let now = self.now();
         let takes = self.turns.between(1, POLL_US);

@@ -1,6 +1,6 @@
 //! Bugs planted in the code for a log shared by machines: each must be found.
 //!
-//! As `bugs.rs`, for the other kind of runs. `planted_bugs.rs` builds all for it.
+//! Like `bugs.rs`, for the other kind of runs. `planted_bugs.rs` builds everything for it.
 #![cfg(canary)]
 
 use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};

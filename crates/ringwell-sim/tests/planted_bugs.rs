@@ -1,4 +1,4 @@
-//! Bugs in production code must be found: the project's crates are built again with them in it.
+//! Bugs planted in production code must be found: the project's crates are built again with them.
 //!
 //! Dependencies are not built again: only the project's own crates get `--cfg canary`, and the
 //! features are those of the whole workspace.
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Runs the tests of a program with this in their names, built with `--cfg canary`; returns how many
-/// have passed.
+/// Runs the tests of a program that have `name` in their names, built with `--cfg canary`; returns
+/// how many have passed.
 fn passed(program: &str, name: &str) -> u32 {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -36,7 +36,8 @@ fn compiler() -> &'static Path {
     COMPILER.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rustc-with-planted-bugs");
         let script = "#!/bin/sh\nexec \"$@\" --cfg canary\n";
-        // Written only once: cargo builds everything again after a change of its time.
+        // The file is written only if it differs: cargo builds everything again if its time
+        // changes.
         if fs::read_to_string(&path).is_ok_and(|text| text == script) {
             return path;
         }

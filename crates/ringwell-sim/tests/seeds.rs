@@ -9,7 +9,7 @@ use ringwell_sim::{Kind, Options, Report, run};
 /// The count of seeds for each commit. `RINGWELL_SIM_SEEDS` changes it.
 const SEEDS: u64 = 60;
 
-/// These run twice.
+/// The count of seeds that run twice.
 const SEEDS_TWICE: u64 = 10;
 
 fn seeds() -> u64 {
@@ -189,7 +189,7 @@ fn seeds_that_have_failed_hold() {
     }
 }
 
-/// Durabilities with less than a flush, and copies from before moves.
+/// Durabilities weaker than a flush, and copies from before moves.
 #[test]
 fn no_seed_of_a_weaker_durability_or_of_old_data_breaks_a_promise() {
     for seed in 0..seeds() {

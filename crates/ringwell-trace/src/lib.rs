@@ -77,7 +77,7 @@ pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
     Some(Exporter::new(collector, waiting))
 }
 
-/// Spans that were dropped because too many waited.
+/// The count of spans that were dropped because too many waited.
 pub fn dropped() -> u64 {
     TRACER.get().map_or(0, |tracer| tracer.dropped.load(Ordering::Relaxed))
 }
@@ -166,7 +166,7 @@ impl Span {
         self.context.to_string()
     }
 
-    /// In OTLP's form.
+    /// The ended span in OTLP's form.
     fn ended(&mut self) -> Value {
         let mut span = json!({
             "traceId": self.context.trace.to_string(),

@@ -4,8 +4,8 @@
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
 //! ```
-//! Batches of 40 rows over 200 pools, 6.3 KB each. Prints the best and the median of several
-//! rounds: the best is the cost of the code, the difference is the machine's noise.
+//! Each batch has 40 rows over 200 pools and 6.3 KB. Prints the best and the median of several
+//! rounds: the best is the cost of the code, and the difference is the noise of the machine.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![expect(clippy::cast_precision_loss, reason = "counts of rows are far below 2^52")]

@@ -31,7 +31,7 @@ pub struct Ask {
     pub params: [Span; 2],
     /// The visitor who keeps the number.
     pub visitor: Option<Span>,
-    /// Has `%` or `+`: the key must be decoded before a comparison.
+    /// Whether it contains `%` or `+`, so that the key must be decoded before a comparison.
     pub(crate) key_is_escaped: bool,
     /// Whether the whole query was searched for `ring_pool_key` and the visitor. If not, the key is
     /// the query's first parameter, and may occur again.
@@ -50,7 +50,7 @@ impl Ask {
         }
     }
 
-    /// Searches the rest of the query, unless that has been done.
+    /// Searches the rest of the query, unless it has already been searched.
     pub(crate) fn settle(&mut self, text: &[u8]) {
         if !self.is_settled {
             let query = Span::new(self.params[0].start(), self.params[1].end());
@@ -77,8 +77,8 @@ pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
-/// The first bytes of `ring_pool_key` and of the visitor's parameter after a query's first
-/// parameter.
+/// The beginning of `ring_pool_key`, and of the visitor's parameter, if another parameter comes
+/// before it.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 
@@ -166,8 +166,8 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     if let Some(start) = key {
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
-        // One search finds the end of nearly every key and shows that it needs no decoding. It
-        // ends soon behind the query: other rows' texts may follow without a stop.
+        // One search finds the end of nearly every key and shows that it needs no decoding. It ends
+        // soon after the query, because the texts of other rows may follow without a stop.
         let near = &text[from..text.len().min(end + BLOCK)];
         let usual = pass(near, FIRST_OF_KEY).map(|rest| from + near.len() - rest.len());
         let usual = usual.filter(|stop| *stop >= end || text[*stop] == b'&');
@@ -193,7 +193,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     ask
 }
 
-/// The offsets of the last `ring_pool_key` and the last visitor.
+/// The offsets of the last `ring_pool_key` and the last visitor parameter.
 fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     let (mut key, mut visitor) = (None, None);
     let (mut start, end) = (at.start(), at.end());

@@ -26,7 +26,7 @@ pub enum RowError {
     PoolExhausted {
         /// The pool.
         pool: PoolId,
-        /// The time for the next attempt.
+        /// The time to wait before the next attempt.
         wait_ms: u64,
     },
     /// The pool has no numbers yet, and no overflow number.
@@ -55,9 +55,9 @@ pub enum InputFault {
     NoSuffix,
     /// `api_suffix` is not `<pool>/allocate_number.json?…`.
     Suffix,
-    /// `api_suffix` is longer than the server takes.
+    /// `api_suffix` is longer than the server accepts.
     SuffixLength,
-    /// `request_id` is an object, an array, or longer than the server takes.
+    /// `request_id` is an object, an array, or longer than the server accepts.
     RequestId,
     /// Strict mode: the row has no parameter other than the key.
     NoParameter,

@@ -1,7 +1,7 @@
 //! The single allocation: `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`.
 //!
-//! Its answers do not mark overflow numbers: the call succeeds with one. Errors are XML, or plain
-//! text for the other two formats.
+//! Its answers do not mark overflow numbers: a request that gets one succeeds. Errors are XML, or
+//! plain text for the other two formats.
 
 use ringwell_core::{PoolId, PromoNumber};
 
@@ -94,7 +94,7 @@ impl Format {
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 /// The longest query of a single allocation: the default limit for a row of a batch. Longer
-/// parameters fit into no record of the journal.
+/// parameters do not fit into a record of the journal.
 pub const QUERY_BYTES_MAX: usize = 8192;
 
 /// Reads pool and query of a single allocation; also returns the text that the spans point into.

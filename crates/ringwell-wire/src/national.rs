@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: usize = 40;
 /// The last digits, which do not affect the format.
 const FREE: u64 = 100;
 
-/// A text and its hundred; zero for an empty cell.
+/// A text and its hundred. The hundred of an empty cell is zero.
 #[derive(Clone, Copy)]
 struct Kept {
     hundred: u64,
@@ -29,7 +29,7 @@ struct Kept {
 impl Kept {
     const NONE: Self = Self { hundred: 0, len: 0, text: [0; TEXT_BYTES_MAX], last: [0; 2] };
 
-    /// `None` if `text` is too long, or has other digits than `number` at its end.
+    /// `None` if `text` is too long, or does not end with the digits of `number`.
     fn of(number: PromoNumber, text: &str) -> Option<Self> {
         let mut kept = Self { hundred: number.to_e164() / FREE, ..Self::NONE };
         kept.text.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
@@ -62,7 +62,7 @@ pub fn national(number: PromoNumber) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The country code of `number`, as far as libphonenumber's data knows it.
+/// The country code of `number`; `None` if libphonenumber's data does not cover the number.
 #[must_use]
 pub fn country_code(number: PromoNumber) -> Option<u16> {
     if number.to_nanp().is_some() {
@@ -71,7 +71,7 @@ pub fn country_code(number: PromoNumber) -> Option<u16> {
     phonenumber::parse(None, number.to_string()).ok().map(|number| number.code().value())
 }
 
-/// Appends the national form of a number that has not country code 1.
+/// Appends the national form of a number whose country code is not 1.
 pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
     let hundred = number.to_e164() / FREE;
     TEXTS.with_borrow_mut(|texts| {
@@ -97,7 +97,7 @@ pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
     });
 }
 
-/// Asks libphonenumber's data. A number that it cannot read is shown with its country code.
+/// Uses libphonenumber's data. A number that it cannot read is shown with its country code.
 fn look_up(number: PromoNumber) -> String {
     let international = number.to_string();
     phonenumber::parse(None, &international).map_or(international, |number| {

@@ -10,13 +10,13 @@ use crate::ask::{KEY_NAME, VISITOR_NAME};
 const HIDDEN: [&[u8]; 2] = [KEY_NAME, VISITOR_NAME];
 
 /// A byte that no request contains, because requests are UTF-8: erased parameters begin with it, or
-/// have it behind `ringwell_visitor=`. Source: docs/spec/journal.md, "Erasure".
+/// have it after `ringwell_visitor=`. Source: docs/spec/journal.md, "Erasure".
 const ERASED: u8 = 0xFF;
 
 /// Decodes a query, including `%20` and `+`, into parameters in their order; of equal names the
 /// last one counts. Invalid UTF-8 becomes replacement characters; broken escapes stay unchanged.
 /// Omits our own `ringwell_visitor`, and a `ring_pool_key` that occurred twice, because it may be a
-/// secret. Erased parameters are none.
+/// secret. Returns nothing for erased parameters.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     if is_erased(raw) {

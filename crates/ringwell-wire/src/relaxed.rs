@@ -100,7 +100,7 @@ pub(crate) fn parse(
 }
 
 /// The value at the beginning of `rest`, and the text after it; `None` if the value is malformed,
-/// or nested too deeply inside `depth` objects and arrays.
+/// or nested too deeply inside `around` objects and arrays.
 pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?;

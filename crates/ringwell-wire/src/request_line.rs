@@ -1,16 +1,16 @@
 //! Request lines of clients that do not escape their query: PHP's `file_get_contents` sends a URL
 //! unchanged.
 //!
-//! A line is repaired only if it has a single reading: the query of a single allocation in which
-//! only raw spaces, quotes and similar characters are wrong. Every other line stays unchanged, and
-//! the HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
+//! A line is repaired only if it can be read in just one way: the query of a single allocation in
+//! which only raw spaces, quotes and similar characters are wrong. Every other line stays
+//! unchanged, and the HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
 
 use memchr::memchr;
 use memchr::memmem;
 
 use crate::route::{Route, route};
 
-/// Both bytes end a request line.
+/// A request line ends with one of these.
 const VERSIONS: [&[u8]; 2] = [b" HTTP/1.1", b" HTTP/1.0"];
 
 /// The line with its query percent-encoded; `None` if it must stay unchanged. `line` includes its

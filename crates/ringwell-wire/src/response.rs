@@ -66,7 +66,7 @@ impl<'a> Tracking<'a> {
         let (ten, long);
         let digits = if let Some(digits) = number.to_nanp() {
             ten = ten_digits(digits);
-            // Digits are text.
+            // Digits are valid UTF-8.
             str::from_utf8(&ten).unwrap_or_default()
         } else {
             // The `+`, escaped in the landing page and again in the tracking URL.
@@ -118,7 +118,7 @@ impl<'a> BulkResponse<'a> {
         match answer {
             ResponseRow::Number { number, overflow, tracking } => {
                 number_row(out, before, *number);
-                // Leaves the row open.
+                // Removes the end of the row.
                 out.truncate(out.len() - 2);
                 if let Some(tracking) = tracking {
                     tracking.write(*number, |piece| json_text(out, piece));
@@ -199,7 +199,7 @@ fn number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     row[BARE_AT..BARE_AT + 10].copy_from_slice(&digits);
 }
 
-/// The same for a country other than code 1.
+/// Like [`number_row`], for numbers whose country code is not 1.
 #[cold]
 fn long_number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     out.push(before);

@@ -19,8 +19,8 @@ pub enum Route<'a> {
     },
 }
 
-/// The part of a path that belongs to the published API, if any; base URLs that end in a slash lead
-/// to two slashes.
+/// The part of a path that belongs to the published API, if any. The path may begin with two
+/// slashes, because some base URLs end in one.
 #[must_use]
 pub fn api_path(path: &str) -> Option<&str> {
     let mut path = path;

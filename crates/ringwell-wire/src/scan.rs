@@ -1,12 +1,12 @@
 //! The fast reader of a body: accepts the documented shape in any style of JSON and reads it in one
 //! pass.
 //!
-//! Rows as most clients write them refer to the body itself ([`usual`]). A row of another style is
-//! read by a separate function, with its escapes decoded after the body ([`row`]). The JSON library
-//! reads the remaining unusual rows one by one. Gives up only if the body is malformed, is not a
-//! batch, or has the name of its rows twice or with an escape; [`crate::relaxed`] then reads it
-//! again and produces the error. Invariant: `relaxed` reads every body that it accepts as the same
-//! rows.
+//! Rows in the form that most clients write refer to the body itself ([`usual`]). Rows in another
+//! style are read by a separate function, which decodes their escapes after the body ([`row`]). The
+//! JSON library reads the remaining unusual rows one by one. This reader gives up only if the body
+//! is malformed, is not a batch, or has the name of its rows twice or with an escape;
+//! [`crate::relaxed`] then reads the body again and produces the error. Invariant: `relaxed` reads
+//! the same rows from every body that this reader accepts.
 
 mod row;
 pub(crate) mod text;
@@ -45,8 +45,8 @@ struct Scanner<'a> {
     is_unsettled: bool,
 }
 
-/// Reads `body` into `rows`; on `None`, which means that this reader does not support it, some rows
-/// may have been read.
+/// Reads `body` into `rows`. Returns `None` if this reader does not support the body; some rows may
+/// then have been read.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<Scanned> {
     let usual = usual::Reader::new(body, limits)?;
     let mut scanner = Scanner {

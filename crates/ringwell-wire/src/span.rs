@@ -1,4 +1,4 @@
-//! A part of a text, by its offsets: rows travel between threads without copying their text.
+//! A part of a text, by its offsets: rows move between threads without copying their text.
 
 /// A range in a batch's text. Texts are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

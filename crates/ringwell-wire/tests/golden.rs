@@ -1,4 +1,4 @@
-//! The cases of `fixtures/api/` as far as the codec goes: no HTTP, no journal, no clock.
+//! Runs the cases of `fixtures/api/` that need only the codec: no HTTP, no journal, no clock.
 //!
 //! A minimal model of the pools, which hands out their numbers in order, replaces the rest. The
 //! program's own test sends the same cases over a socket, without exceptions.
@@ -21,7 +21,7 @@ use ringwell_wire::{
     Ask, Batch, BulkResponse, Limits, RequestError, ResponseRow, Route, RowError, Tracking, route,
 };
 
-/// Aspects that the codec alone cannot show: limits of HTTP, remembered batches, drills.
+/// Whether the case needs more than the codec: limits of HTTP, remembered batches, drills.
 fn is_above_the_codec(case: &cases::Case) -> bool {
     let mut headers = case.exchanges.iter().flat_map(|(request, _)| &request.headers);
     !case.environment.is_empty()
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// A number, whether it is the overflow number, and its pool.
+    /// Takes a number; returns it, whether it is the overflow number, and its pool.
     fn take(&mut self, ask: &Ask, text: &[u8]) -> Result<(PromoNumber, bool, PoolId), RowError> {
         let key = ask.key.of(text);
         let opens = |pool: &&mut Pool| pool.keys.iter().any(|own| own.as_bytes() == key);

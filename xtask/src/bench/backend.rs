@@ -1,5 +1,5 @@
-//! An application that takes 100 ms for each ring pool, and a server that requests pools from it:
-//! the requests a second that one process serves, each for a new pool.
+//! Measures the requests a second, each for a new pool, that one process serves while an
+//! application takes 100 ms for each ring pool.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::BenchInputs;
 use super::server::{Server, free_address, pinned};
 
 const DELAY: Duration = Duration::from_millis(100);
-/// As many as the server requests at a time.
+/// The count of clients: that of the pools that the server requests at a time.
 const CLIENTS: u32 = 64;
 const FIRST_POOL: u64 = 100_000;
 
@@ -28,7 +28,7 @@ pub(super) fn requests_a_second(plan: &BenchInputs, pools: &Path) -> anyhow::Res
     let application = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // If a connection breaks, a number is missing, which is detected there.
+            // If a connection breaks, a number is missing, which the client detects.
             thread::spawn(move || answer(stream).ok());
         }
     });
@@ -97,7 +97,7 @@ fn key(pool: u64) -> String {
     format!("key-of-the-application-{pool}")
 }
 
-/// A batch of one row for an unused pool.
+/// Sends a batch of one row for an unused pool.
 fn ask(server: SocketAddr, pool: u64) -> anyhow::Result<()> {
     let suffix = format!("{pool}/allocate_number.json?ring_pool_key={}&m1=autos", key(pool));
     let body = json!({"requests": [{"api_suffix": suffix, "request_id": "1"}]}).to_string();

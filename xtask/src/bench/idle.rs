@@ -112,7 +112,7 @@ impl Pair {
         pools: &Path,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        // Runs once to warm up, so that memory which any work needs is not attributed to the idle
+        // Runs once to warm up, so that memory that any work needs is not attributed to the idle
         // connections.
         for server in [&without, &with] {
             open_loop(plan, server, pools, RATE, 1)?;

@@ -1,4 +1,5 @@
-//! Open loop at 1,000 batches a second, compared with the disk's own time for a flush.
+//! Measures latency in an open loop at 1,000 batches a second, compared with the disk's own time
+//! for a flush.
 
 use serde_json::json;
 

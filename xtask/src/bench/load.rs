@@ -13,7 +13,7 @@ use crate::shell::{output, root};
 
 /// Rows a batch, in every benchmark.
 pub(super) const ROWS: u32 = 40;
-/// Rows of batches of many sizes, [`ROWS`] in the mean: most have few rows, some have hundreds.
+/// Rows of batches of many sizes, [`ROWS`] on average: most have few rows, some have hundreds.
 const SIZES: &str = "1,40,5,1,40,1,5,40,1,40,5,1,40,1,5,40,1,500,20,13";
 /// Batches a second that the witness sends while wrk runs.
 const WITNESS_RATE: u32 = 50;
@@ -120,7 +120,7 @@ impl ClosedLoop {
     }
 }
 
-/// Sends as fast as answers come over `connections`.
+/// Sends over `connections` as fast as answers come.
 ///
 /// wrk does not examine answers, which would cost it a sixth of its rate. Instead, a witness on the
 /// same core sends 50 batches a second and examines each of its rows.
@@ -153,7 +153,7 @@ pub(super) fn closed_loop(
     })
 }
 
-/// Sends as fast as answers come over `connections`, without examining them.
+/// Sends over `connections` as fast as answers come, without examining them.
 ///
 /// # Errors
 /// If wrk fails or prints unexpected output.
@@ -167,10 +167,10 @@ pub(super) fn wrk(
     wrk_in_style(machine, server, pools, [connections, seconds, ROWS], "compact")
 }
 
-/// The same for batches of another size in another style of JSON, which `bulk.lua` lists.
+/// Like [`wrk`], for batches of another size in another style of JSON, as listed in `bulk.lua`.
 ///
 /// # Errors
-/// The same as for [`wrk`].
+/// As for [`wrk`].
 pub(super) fn wrk_in_style(
     machine: &Machine,
     server: &Server,
@@ -202,10 +202,10 @@ pub(super) fn open_loop(
     send(&mut open_loop_command(plan, server, pools, &ROWS.to_string()), rate, seconds)
 }
 
-/// The same with batches of many sizes, which take turns.
+/// Like [`open_loop`], with batches of many sizes in turn.
 ///
 /// # Errors
-/// The same as for [`open_loop`].
+/// As for [`open_loop`].
 pub(super) fn mixed_loop(
     plan: &BenchInputs,
     server: &Server,
@@ -220,7 +220,7 @@ fn send(command: &mut Command, rate: u32, seconds: u32) -> anyhow::Result<OpenLo
     serde_json::from_str(&output(command)?).context("unexpected output of openloop")
 }
 
-/// Without rate and duration.
+/// The command of the open loop, without rate and duration.
 fn open_loop_command(plan: &BenchInputs, server: &Server, pools: &Path, rows: &str) -> Command {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["openloop", "--json", "--target", &server.address.to_string(), "--pools"]);

@@ -53,7 +53,7 @@ impl Load {
     }
 }
 
-/// Sends batches over `connections`: as fast as answers come, or `rate` of them a second.
+/// Sends batches over `connections`: as fast as answers come, or `rate` batches a second.
 ///
 /// # Errors
 /// If it fails or prints unexpected output.
@@ -96,8 +96,8 @@ struct Pair {
     ours: Vec<Sample>,
 }
 
-/// Runs in a closed loop next to wrk on the same servers: shows whether one core of it saturates
-/// one core of the server, and whether both report the same latency.
+/// Runs `ringwell load` in a closed loop on the same servers as wrk: shows whether one core of it
+/// saturates one core of the server, and whether both senders report the same latency.
 pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nloader: `ringwell load` beside wrk, {CONNECTIONS} connections in a closed loop,");
     println!("{ROWS} rows a batch over 200 pools of 500, memory only, one shard");
@@ -111,7 +111,7 @@ pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
         let fixed = name == "ceiling";
         problems.extend(pair.wrks.iter().flat_map(|it| it.problems(fixed)));
         if !fixed {
-            // The deadline on a machine with other work: see `peers`.
+            // On a machine with other work, some rows may miss the deadline: see `peers`.
             problems.extend(pair.ours.iter().flat_map(|it| it.load.problems(0.01)));
         }
         pairs.push(pair);

@@ -23,7 +23,7 @@ const RATE: u32 = 1_000;
 const TOKEN_SHA256: &str = "0e89820860c342f2c7ec694d144023b10301c2accdd078cb5167a06d0c3d5bcc";
 const TOKEN: &str = "benchmark";
 
-/// Snapshots and the end of old history every few seconds instead of every few minutes.
+/// Makes snapshots and drops old history every few seconds instead of every few minutes.
 const SMALL_JOURNAL: &str = "[journal]\nsegment_bytes = \"8MiB\"\n\
     snapshot_every_bytes = \"16MiB\"\nhistory_bytes = \"32MiB\"\n";
 
@@ -107,7 +107,7 @@ fn print(samples: &[Sample]) {
 struct Stage<'a> {
     plan: &'a BenchInputs,
     folder: PathBuf,
-    /// The senders' data on the pools.
+    /// The file with the pools, for the senders.
     pools: PathBuf,
     management: SocketAddr,
     server: Server,

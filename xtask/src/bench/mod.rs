@@ -1,8 +1,8 @@
 //! Runs the benchmarks: starts servers, sends load, prints ratios. `bench/README.md` explains them.
 //!
-//! Every figure is a ratio against something measured in the same run, and no run fails because of
-//! a time: it fails if an answer was wrong (a status other than 200, an error row, an overflow
-//! number, a broken connection).
+//! Every figure is a ratio to something measured in the same run. A run never fails because of a
+//! time, only if an answer was wrong (a status other than 200, an error row, an overflow number, a
+//! broken connection).
 
 mod backend;
 mod guided;

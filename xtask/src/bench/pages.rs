@@ -14,8 +14,8 @@ use super::table::{self, median};
 use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, target_dir};
 
-/// Requests of each kind in one round: all new visitors of a run fit into the room for those that
-/// wait for a keep-alive.
+/// Requests of each kind in one round: so few that all new visitors of a run fit into the room for
+/// visitors who wait for a keep-alive.
 const ROUND: u32 = 2_000;
 /// Requests of one turn: so few that other work on the machine affects both kinds alike.
 const TURN: u32 = 20;
@@ -23,7 +23,7 @@ const TURN: u32 = 20;
 const COUNTED: [u32; 2] = [200, 600];
 const NAMES: [&str; 2] = ["one row of a batch", "POST /site/v1/numbers"];
 const KEY: &str = "0123456789ABCDEF0123456789ABCDEF";
-/// In the form that a browser sends; the same for both, so that both heads cost the same.
+/// The head that a browser sends, used for both kinds so that both heads cost the same.
 const HEAD: &str = "host: calls.example\r\nuser-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
     sec-fetch-site: cross-site\r\naccept: */*\r\naccept-language: en\r\n\
     referer: https://shop.example/\r\ncontent-type: text/plain;charset=UTF-8\r\n";
@@ -191,7 +191,7 @@ fn serve(
         std::fs::remove_dir_all(&data)?;
     }
     let config = plan.programs.work.join("pages.toml");
-    // Lifetimes are so short that no visitor of thousands finds the pool exhausted.
+    // Lifetimes are so short that none of thousands of visitors finds the pool exhausted.
     let text = format!(
         "data = \"{}\"\nlisten = [\"{address}\"]\nshards = 1\ndurability = \"{durability}\"\n\
          deadline = \"10s\"\ndrain_pause = \"0s\"\n\

@@ -1,8 +1,8 @@
 //! The alternatives that users would choose, in the same run as Ringwell. `bench/peers/README.md`
 //! explains the peers, and how they were tuned.
 //!
-//! Each is checked for correctness before it is timed. Only one runs at a time, so that a store's
-//! later work is not attributed to another; all of them run once per round.
+//! Each peer is checked for correctness before it is timed. Only one runs at a time, so that a
+//! store's later work is not attributed to another; all of them run once per round.
 
 mod proof;
 mod start;
@@ -43,7 +43,7 @@ struct Sample {
     many: Load,
     cpu_us_per_batch: f64,
     busy: f64,
-    /// On one connection; omitted in smoke runs.
+    /// The load on one connection; omitted in smoke runs.
     one: Option<Load>,
     fixed: Load,
 }
@@ -115,7 +115,7 @@ fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
     let mut list = format!("{columns}\n");
     for id in 1..=200_u64 {
         let first = 2_000_000_000 + (id - 1) * 500;
-        // As long as a real key. It need not be secret here.
+        // The key is as long as a real one. It need not be secret here.
         let key = format!("{:032x}", u128::from(id) * 0x9e37_79b9_7f4a_7c15_f39c_c060);
         writeln!(list, "{id},{key},{},0.01,{first},500", 9_000_000_000 + id)?;
     }

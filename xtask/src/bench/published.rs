@@ -1,4 +1,4 @@
-//! Experiments published by the authors of comparable systems, with known figures: repeated here,
+//! Repeats experiments that the authors of comparable systems have published with their figures:
 //! one line for each, with their result beside ours.
 //!
 //! Their machines differed, so the comparable figure is the distance from the limit that each
@@ -33,7 +33,7 @@ const LOADS: [(u32, u32, &str); 5] = [
 /// The experiment, the published result, the result here.
 type Line = [String; 3];
 
-/// Runs all of them.
+/// Runs all experiments.
 pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npublished: experiments of the systems that Ringwell comes from, theirs and ours");
     let mut lines = Vec::new();

@@ -17,7 +17,7 @@ use crate::shell::{WORKSPACE, cargo, run, target_dir};
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Ticks a second in `/proc/PID/stat`; Linux shows 100 to programs on every machine we know.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Open files that 10,000 connections need. Raising a lower hard limit takes root.
+/// Open files that 10,000 connections need. Raising a lower hard limit requires root.
 const FILES_NEEDED: u32 = 11_000;
 /// The programs that were built.
 pub(super) struct Programs {
@@ -34,7 +34,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds them with one profile, so that both servers have the same optimisation.
+    /// Builds the programs with one profile, so that both servers have the same optimisation.
     ///
     /// # Errors
     /// If the build fails.
@@ -54,7 +54,7 @@ impl Programs {
 
     fn build_packages(profile: &str, smoke: bool, packages: &[&str]) -> anyhow::Result<Self> {
         let mut build = cargo();
-        // CI's development build for smoke runs; for figures only the program's own features.
+        // Uses CI's development build for smoke runs; for figures, only the program's own features.
         if profile == "dev" {
             build.args(["build", "--all-targets"]).args(WORKSPACE);
         } else {
@@ -97,7 +97,7 @@ impl Programs {
     }
 }
 
-/// For nodes that share their cores with the rest of CI.
+/// Settings for nodes that share their cores with the rest of CI.
 const PATIENT_LINKS: &str = "[links]\ndeadline = \"3s\"\nslow = \"2s\"\nwait = \"1s\"\n";
 
 /// The options of `ringwell demo`.
@@ -119,7 +119,7 @@ impl Demo {
     }
 }
 
-/// A running server, killed when dropped. Dropping it kills the process.
+/// A running server. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
     /// Its address.
@@ -162,7 +162,7 @@ impl Server {
         command.args(["--listen", &address.to_string(), "--durability", demo.durability]);
         command.args(["--shards", &demo.shards.to_string(), "--pools", &demo.pools.to_string()]);
         command.args(["--numbers", &demo.numbers.to_string()]);
-        // Short enough that a small set of pools is never exhausted.
+        // The lifetime is so short that a small set of pools is never exhausted.
         command.args(["--lifetime", "10ms"]);
         if let Some(deadline) = programs.deadline {
             command.args(["--deadline", deadline]);
@@ -264,8 +264,8 @@ impl Server {
     /// If the process has ended.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
-        // The program's name, in parentheses, may hold spaces; utime and stime are 12th and 13th
-        // after.
+        // The program's name, in parentheses, may contain spaces; utime and stime are the 12th and
+        // 13th fields after it.
         let rest = stat.rsplit_once(") ").context("/proc/PID/stat has no name")?.1;
         let fields = rest.split(' ').skip(11).take(2);
         let ticks: u32 = fields.map(str::parse::<u32>).sum::<Result<_, _>>()?;
@@ -305,7 +305,7 @@ impl Server {
         Ok(field.parse()?)
     }
 
-    /// Makes it drain, and waits for its end. The fixed-bytes server has nothing to drain.
+    /// Drains the server and waits for its end. The fixed-bytes server has nothing to drain.
     ///
     /// # Errors
     /// If it does not end, or not with status 0.
@@ -326,7 +326,7 @@ impl Server {
         }
     }
 
-    /// Kills it as in a crash.
+    /// Kills the server as in a crash.
     ///
     /// # Errors
     /// If it cannot be killed.

@@ -30,7 +30,7 @@ pub(super) fn size(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(Findings { raw: json!({"cost": costs, "restarts": restarts}), problems })
 }
 
-/// Requests to many pools alternating with requests to few.
+/// Alternates requests to many pools with requests to few.
 fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let demos = [Demo::usual("size-small", "memory"), large.clone()];
     let mut servers = Vec::new();
@@ -97,7 +97,7 @@ fn row(demo: &Demo, samples: &[ClosedLoop], resident_kib: u32) -> [String; 6] {
     ]
 }
 
-/// First start, start after a drain (snapshot) and after a kill (snapshot and tail).
+/// Measures the first start, and starts after a drain (snapshot) and a kill (snapshot and tail).
 fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let start = |keep| Server::demo(&plan.programs, &plan.machine.server_cores, demo, keep);
     let mut problems = Vec::new();

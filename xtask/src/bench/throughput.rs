@@ -30,7 +30,7 @@ impl Variant<'_> {
     }
 }
 
-/// Memory only, one core, 64 connections.
+/// Measures one core with 64 connections, in memory only.
 pub(super) fn throughput(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nthroughput: {ROWS} rows a batch over 200 pools of 500, memory only, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
@@ -40,7 +40,7 @@ pub(super) fn throughput(plan: &BenchInputs) -> anyhow::Result<Findings> {
     measure(plan, &mut variants)
 }
 
-/// The cost of each durability, at three counts of connections.
+/// Measures the cost of each durability, at three counts of connections.
 pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\ndurability: {ROWS} rows a batch over 200 pools of 500, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
@@ -68,7 +68,7 @@ pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Two and four shards against one on the same core: the CPU cost of scatter and gather.
+/// Compares two and four shards with one on the same core: the CPU cost of scatter and gather.
 pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"

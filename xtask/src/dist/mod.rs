@@ -29,8 +29,8 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 /// Flags of `cargo xtask dist`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile of the programs, or `guided`: profile dist, built a second time by the counts
-    /// of a run under load. Needs wrk and `rustup component add llvm-tools`.
+    /// Cargo profile of the programs, or `guided`: profile dist, built a second time guided by the
+    /// counts of a run under load. Needs wrk and `rustup component add llvm-tools`.
     #[arg(long, default_value = GUIDED)]
     profile: String,
     /// Directory for the packages [default: target/dist-packages].

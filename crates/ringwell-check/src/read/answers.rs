@@ -1,6 +1,7 @@
 //! Batches and their answers, joined as soon as both are known.
 //!
-//! Owns the entries that wait for their other half. Invariant: each sent row is stored once.
+//! Owns the batches and answers that wait for their other half. Invariant: each sent row is stored
+//! once.
 
 use std::collections::HashMap;
 use std::io;
@@ -36,7 +37,7 @@ struct Got {
 }
 
 impl Answers {
-    /// A batch was sent.
+    /// Handles a batch that was sent.
     pub(super) fn asked(
         &mut self,
         whole: &mut Whole,
@@ -76,7 +77,7 @@ impl Answers {
         Ok(())
     }
 
-    /// A batch was answered, or its outcome is unknown.
+    /// Handles a batch that was answered, or whose outcome is unknown.
     pub(super) fn ended(
         &mut self,
         whole: &mut Whole,

@@ -9,7 +9,7 @@ use crate::verdict::{Findings, Rule};
 /// The time that a batch may take beyond its deadline: sending, receiving, and waiting for a turn.
 const DEADLINE_SLACK: i64 = 50 * MS;
 
-/// The input of the rules.
+/// Counts the input of the rules.
 pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers = Vec::new();
     for row in whole.answered(&part.rows) {
@@ -25,8 +25,8 @@ pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     findings.numbers += numbers.len();
 }
 
-/// C1: two rows got one number, one of them within the other's lockout by even the widest reading
-/// of their times.
+/// C1: two rows got one number, one of them within the other's lockout even if their times are read
+/// most leniently.
 pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(&part.rows) {
@@ -84,7 +84,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
         let versions: Vec<_> = whole.versions(row.asked.pool, row.batch.t, row.end.t).collect();
         if versions.is_empty() {
             findings.excuse(Rule::Pool, "rows of pools without a `cfg` line");
-            // How long a number was locked is unknown, too.
+            // The duration of the number's lockout is unknown, too.
             findings.excuse(Rule::Double, "rows of pools without a `cfg` line");
             continue;
         }

@@ -1,4 +1,5 @@
-//! Rules about clients and journals together: nothing lost, nothing invented, overflow with cause.
+//! Rules about clients and journals together: nothing lost, nothing invented, no overflow without
+//! cause.
 
 use foldhash::HashSet;
 

@@ -29,8 +29,8 @@ pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Fi
     }
 }
 
-/// C7: frames follow each other without a gap, epochs and times never go back, records are where
-/// their frames say.
+/// C7: frames follow each other without a gap, epochs and times never go back, and each frame has
+/// the records that it names.
 pub(super) fn order(whole: &Whole, findings: &mut Findings) {
     for ((node, shard), journal) in &whole.journals {
         if let Some((words, at, places)) = disorder(journal) {
@@ -109,7 +109,7 @@ struct Newest {
 /// numbers of the state in the order of its lines, then the missing ones.
 type Deviation = (Option<SourceLine>, u64, String, Vec<SourceLine>);
 
-/// C11: the final state is the result of the shard's records. The first deviation of each rule.
+/// C11: the final state is the result of the shard's records. Keeps each shard's first deviation.
 #[derive(Debug, Default)]
 pub(super) struct Deviations {
     first: BTreeMap<u32, Deviation>,

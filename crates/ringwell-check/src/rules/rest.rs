@@ -35,14 +35,14 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// An allocation that no row of its part got.
+    /// Adds an allocation that no row of its part got.
     pub(super) fn allocated(&mut self, rid: &str, allocation: &Allocation<'_>) {
         let Allocation { place, number, pool, at, released, .. } = *allocation;
         self.rids.insert(rid.into());
         self.allocations.push(Left { rid: rid.into(), place, number, pool, at, released });
     }
 
-    /// A look-up whose row is not in its part.
+    /// Adds a look-up whose row is not in its part.
     pub(super) fn look_up(&mut self, lookup: &Lookup) {
         self.rids.insert(lookup.rid.clone());
         self.lookups.push(lookup.clone());
@@ -111,14 +111,14 @@ impl Rest {
     }
 }
 
-/// An allocation that was not released although its row did not get the number.
+/// Judges an allocation that was not released although its row did not get the number.
 fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     if row.batch.key.is_some() {
         // It is not released, because the client may ask for it again.
         return;
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
-        // Returned over a broken link: it becomes free when its lockout ends.
+        // The number was returned over a broken link: it becomes free when its lockout ends.
         findings.excuse(Rule::Phantom, "allocations that no client got and that were kept");
         return;
     }
@@ -140,7 +140,7 @@ pub(super) struct Overflows {
 }
 
 impl Overflows {
-    /// Empty.
+    /// Begins without any rows.
     pub(super) fn new(parts: usize) -> io::Result<Self> {
         Ok(Self { spill: Spill::new(parts)? })
     }

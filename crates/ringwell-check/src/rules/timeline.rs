@@ -1,4 +1,4 @@
-//! The holders of each number over time, by the journals.
+//! The holders of each number over time, according to the journals.
 //!
 //! Owns the meaning of records for one number. Invariant: an allocation that was copied because its
 //! segment was dropped occurs here once.
@@ -20,7 +20,7 @@ pub(crate) struct Allocation<'a> {
     pub(crate) until: i64,
     pub(crate) rid: Option<&'a str>,
     pub(crate) released: bool,
-    /// Its answer was never sent, so it has no holder.
+    /// Whether its answer was never sent, so that it has no holder.
     pub(crate) unseen: bool,
     /// Whether only its copy still exists.
     pub(crate) copy: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Allocation<'a> {
 /// All allocations of a part's numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Timelines<'a> {
-    /// By number, each in the order of time.
+    /// Allocations by number, each number's in the order of time.
     pub(crate) numbers: BTreeMap<u64, Vec<Allocation<'a>>>,
 }
 

@@ -81,7 +81,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     }
     lines.push(json!({"k": "clk", "t": SECOND, "wall_ms": WALL}));
     lines.push(jrn(&json!({"segment": 1, "journal": "j", "first_frame": 1, "epoch": 1})));
-    // For each number, when and in which pool it was allocated last.
+    // The time and the pool of each number's last allocation.
     let mut last: BTreeMap<String, (i64, u64)> = BTreeMap::new();
     let (mut at, mut frame) = (0, 0_u64);
     for (batch, (wait, pools, answered)) in steps.iter().enumerate() {
@@ -162,7 +162,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let Some(index) = found else { return false };
     let mut copy = lines[index].clone();
     match lie {
-        // The same number again, for an unknown row.
+        // Hands out the same number again, for an unknown row.
         Lie::Double => {
             copy["params"] = json!("rid=other-0-0");
             lines.insert(index + 1, copy);
@@ -173,7 +173,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
         Lie::Pool => lines[index]["rows"][0]["num"] = json!("2999999999"),
         Lie::TwoAnswers => lines.push(copy),
         Lie::Overflow => {
-            // Long after everything else: nothing is locked out any more.
+            // This is long after everything else: nothing is locked out any more.
             let (id, t) = (format!("{RUN}-888"), 80 * SECOND);
             let row = json!({"pool": 0, "rid": format!("{id}-0"), "par": ""});
             lines.push(json!({"k": "inv", "id": id, "t": t, "op": "alloc", "rows": [row]}));
@@ -244,7 +244,7 @@ fn the_second_implementation_agrees_on_random_histories_with_and_without_faults(
     for place in 0..HISTORIES {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         let mut lines = legal(&steps);
-        // One in this many stays unchanged.
+        // One history in this many stays unchanged.
         if let Some((lie, _)) = LIES.get(place % (LIES.len() + 1)) {
             plant(*lie, &mut lines, place);
         }

@@ -37,8 +37,8 @@ proptest! {
             slots[place].position = Position(at);
             order.changed(&slots, u32::try_from(place).unwrap());
             prop_assert_eq!(order.first(), first(&slots));
-            // The children of each place come after it, so a slot that is not first now has the
-            // right turn.
+            // Every child comes after its parent, so slots other than the first are in the right
+            // order too.
             for child in 1..slots.len() {
                 prop_assert!(!order.comes_before(&slots, child, (child - 1) >> 1));
             }

@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// Returns the record of a step.
+/// The record of a step.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Allocated(Fact),
@@ -158,7 +158,7 @@ fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> 
     }
 }
 
-/// All state by which clients could distinguish the two shards, now or later.
+/// Compares all state by which clients could distinguish the two shards, now or later.
 fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
     for pool in pools.clone() {
         for at in 0..NUMBERS {
@@ -330,8 +330,9 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A shard handed out a number at 100. Another shard of the node received it at 150, and then it
-/// came back and was kept until 400. The node stops when the pool moves to the other shard again.
+/// A shard handed out a number at 100. Another shard of the node received it at 150; later the
+/// number came back and was kept until 400. The node stops while the pool moves to the other shard
+/// again.
 #[test]
 fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;
@@ -387,8 +388,8 @@ fn the_later_end_of_a_lockout_wins_whichever_shard_reports_it() {
     assert_eq!(rebuild.finish().slots()[0], known(110, 300, 7));
 }
 
-/// Time in doubt and other shards lengthen lockouts without a record. A snapshot knows that; the
-/// record of the allocation, which may be read after it, does not.
+/// Time in doubt and other shards lengthen lockouts without a record. A snapshot includes that; the
+/// record of the allocation, which may be read after the snapshot, does not.
 #[test]
 fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     let pool = spec(0).id;

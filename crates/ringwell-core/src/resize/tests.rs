@@ -1,4 +1,4 @@
-//! Compares appearing, changing and disappearing pools with a model that has numbers but no slots.
+//! Compares adding, changing and removing pools with a model that has numbers but no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -217,7 +217,7 @@ impl Rig {
         }
     }
 
-    /// Every number has the place and the state that the model has for it.
+    /// Checks that every number has the place and the state that it has in the model.
     fn compare(&self) {
         let mut in_rotation = BTreeSet::new();
         for pool in 0..POOLS {

@@ -49,7 +49,8 @@ impl Queue {
         self.len
     }
 
-    /// The numbers of the oldest row and of the next one, counted since the queue began.
+    /// The numbers of the oldest row and of the next row to be added, counted since the queue
+    /// began.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.dropped, self.dropped + self.len as u64)
     }

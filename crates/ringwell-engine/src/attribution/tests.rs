@@ -53,7 +53,7 @@ impl Rig {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
-    /// Another shard handed the number out.
+    /// Receives an allocation that another shard made.
     fn hear(&mut self, ms: u64) {
         self.hear_late(ms, ms);
     }
@@ -79,8 +79,8 @@ impl Rig {
         (past.held.map(|held| String::from_utf8(held.params).unwrap()), read)
     }
 
-    /// The keep-alives until a wall-clock time of the visitor named for it, in milliseconds, and
-    /// whether there may be others.
+    /// The keep-alives of the visitor named for a wall-clock time, until that time, in
+    /// milliseconds; and whether there may be others.
     fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (walk, step) = self.engine.attribution(self.number, at, &self.noted);
@@ -156,7 +156,7 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.engine.set_clocks(rig.clocks);
         let empty = Some("");
         rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
-        // Taken over at startup, without a record here.
+        // The number was taken over at startup, without a record here.
         rig.boot();
         rig.wall(-wrong);
         let slot = Slot { allocated_at: START + Millis(3_100), ..Slot::new(rig.number) };
@@ -231,7 +231,7 @@ fn a_look_up_collects_the_keep_alives_until_its_time() {
     for at in 0..400 {
         rig.ask(500_000 + at * 900, "next", visitor(3));
     }
-    // Much later, and with many keep-alives after the requested time.
+    // These look-ups come much later, with many keep-alives after the requested time.
     for (at, wanted) in [(0, vec![]), (499, vec![]), (500, vec![500]), (2_999, vec![900, 500])] {
         let (found, is_part, read) = rig.keep_alives(at);
         assert_eq!((found, is_part), (wanted, false), "{at}");

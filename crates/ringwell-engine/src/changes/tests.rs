@@ -71,7 +71,7 @@ impl Shard {
         self.known()
     }
 
-    /// Makes all shards of a node report it, as `ringwell-node` does.
+    /// Makes the report that all shards of a node make together, as in `ringwell-node`.
     fn known(&self) -> Report {
         self.facts().settle()
     }
@@ -90,7 +90,8 @@ impl Shard {
         facts
     }
 
-    /// The pool arrives by a new map: no state is received, and the pool is held for a lifetime.
+    /// The pool arrives through a new map: no state is received, and the pool is held for a
+    /// lifetime.
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
         let now = self.clock(at);
@@ -111,7 +112,7 @@ impl Shard {
         Self { engine, ahead: self.ahead, groups: Vec::new() }
     }
 
-    /// The report of a shard on another node, at the same moment.
+    /// Takes over the report of a shard on another node, made at the same moment.
     fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Report) {
         let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
         for retired in numbers {
@@ -124,7 +125,7 @@ impl Shard {
         }
     }
 
-    /// The report of a shard on the same node.
+    /// Takes over the report of a shard on the same node.
     fn hear_at_home(&mut self, at: u64, (numbers, answers): &Report) {
         let now = self.engine.at(self.clock(at));
         assert!(numbers.iter().all(|retired| self.engine.adopt(now, retired)));
@@ -135,7 +136,7 @@ impl Shard {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
-    /// The number moves to `next`, on another node.
+    /// Moves the number to `next`, on another node.
     fn give(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let now = self.clock(at);
@@ -144,7 +145,7 @@ impl Shard {
         next.enter();
     }
 
-    /// The bucket of the pool moves to `next` while the pool is in no list; then it comes back.
+    /// Moves the pool's bucket to `next` while the pool is in no list; then the pool comes back.
     fn give_unlisted(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let apart = self.facts().settle_apart(self.clock(at), |_| None, |_| false);
@@ -211,13 +212,14 @@ fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
         a.give_unlisted(1200, &mut b);
         b = b.again(1210);
         b.give(1220, &mut c);
-        // The same applies to an owner that had state of it before, and gets no report of it now.
+        // The same applies to an owner that had older state of the number and gets no report of it
+        // now.
         c.give(1230, &mut a);
         assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
     }
 }
 
-/// Between it and the repeated row another visitor may have had the number elsewhere.
+/// Before the row is repeated, another visitor may have had the number elsewhere.
 #[test]
 fn a_row_does_not_get_back_a_number_that_may_have_gone_out_elsewhere() {
     let (mut a, mut b) = (Shard::new(0), Shard::new(0));
@@ -286,7 +288,7 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // For all the last owner knows, it may have been handed out elsewhere since.
+        // The last owner must assume that the number was handed out elsewhere since.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }
@@ -332,8 +334,8 @@ fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
     assert!(shard.engine.is_doubted(number()), "nor does a restart");
 }
 
-/// After a start each shard has the answers of all; another one reports them with a bucket that the
-/// number was in long ago.
+/// After a start each shard has the answers of all shards; another shard reports them with a bucket
+/// that the number was in long ago.
 #[test]
 fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
     let mut shard = Shard::new(0);
@@ -367,7 +369,7 @@ fn an_allocation_after_a_hold_is_reported() {
     b.gives(1131, None, Some(2));
 }
 
-/// By a clock that was set back, an expired lockout seems to run, and the next one has begun.
+/// After a clock was set back, an expired lockout seems to run, but the next one has begun.
 #[test]
 fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     let mut a = Shard::new(0);

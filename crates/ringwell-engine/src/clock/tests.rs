@@ -5,11 +5,11 @@ use super::*;
 const BOOT: u64 = 7;
 const HOUR: u64 = 3_600_000;
 const DAY: Millis = CLOCK_GAP_MAX;
-/// The time of the machine's boot, by a right clock.
+/// The time of the machine's boot, by a correct clock.
 const BOOTED: u64 = 1_800_000_000_000;
 const MINUTE: Millis = Millis(60_000);
 
-/// The clocks of a machine whose wall clock and shard time are right.
+/// The clocks of a machine whose wall clock and shard time are correct.
 fn right(boot: u64) -> Clocks {
     let offset = BOOTED.cast_signed();
     Clocks { boot, shard_offset: offset, wall_offset: offset }
@@ -49,7 +49,7 @@ fn after_a_boot_the_wall_clock_measures_the_stop() {
     for (error, wanted) in [(0, 0), (3_600_000, 3_600_000), (-1_000, -1_000)] {
         assert_eq!(ahead(&read(BOOT + 1, 12_000, error), &before), wanted, "{error} ms");
     }
-    // Never back.
+    // Shard time never goes back.
     assert_eq!(ahead(&read(BOOT + 1, 12_000, -3_600_000), &before), -2_000);
     let now = |ms| before[0].last_at + Millis(ms);
     let by = |ms| doubtful(before[0], now(ms), Some(right(BOOT + 1)), MINUTE);
@@ -61,7 +61,7 @@ fn after_a_boot_the_wall_clock_measures_the_stop() {
 
 #[test]
 fn a_difference_between_shard_time_and_wall_clock_survives_a_boot() {
-    // It had started an hour ahead, and the wall clock was corrected.
+    // Shard time had started an hour ahead, and the wall clock was corrected.
     let off = Clocks { shard_offset: right(BOOT).shard_offset + 3_600_000, ..right(BOOT) };
     let reading = read(BOOT + 1, 50_000, 0);
     assert_eq!(ahead(&reading, &[recorded(10_000, off)]), 3_600_000);
@@ -75,7 +75,7 @@ fn all_shards_of_a_process_have_the_same_time() {
     let of_another_boot = recorded(2_000, right(BOOT - 1));
     let reading = read(BOOT, 10_000, 5_000);
     assert_eq!(ahead(&reading, &[late, early, of_another_boot]), 0);
-    // A shard that was ahead advances the others, and their lockouts are longer for it.
+    // A shard that was ahead advances the others, and their lockouts are longer as a result.
     let ahead_of_all = Recorded { last_at: Millis(BOOTED + HOUR), clocks: None };
     let clocks = reading.resume(&[late, ahead_of_all]);
     let now = clocks.shard(reading.since_boot);
@@ -84,8 +84,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     assert_eq!(doubtful(late, now, Some(clocks), MINUTE), Millis(jump - 1));
 }
 
-/// Otherwise lockouts of the others would end early by the time for which shard time has waited
-/// since.
+/// Otherwise the other shards' lockouts would end early, by the time for which shard time has
+/// waited since.
 #[test]
 fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard() {
     let mut waited = Clocks { wall_offset: 0, ..right(BOOT) };
@@ -94,7 +94,7 @@ fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard(
     }
     let recorded = [recorded(9_000, right(BOOT)), recorded(20_000, waited)];
     assert_eq!(ahead(&read(BOOT, 20_500, 0), &recorded), -5);
-    // It never falls.
+    // Shard time never falls.
     assert_eq!(ahead(&read(BOOT, 9_001, 0), &recorded), 20_000 - 5 - 9_001);
 }
 

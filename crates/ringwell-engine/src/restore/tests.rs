@@ -81,7 +81,7 @@ fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     assert!(!engine.shard().slots()[0].is_free(LATER));
 }
 
-/// Otherwise a lockout would be longer by the leap with each start.
+/// Otherwise each start would lengthen a lockout by the leap.
 #[test]
 fn a_snapshot_begun_after_the_leap_is_trusted() {
     let group = allocation();
@@ -120,8 +120,8 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
 #[test]
 fn a_number_that_no_visitor_has_seen_does_not_lengthen_the_next_hold() {
     let number = PromoNumber::from_e164(18_885_550_100).unwrap();
-    // Released when the snapshot was begun; later, in a group that is replayed; and the same with an
-    // allocation of an hour ago that became the newest again.
+    // The number was released when the snapshot was begun, or later, in a group that is replayed;
+    // each also with an allocation of an hour ago that became the newest again.
     let hour_ago = Millis(START.0 - 3_600_000);
     for (n, at, allocated_at) in [
         (4, START, Millis::ZERO),

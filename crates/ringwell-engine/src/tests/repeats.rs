@@ -138,7 +138,7 @@ fn a_repeated_row_gets_no_number_that_has_moved_to_another_pool() {
     }
 }
 
-/// Its answer may be sent when the rest of the lockout is over.
+/// The answer may be sent after the rest of the lockout is over.
 #[test]
 fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
     let mut rig = Rig::new();
@@ -150,8 +150,8 @@ fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(until, rig.now + Millis(40));
 }
 
-/// The remembered answers: row, time, answer. After a restart one may be in its queue twice, from
-/// the snapshot and from the journal, with another between them.
+/// The remembered answers: row, time, answer. After a restart an answer may be in its queue twice,
+/// from the snapshot and from the journal, with another between them.
 pub(super) fn remembered(
     engine: &Engine,
 ) -> Vec<(RowKey, Millis, ringwell_journal::RecordedAnswer)> {
@@ -196,7 +196,7 @@ fn a_number_that_was_given_twice_is_not_taken_back() {
     let by_visitor = rig.allocate(0, Some(1), None);
     assert_eq!(rig.allocate(0, Some(1), None), by_visitor);
     assert!(!take_back(&mut rig, by_visitor), "the visitor came back");
-    // Whether the row was repeated before the restart is in no record.
+    // No record shows whether the row was repeated before the restart.
     let by_other_row = rig.allocate(0, None, Some(2));
     rig.apply(&Input::Seal);
     let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);

@@ -34,14 +34,14 @@ pub enum Damage {
         /// The position that received it.
         to: (u64, usize),
     },
-    /// Truncates the file here.
+    /// Truncates a file to this length.
     Truncate {
         /// The segment.
         segno: u64,
         /// Its new length.
         len: usize,
     },
-    /// Removes the file.
+    /// Removes a file.
     Remove {
         /// The segment.
         segno: u64,
@@ -53,7 +53,7 @@ pub enum Damage {
         /// The other.
         b: u64,
     },
-    /// The checksum of a frame's header is recomputed over its changed contents.
+    /// Recomputes the checksum of a frame's header over its changed contents.
     Forge {
         /// The segment.
         segno: u64,
@@ -63,8 +63,8 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Six bytes as a fault: kind, segment, place, and two more. The highest bit of the kind moves
-    /// the position to the beginning of a block, where stamp and header are.
+    /// Reads six bytes as a fault: kind, segment, place, and two more. The highest bit of the kind
+    /// moves the position to the beginning of a block, where stamp and header are.
     #[must_use]
     pub fn read(bytes: &[u8; 6]) -> Self {
         let [kind, segment, low, high, first, second] = *bytes;

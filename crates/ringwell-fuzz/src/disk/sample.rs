@@ -38,7 +38,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Its blocks as in `files`; missing ones are empty.
+    /// The frame's blocks as in `files`; missing blocks are empty.
     #[must_use]
     pub fn blocks<'a>(&self, files: &'a Files) -> Vec<&'a [u8]> {
         let file = files.0.get(&self.segno).map_or(&[][..], Vec::as_slice);
@@ -77,7 +77,7 @@ impl Author {
         self.used = SEGMENT_HEADER_BYTES;
     }
 
-    /// A group of a tick and `params` bytes of parameters.
+    /// Adds a group with a tick and `params` bytes of parameters.
     fn group(&mut self, params: usize) {
         let at = Millis(1000 + self.writer.pending_n());
         let params = vec![b'x'; params];
@@ -104,7 +104,7 @@ impl Author {
     }
 }
 
-/// The same on every call.
+/// Returns the sample, which is the same on every call.
 #[must_use]
 pub fn sample() -> Sample {
     let mut old = Author::new(5);

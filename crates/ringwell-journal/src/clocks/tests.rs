@@ -38,7 +38,7 @@ fn a_boot_with_another_date_than_those_before_and_after_it_had_a_wrong_clock() {
     let date = |then, now, ends: &[Noted]| wall_less_shard(Some(then), now, ends.iter().copied());
     assert_eq!(date(second, Some(third), &ends), 300);
     assert_eq!(date(first, Some(third), &ends), 100);
-    // Two agree, whichever is wrong.
+    // Two clocks agree, whichever is wrong.
     assert_eq!(date(first, Some(clocks(3, 0, 300 - YEAR)), &ends), 100);
     assert_eq!(date(second, Some(clocks(3, 0, 300 - YEAR)), &ends), 200 - YEAR);
     // Nothing else is known.
@@ -103,7 +103,7 @@ fn a_wall_clock_that_leaps_ahead_makes_no_history_old_before_a_day_has_passed() 
     let leapt = clocks(7, 0, 1_040 * DAY.cast_signed());
     let believed =
         |now, clocks, ends: &[Noted]| believed_wall(Millis(now), clocks, ends.iter().copied()).0;
-    // Set while the machine ran, and recorded by segments since.
+    // The clock was set while the machine ran, and segments have recorded it since.
     let ends = [noted(5 * DAY, right)];
     assert_eq!(believed(5 * DAY + 9, right, &ends), 1_005 * DAY + 9);
     assert_eq!(believed(5 * DAY + 9, leapt, &ends), 1_005 * DAY + 9);
@@ -111,7 +111,7 @@ fn a_wall_clock_that_leaps_ahead_makes_no_history_old_before_a_day_has_passed() 
     assert_eq!(believed(5 * DAY + 9, leapt, &ends), 1_005 * DAY + 9);
     assert_eq!(believed(6 * DAY + 9, leapt, &ends), 1_046 * DAY + 9);
     assert_eq!(believed(5 * DAY + 9, clocks(7, 0, 3), &ends), 5 * DAY + 12, "set back");
-    // Wrong when the machine was booted.
+    // The clock was wrong when the machine was booted.
     let ends = [noted(5 * DAY, right)];
     let booted = |wall: u64| clocks(8, 5 * DAY.cast_signed(), wall.cast_signed());
     assert_eq!(believed(5 * DAY + 9, booted(1_005 * DAY), &ends), 1_005 * DAY + 9);

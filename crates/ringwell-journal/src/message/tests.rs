@@ -101,7 +101,7 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
 }
 
 /// The header's length is the limit: bytes that decompress to more are refused without allocating
-/// the room.
+/// memory for them.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {

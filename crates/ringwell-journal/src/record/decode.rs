@@ -61,7 +61,7 @@ impl<'a> Records<'a> {
     /// Reads the one record at `place`, which must lie in this group.
     ///
     /// # Errors
-    /// [`DecodeError`] if no record begins there. A place that no record returned may be inside
+    /// [`DecodeError`] if no record begins there. A place at which no record begins may be inside
     /// another record; its bytes are then decoded as if a record began there.
     pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
         let (n, offset) = position_parts(place);

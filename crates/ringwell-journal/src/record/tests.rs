@@ -358,7 +358,7 @@ fn carry(params: [&[u8]; 2]) -> Record<'_> {
 #[should_panic(expected = "parameters are too long for a record")]
 fn unreadable_parameters_are_not_written() {
     let params = [b'x'; PARAMS_BYTES_MAX];
-    // One byte too many, with the `&` between them.
+    // One byte too many, because of the `&` between the slices.
     let carry = carry([&params[1..], b"y"]);
     carry.encode(position(7, 0), Millis(100), &mut Body::default());
 }

@@ -8,8 +8,8 @@ use crate::segment::SegmentFault;
 
 /// The journal cannot be trusted, or cannot be read. Nothing was changed.
 ///
-/// Every variant means: this shard does not start. The text contains the place of the damage and
-/// what to do.
+/// Every variant means that this shard does not start. The text contains the place of the damage
+/// and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError<E> {
     /// The segments could not be listed.
@@ -77,11 +77,11 @@ pub enum RecoverError<E> {
         n: u64,
         /// The fault in it.
         fault: FrameFault,
-        /// The segment with a newer frame, or that begins with one.
+        /// The segment that contains a newer frame, or begins with one.
         newer_segno: u64,
-        /// Its offset.
+        /// The offset of the newer frame.
         newer_offset: u64,
-        /// Its number.
+        /// The number of the newer frame.
         newer_n: u64,
     },
     /// A frame that is intact but does not continue the journal.
@@ -121,7 +121,7 @@ pub enum RecoverError<E> {
         last: u64,
         /// The segment in which the journal ends.
         segno: u64,
-        /// Its end.
+        /// The offset at which the journal ends.
         offset: u64,
     },
 }
@@ -138,7 +138,7 @@ pub enum Foreign {
     Number(u64),
     /// It belongs to another shard.
     Shard(u32),
-    /// It belongs to another journal than the segments before it, or than the snapshot.
+    /// It belongs to a different journal than the segments before it, or the snapshot.
     Journal,
 }
 
@@ -154,7 +154,7 @@ pub enum Oldest {
 /// The reason why an intact frame or segment does not continue its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainFault {
-    /// It has this number.
+    /// It has this number instead of the next one.
     Number(u64),
     /// It names another predecessor.
     Hash,

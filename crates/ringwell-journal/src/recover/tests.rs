@@ -67,7 +67,7 @@ impl Author {
         self.used = SEGMENT_HEADER_BYTES;
     }
 
-    /// A group of a tick and `params` bytes of parameters.
+    /// Adds a group with a tick and `params` bytes of parameters.
     fn group(&mut self, at: u64, params: usize) {
         let params = vec![b'x'; params];
         self.writer.append(&Record::Tick { at: Millis(at) });
@@ -425,9 +425,9 @@ fn a_snapshot_without_its_segments_is_refused() {
         let mark = SnapshotMark { journal: JOURNAL, prev_hash: 0, through };
         RecoveryPlan { snapshot: Some(mark), ..PLAN }
     };
-    // Taken before anything was written.
+    // The snapshot was taken before anything was written.
     assert!(recovered(&Files::default(), &plan(0)).is_ok());
-    // Begun before the first frame, completed after the fifth.
+    // The snapshot was begun before the first frame, and completed after the fifth.
     let error = recovered(&Files::default(), &plan(5)).unwrap_err();
     assert!(matches!(error, RecoverError::Missing { expected: 1, found: Oldest::None }));
 }

@@ -8,7 +8,7 @@ use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 /// full speed.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// The bytes at the place of the next frame.
+/// The result of reading the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A frame with correct checksums. Its body is in [`Walk::body`].
@@ -22,7 +22,7 @@ pub enum Step {
     Fault {
         /// The offset at which it should begin.
         offset: u64,
-        /// The fault. Nothing was written there: the end of the segment.
+        /// The fault. If nothing was written there, it is the end of the segment.
         fault: FrameFault,
     },
 }
@@ -59,7 +59,7 @@ impl<'s, S: Segments> Walk<'s, S> {
     /// [`RecoverError::Read`] only: damage is a [`Step`].
     ///
     /// # Panics
-    /// Only if an invariant of the journal is broken.
+    /// Panics only if an invariant of the journal is broken.
     pub fn step(&mut self, expected: u64) -> Result<Step, RecoverError<S::Error>> {
         let offset = self.offset;
         let fault = |fault| Ok(Step::Fault { offset, fault });
@@ -100,7 +100,7 @@ impl<'s, S: Segments> Walk<'s, S> {
         let (offset, salt, bytes) = (self.offset, self.salt, self.window.file.bytes);
         let block = self.window.read(offset, BLOCK_BYTES)?;
         let Some(made) = made else {
-            // Earlier versions cut where a frame ended. The first frame may extend a file.
+            // Earlier versions cut files at the end of a frame. The first frame may extend a file.
             let header = decode_header(block, salt, Some(n));
             let end = header.map_or(offset, |header| offset + header.bytes as u64);
             let is_first = offset == SEGMENT_HEADER_BYTES as u64;

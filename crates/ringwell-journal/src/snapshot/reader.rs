@@ -51,13 +51,13 @@ pub struct Entries<'a, E> {
     entry: PhantomData<E>,
 }
 
-/// The reason why a snapshot cannot be used; take an older one.
+/// The reason why a snapshot cannot be used; an older one must be taken instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError<E> {
     /// It cannot be read.
     #[error("cannot be read at offset {offset}: {source}")]
     Read {
-        /// The place.
+        /// The offset of the read.
         offset: u64,
         /// The error of the storage.
         source: E,
@@ -233,7 +233,7 @@ impl<'a, E: Entry> Entries<'a, E> {
         Self::of_width(bytes, count, E::BYTES - NUMBER_BYTES + LONG_NUMBER_BYTES)
     }
 
-    /// Like [`Self::new`], for entries that an older version wrote with another width.
+    /// Like [`Self::new`], for entries that an older version wrote with a different width.
     fn of_width(bytes: &'a [u8], count: u32, width: usize) -> Option<Self> {
         let bytes_wanted = (count as usize).checked_mul(width)?;
         let mut entries = bytes.chunks_exact(width).map(E::decode);
@@ -275,7 +275,7 @@ impl ChunkHeader {
     }
 }
 
-/// The length of the header with this beginning.
+/// The length of the header that begins with `block`.
 fn header_bytes<E>(block: &[u8; HEADER_BYTES]) -> Result<usize, SnapshotError<E>> {
     let mut cursor = Cursor::new(block);
     if cursor.array() != Some(MAGIC) {

@@ -26,7 +26,7 @@ impl SnapshotWriter {
     /// Begins a snapshot.
     ///
     /// # Panics
-    /// Only if an invariant of the journal is broken.
+    /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn new(header: &SnapshotHeader) -> Self {
         let mut writer = Self {
@@ -86,7 +86,7 @@ impl SnapshotWriter {
     /// bytes. It may be published once that frame is stored.
     ///
     /// # Panics
-    /// Only if an invariant of the journal is broken.
+    /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn finish(mut self, through: u64) -> Vec<u8> {
         self.close_chunk();

@@ -11,7 +11,7 @@ use super::{FrameError, NUMBERS_OF_THE_WORLD, VERSION};
 
 /// A promo number: its code, lowest byte first.
 pub(super) const NUMBER_BYTES: usize = 5;
-/// The same from version 2 on.
+/// A promo number from version 2 on.
 const LONG_NUMBER_BYTES: usize = 7;
 
 /// The lowest version that can express all of `numbers`.
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same for a known count of rows.
+    /// Like [`Self::rows`], for a known count of rows.
     pub(super) fn rows_exactly(
         &mut self,
         wanted: usize,

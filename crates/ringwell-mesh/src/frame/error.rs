@@ -52,9 +52,9 @@ pub enum FrameError {
     /// A value that the field cannot have, or a second encoding of a valid value.
     #[error("frame has an impossible value before byte {offset}: {field}")]
     OutOfRange {
-        /// The value.
+        /// The field with the value.
         field: &'static str,
-        /// Its end.
+        /// The offset after the value.
         offset: usize,
     },
     /// Bytes follow after the end of the frame.
@@ -63,7 +63,7 @@ pub enum FrameError {
         /// The count.
         bytes: usize,
     },
-    /// An answer with another count of rows than requested.
+    /// An answer with a different count of rows than requested.
     #[error("answer with {found} rows to a request with {wanted}")]
     RowCount {
         /// The value in the frame.

@@ -382,7 +382,7 @@ fn lengths_whose_sum_exceeds_64_bits_are_too_long() {
     assert_eq!(read, Err(FrameError::ParamsTooLong { row: 5, bytes: u64::MAX, bytes_max }));
 }
 
-/// Without the check these would request more memory than there is, and end the process.
+/// Without the check, these frames would request more memory than there is, and end the process.
 #[test]
 fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };
@@ -404,7 +404,7 @@ fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
         frame.extend_from_slice(&[outcome::LATE; 100]);
         assert!(is_cut_short(read_answer(&frame, wanted).unwrap_err()));
 
-        // The same for a length.
+        // The same applies to a length.
         let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
         put_varint(&mut frame, count);
         put_varint(&mut frame, count);
@@ -457,7 +457,7 @@ fn values_outside_of_their_range_are_refused() {
     check(&answer(&one_below), "promo number", 11);
     let one_above = [&[outcome::KEPT][..], &10_000_000_000_u64.to_le_bytes()[..5]].concat();
     check(&answer(&one_above), "promo number", 11);
-    // In version 2, the code of a number of country code 1 that has a shorter one, and 16 digits.
+    // In version 2: the long code of a number that also has a short one, and 16 digits.
     let long = |code: u64| {
         [&[2, kind::ANSWER, 100, 1, 1, outcome::KEPT][..], &code.to_le_bytes()[..7]].concat()
     };

@@ -298,7 +298,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The driver's state: the sub-requests in flight that were reported slow, and the count that wait.
+/// The driver's state: the sub-requests in flight that were reported slow, and the count of waiting
+/// ones.
 #[derive(Default)]
 struct Driver {
     in_flight: Vec<bool>,

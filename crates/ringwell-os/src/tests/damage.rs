@@ -46,7 +46,7 @@ fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     open(&settings).journal.close().unwrap();
     let cut = fs::read(&path).unwrap();
     assert!(cut.len() < 128 << 10, "the start cut nothing");
-    // As if the process had ended during startup, before its own segment existed.
+    // Simulates a process that ended during startup, before its own segment existed.
     for other in names(&settings).iter().filter(|name| !path.ends_with(name)) {
         fs::remove_file(settings.shard_directory(0).join(other)).unwrap();
     }

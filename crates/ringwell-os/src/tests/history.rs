@@ -128,6 +128,6 @@ fn no_file_that_a_snapshot_needs_is_dropped() {
     assert_eq!(expired(&shard), None);
     shard.snapshot();
     assert_eq!(expired(&shard).map(|old| old.first_n), Some(1));
-    // Not old enough to be dropped.
+    // The history is not old enough to be dropped.
     assert_eq!(shard.journal.expired(Millis(4), CLOCKS), None);
 }

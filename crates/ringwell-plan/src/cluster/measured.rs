@@ -40,7 +40,7 @@ pub(super) const BATCH: Measured = Measured {
     conditions: "64 connections, durability disk, 200 pools of 500, one shard, median of 3",
 };
 
-/// The additional cost of a batch when the numbers fit into no cache.
+/// The additional cost of a batch when the numbers do not fit into a cache.
 pub(super) const MANY_NUMBERS: Measured = Measured {
     what: "dearer with 10 million numbers in 100,000 pools",
     value: 1.43,

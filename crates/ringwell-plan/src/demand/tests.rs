@@ -52,8 +52,8 @@ fn misattribution_is_that_of_the_published_table() {
 
 #[test]
 fn a_longer_lockout_costs_numbers_and_hardly_helps_attribution() {
-    // 120 visitors an hour, 100 numbers: lifetime in minutes; overflow, misattributed, lost.
-    // The published figures of the first four are simulated to a tenth, the others to 0.4.
+    // 120 visitors an hour, 100 numbers: lifetime in minutes; overflow, misattributed, lost. The
+    // published figures are simulated: the first four are accurate to a tenth, the others to 0.4.
     let table = [
         (1, [0.0, 7.3, 7.3], 0.1),
         (10, [0.0, 7.3, 7.3], 0.1),

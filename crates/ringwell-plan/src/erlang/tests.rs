@@ -111,7 +111,7 @@ fn an_unreachable_target_has_no_number_of_numbers() {
     assert_eq!(numbers_for(1e6, 1e6, 0.0), None);
 }
 
-/// A simulated lossy system: an arriving visitor finds a number free, or does not. A small separate
+/// Simulates a loss system: an arriving visitor finds a number free, or does not. A small separate
 /// generator draws the times, so that every run is the same.
 fn simulated(numbers: usize, load: f64) -> f64 {
     let mut state: u64 = 42;

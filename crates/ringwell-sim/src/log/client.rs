@@ -75,5 +75,5 @@ pub(super) async fn ask(
     let _ = batch::answer(&shard, Kind::Bulk, &terms, read, render).await;
 }
 
-/// Batches by number: their rows' pools, and when they were sent.
+/// The time at which each batch was sent, by the batch's number.
 pub(super) type Sent = BTreeMap<u64, u64>;

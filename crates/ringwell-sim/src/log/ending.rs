@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// If shard time has leapt, lockouts and holds may last longer by that than the calm period: the
-    /// probes then follow their end.
+    /// Postpones the probes until lockouts and holds end: if shard time has leapt, they may last
+    /// longer than the calm period by that much.
     fn is_postponed(&mut self) -> bool {
         let most_us = self.judge.borrow().leapt_ms() * 1000;
         let now = self.now();
@@ -73,7 +73,7 @@ impl World {
         true
     }
 
-    /// Until when pools and numbers are locked.
+    /// Adds to the story until when pools and numbers are locked.
     fn tell_state(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Each number that a visitor has seen leads to that visitor.
+    /// Checks that each number that a visitor has seen leads to that visitor.
     pub(super) fn check_look_ups(&mut self) -> Judged {
         let owner = (0..self.machines.len()).find(|at| {
             self.machines[*at].process.as_ref().is_some_and(|it| it.owns_all(&self.servers))

@@ -28,8 +28,8 @@ macro_rules! faults {
     };
 }
 
-// Rates are in a million opportunities: a second of a machine or of the servers, a request to them, a
-// start.
+// Rates are per million opportunities: a second of a machine or of the servers, a request to them,
+// or a start.
 faults! {
     /// The process is killed.
     Kill "kill" 60 10_000 60_000;
@@ -61,7 +61,7 @@ faults! {
     LostTail "lost-tail" 25 3_000 15_000;
     /// The log has no room for a message.
     Full "full" 25 1_000 20_000;
-    /// A request for a snapshot's parts fails; half of them were carried out.
+    /// A request for a snapshot's parts fails; half of the failed requests are still carried out.
     Shelf "shelf" 40 5_000 100_000;
     /// A part of a snapshot beside the log is damaged.
     Rot "rot" 30 10_000 100_000;
@@ -91,11 +91,11 @@ impl fmt::Display for LogFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Nothing,
-    /// The newest ones.
+    /// The newest messages.
     Tail,
-    /// All, with the snapshots. The notes of the other shard show it.
+    /// All messages and snapshots. The notes of the other shard show the loss.
     Stream,
-    /// The same for all shards. Only copies and heartbeats show it.
+    /// All messages and snapshots of all shards. Only copies and heartbeats show the loss.
     Streams,
 }
 

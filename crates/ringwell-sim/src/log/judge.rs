@@ -11,12 +11,12 @@ use super::servers::{Incarnation, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
-/// If the previous owner sent no heartbeat, a difference of wall clocks up to this does not end
-/// lockouts early.
+/// If the previous owner sent no heartbeat, lockouts do not end early with wall clocks that differ
+/// by up to this.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
 
-/// The gain of shard time on true time between two take-overs: it rejoins the wall clock by one part in
-/// 2,000.
+/// The gain of shard time on true time between two take-overs: it approaches the wall clock by one
+/// part in 2,000.
 const SLEWED_MS: i64 = 150;
 
 /// A number that an owner has given to a row, whether or not its answer is ever sent.
@@ -39,11 +39,11 @@ pub(super) struct Grant {
 #[derive(Clone, Debug)]
 pub(super) struct SeenNumber {
     pub(super) grant: Grant,
-    /// No other visitor may get it before.
+    /// The time before which no other visitor may get it.
     pub(super) until_us: u64,
-    /// The servers have lost its record: only a hold protects it, and no look-up finds it.
+    /// Whether the servers have lost its record: only a hold protects it, and no look-up finds it.
     pub(super) is_lost: bool,
-    /// Its record may have been copied to the end of the log, and been lost there.
+    /// Whether its record may have been copied to the end of the log, and been lost there.
     may_be_gone: bool,
 }
 
@@ -57,22 +57,23 @@ pub(super) struct Begun {
     pub(super) first_n: u64,
     /// Number, allocated at, locked until.
     pub(super) numbers: BTreeMap<u64, (u64, u64)>,
-    /// All pools are held until then.
+    /// The time until which all pools are held.
     pub(super) held_until_ms: u64,
-    /// The process assumes that answered allocations are missing.
+    /// Whether the process assumes that answered allocations are missing.
     pub(super) is_in_doubt: bool,
-    /// Its machine, the snapshots, or heartbeats that it received show that the servers have lost
-    /// messages.
+    /// Whether its machine, the snapshots, or heartbeats that it received show that the servers
+    /// have lost messages.
     pub(super) has_evidence: bool,
-    /// The servers have lost messages of this shard at some time.
+    /// Whether the servers have lost messages of this shard at some time.
     pub(super) has_lost: bool,
-    /// According to the log, it is still the owner.
+    /// Whether it is still the owner according to the log.
     pub(super) is_owner: bool,
     /// The count of take-overs that the log has ever stored.
     pub(super) take_overs: u64,
-    /// The shard time of the newest record before it.
+    /// The shard time of the newest record before this process's own.
     pub(super) last_at_ms: u64,
-    /// It has the time of the previous owner, from a heartbeat or from the clocks of one boot.
+    /// Whether it has the time of the previous owner, from a heartbeat or from the clocks of one
+    /// boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
     pub(super) now_us: u64,
@@ -81,13 +82,13 @@ pub(super) struct Begun {
 /// The judge of a run.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// By process, batch and row.
+    /// Grants by process, batch and row.
     granted: BTreeMap<(u64, u64, u16), Grant>,
-    /// By number, in the order of their answers.
+    /// For each number, its allocations that visitors have seen, in the order of their answers.
     pub(super) held: BTreeMap<u64, Vec<SeenNumber>>,
     /// The newest grant of each number by true time, whether or not its answer was ever sent.
     newest_us: BTreeMap<u64, u64>,
-    /// By process and shard.
+    /// The author of each process's messages, by process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
     /// Pools and their lifetimes.
     pub(super) lifetimes_ms: BTreeMap<u64, u64>,
@@ -101,7 +102,7 @@ pub(super) struct Judge {
     leaps_us: Vec<(u16, u64, u64)>,
     /// The count of take-overs of each shard, by the true time of a start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
-    /// The smallest and the largest of these offsets at any start.
+    /// The smallest and the largest shard time less true time at any start.
     offset_range_ms: Option<(i64, i64)>,
     /// The end of each shard's hold at its last start, and the count of take-overs by then.
     holds_ms: BTreeMap<u16, (u64, u64)>,
@@ -110,7 +111,7 @@ pub(super) struct Judge {
     deleted: BTreeSet<u16>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
-    /// From now on every row must get a number.
+    /// Whether every row must get a number from now on.
     pub(super) must_serve: bool,
     pub(super) served: u64,
 }
@@ -126,7 +127,7 @@ impl Judge {
         self.granted.insert((grant.process, grant.batch, grant.row), grant);
     }
 
-    /// The answer to a row leaves a process.
+    /// Judges the answer to a row as it leaves a process.
     pub(super) fn answered(
         &mut self,
         servers: &Servers,
@@ -174,7 +175,7 @@ impl Judge {
         }
     }
 
-    /// The record of an answer is in the log, by the process that answers.
+    /// Checks that the record of an answer is in the log, written by the process that answers.
     fn check_stored(&self, servers: &Servers, grant: &Grant) -> Judged {
         let Some(author) = self.authors.get(&(grant.process, grant.shard)) else { return Ok(()) };
         if servers.streams[usize::from(grant.shard)].has_stored(grant.group, author) {
@@ -184,7 +185,7 @@ impl Judge {
         broken("forgotten", grant.shard, grant.number, text)
     }
 
-    /// No other visitor who has seen the number may be within its lockout.
+    /// Checks that no other visitor who has seen the number is within its lockout.
     fn check_double(&self, new: &Grant, now_us: u64) -> Judged {
         let lifetime_us = self.lifetimes_ms.get(&new.pool).copied().unwrap_or(0) * 1000;
         for held in self.held.get(&new.number).into_iter().flatten() {
@@ -217,7 +218,7 @@ impl Judge {
             && first_lost.is_some_and(|first| held.grant.group >= *first)
     }
 
-    /// Groups of a shard were lost by the servers: their numbers are protected by a hold, at most.
+    /// Records that the servers have lost groups of a shard: at most a hold protects their numbers.
     pub(super) fn lost(&mut self, servers: &Servers, shard: u16, loss: Loss) {
         match loss {
             Loss::Stream => drop(self.deleted.insert(shard)),
@@ -247,7 +248,7 @@ impl Judge {
         author.is_some_and(|author| stream.has_lost(grant.group, author))
     }
 
-    /// A process begins to serve a shard.
+    /// Judges a process that begins to serve a shard.
     pub(super) fn begins(&mut self, process: u64, begun: &Begun) -> Judged {
         self.authors.insert((process, begun.shard), begun.author);
         let is_ours = |held: &&mut SeenNumber| held.grant.shard == begun.shard;
@@ -257,7 +258,7 @@ impl Judge {
         }
         let has_evidence = begun.has_evidence || self.deleted.contains(&begun.shard);
         if !has_evidence && !begun.is_in_doubt {
-            // It could not detect this, so nothing is promised about those numbers.
+            // The process could not detect the loss, so nothing is promised about those numbers.
             for held in self.held.values_mut().flatten().filter(is_ours).filter(|it| it.is_lost) {
                 held.until_us = held.until_us.min(begun.now_us);
             }
@@ -280,11 +281,11 @@ impl Judge {
         self.check_locked(begun)
     }
 
-    /// A hold lasts for one lockout. A take-over by another machine may lengthen lockouts and holds
-    /// that still run, and the longest lockout that ran at the end of the log determines the next
-    /// hold. This is so even if no process served after the take-over, or if the log has lost it. If
-    /// shard time leaps, lockouts that run are lengthened by all of that. A hold of an earlier start
-    /// continues.
+    /// Checks a hold, which lasts for one lockout. A take-over by another machine may lengthen
+    /// lockouts and holds that still run, and the longest lockout that ran at the end of the log
+    /// determines the next hold. This is so even if no process served after the take-over, or if
+    /// the log has lost it. If shard time leaps, running lockouts are lengthened by the whole leap.
+    /// A hold of an earlier start continues.
     fn check_hold(&mut self, begun: &Begun) -> Judged {
         let longest_ms = self.lockout_max_ms();
         let idle_ms = begun.now_ms.saturating_sub(begun.last_at_ms);
@@ -347,8 +348,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner's shard time has drifted from true time by more than is allowed. A loss may
-    /// have made an earlier owner the owner again, which has a time of its own.
+    /// Whether the owner's shard time has drifted from true time by more than is allowed. A loss
+    /// may have made an earlier owner, whose time differs, the owner again.
     pub(super) fn check_time(
         &mut self,
         process: u64,

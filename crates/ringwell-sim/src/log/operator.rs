@@ -21,7 +21,7 @@ const SKEW_US: u64 = 600 * SECOND;
 #[expect(clippy::cast_possible_truncation, reason = "half a second")]
 pub(super) const SIGN_US: u64 = BEAT_EVERY.as_micros() as u64;
 
-/// Another process may start if starts have lasted longer than this, because one may never end.
+/// If starts have lasted longer than this, another process may start, because one may never end.
 const START_MAX_US: u64 = 50 * SECOND;
 
 impl World {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// A process that was fenced, or has failed, ends.
+    /// Ends a process that was fenced or has failed.
     fn see_to(&mut self, at: usize) {
         let now = self.now();
         let Some(process) = self.machines[at].process.as_ref() else { return };
@@ -117,7 +117,8 @@ impl World {
         }
     }
 
-    /// If a process detects that it was fenced, another one has indeed written to its log.
+    /// Checks that a process that detects that it was fenced is right: another one has written to
+    /// its log.
     fn check_fenced(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
@@ -144,7 +145,7 @@ impl World {
         let lockout_us = self.judge.borrow().lockout_max_ms() * 1000;
         let machine = &mut self.machines[at];
         (machine.waits, machine.fenced) = (None, Fenced::default());
-        // Numbers that were given out before an older one are free.
+        // If the heartbeat is older, numbers that were given out before it are free.
         let heard = machine.heard.take().filter(|(_, at_us)| now - at_us <= lockout_us);
         let begin = Begin {
             shared: &self.shared,
@@ -183,7 +184,7 @@ impl World {
         self.add(now + down, Event::StandBy(at, life));
     }
 
-    /// The machine begins to wait until no other one serves.
+    /// Makes the machine wait until no other one serves.
     pub(super) fn stand_by(&mut self, at: usize) {
         let apart = Duration::from_millis(400) * u32::try_from(at).unwrap_or(0);
         self.machines[at].waits = Some(Silence::begin(self.moment(), apart));
@@ -201,7 +202,7 @@ impl World {
         self.begin(at, last_owner.as_ref());
     }
 
-    /// Processes report themselves; standbys that receive no report start.
+    /// Sends the reports of processes; standbys that receive no report start.
     pub(super) fn signs(&mut self) {
         let now = self.now();
         self.add(now + SIGN_US, Event::Sign);
@@ -233,7 +234,7 @@ impl World {
         }
     }
 
-    /// Every machine's even clock.
+    /// The time by the clock that runs evenly on every machine.
     fn moment(&self) -> Moment {
         Moment(Duration::from_micros(self.now()))
     }

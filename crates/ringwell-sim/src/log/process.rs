@@ -1,4 +1,5 @@
-//! One process: from an empty or older copy and the log to serving shards, as the server starts.
+//! One process, which starts like the server: from an empty or older copy and the log to shards
+//! that serve.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,10 +65,10 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) enum ProcessPhase {
     Starting,
-    /// Its shards have been read and taken over, but the judge has not examined them yet.
+    /// The shards have been read and taken over, but the judge has not examined them yet.
     Opened(Vec<Begun>),
     Serving(Serving),
-    /// It cannot continue.
+    /// The process cannot continue.
     Ended(String),
 }
 
@@ -78,7 +79,7 @@ pub(super) struct Serving {
     pub(super) shards: BTreeMap<u16, Served>,
 }
 
-/// One of them.
+/// A shard that serves.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) shard: Rc<Shard<Sim>>,
@@ -213,8 +214,8 @@ impl Start {
             member: None,
             only: None,
         };
-        // The judge's own rule for heartbeats: they count if all epochs are those of the previous
-        // owner.
+        // The judge's own rule for heartbeats: they count if all their epochs are those of the
+        // previous owner.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
         let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);
@@ -318,8 +319,8 @@ impl Start {
         Ok((read, Taken { store, begun }))
     }
 
-    /// The judge's own rule for heartbeats: whether the last one that the machine received is of an
-    /// owner, or of a group, that the log lacks.
+    /// The judge's own rule for heartbeats: whether the last one that the machine received names an
+    /// owner or a group that the log lacks.
     fn has_heard_of(&self, shard: usize, read: &open::Read<SimFiles>, first_n: u64) -> bool {
         let of = |list: fn(&Sign) -> &[u64]| {
             self.heard.as_ref().and_then(|sign| list(sign).get(shard)).copied()
@@ -404,7 +405,7 @@ impl Process {
         let _ = self.state.replace(ProcessPhase::Ended("it was killed".to_owned()));
     }
 
-    /// Its heartbeat, if it serves all its shards.
+    /// The process's heartbeat, if it serves all its shards.
     pub(super) fn sign(&self) -> Option<Sign> {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return None };
@@ -420,7 +421,7 @@ impl Process {
         Some(Sign { at: first.shard.clock_now(), epochs, stored })
     }
 
-    /// Its report to standbys.
+    /// The process's report to standbys.
     pub(super) fn beat(&self) -> Option<Beat> {
         let is_starting =
             matches!(&*self.state.borrow(), ProcessPhase::Starting | ProcessPhase::Opened(_));
@@ -431,7 +432,7 @@ impl Process {
         }
     }
 
-    /// Whether it owns all shards that it serves, according to the log.
+    /// Whether the process owns all shards that it serves, according to the log.
     pub(super) fn owns_all(&self, servers: &Servers) -> bool {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return false };

@@ -27,9 +27,9 @@ pub(super) type Incarnation = [u8; 16];
 struct Stored {
     bytes: Bytes,
     author: Incarnation,
-    /// Of the chain, after it.
+    /// The tip of the chain after it.
     tip: Tip,
-    /// Another program wrote it: the author and the tip are those of the message before.
+    /// Whether another program wrote it; author and tip are then those of the message before.
     is_foreign: bool,
 }
 
@@ -45,7 +45,7 @@ impl Stored {
 struct Stale {
     machines: BTreeSet<usize>,
     until: u64,
-    /// Its log at the time when it was replaced, which begins with this message.
+    /// The first message of its log, which is as it was when the leader was replaced.
     first: u64,
     messages: Vec<Stored>,
     proposals: u64,
@@ -65,7 +65,7 @@ impl Stale {
 /// One shard's log.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The notes with which it was created; `None`: it does not exist.
+    /// The notes with which it was created; `None` if it does not exist.
     notes: Option<LogNotes>,
     /// The place of the first message that is kept.
     first: u64,
@@ -75,11 +75,12 @@ pub(super) struct Stream {
     no_quorum_until: u64,
     are_proposals_stored: bool,
     stale: Option<Stale>,
-    /// The message that the leader has in place of another, and the changes of leader until one has it.
+    /// The leader's versions of wrong or missing messages, and the changes of leader until one has
+    /// the right message.
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
     /// Requests in transit, by their time of arrival.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
-    /// The writer of each group that was ever stored, also of those that were lost.
+    /// The writer of each group that was ever stored, including lost groups.
     authors: BTreeMap<u64, Vec<Incarnation>>,
     /// Groups that were acknowledged and lost, with their writers.
     lost: BTreeSet<(u64, Incarnation)>,
@@ -96,14 +97,14 @@ pub(super) enum AppendReply {
     Silence,
 }
 
-/// How the servers deliver many messages at once, which is a hint only.
+/// The way in which the servers deliver many messages at once, which is only a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consumers {
-    /// They refuse it: a client may have no permission.
+    /// The servers refuse it: a client may have no permission.
     Refused,
     /// The leader delivers them.
     Leader,
-    /// Another server, which has those that the leader lacks.
+    /// Another server, which has the messages that the leader lacks, delivers them.
     Elsewhere,
 }
 
@@ -120,7 +121,7 @@ pub(super) struct Servers {
     broken: Option<Violation>,
 }
 
-/// A handle on them.
+/// A handle on the servers.
 pub(super) type Shared = Arc<Mutex<Servers>>;
 
 pub(super) fn lock(servers: &Shared) -> MutexGuard<'_, Servers> {
@@ -156,17 +157,17 @@ impl Stream {
         self.messages.get(usize::try_from(n.checked_sub(self.first)?).ok()?)
     }
 
-    /// Whether `author` wrote group `n`, as far as the servers ever stored it.
+    /// Whether the servers ever stored group `n` as written by `author`.
     pub(super) fn has_stored(&self, n: u64, author: &Incarnation) -> bool {
         self.authors.get(&n).is_some_and(|authors| authors.contains(author))
     }
 
-    /// Whether anything was lost that was acknowledged.
+    /// Whether anything that was acknowledged has been lost.
     pub(super) fn has_ever_lost(&self) -> bool {
         !self.lost.is_empty() || self.was_deleted
     }
 
-    /// The count of messages by which a process took the shard over, also of those that were lost.
+    /// The count of messages by which a process took the shard over, including lost messages.
     pub(super) fn take_overs(&self) -> u64 {
         self.take_overs
     }
@@ -194,7 +195,7 @@ impl Stream {
         self.lost.contains(&(n, *author))
     }
 
-    /// It is deleted with all its messages.
+    /// Deletes the log with all its messages.
     fn delete(&mut self) {
         let all = self.authors.iter().flat_map(|(n, authors)| authors.iter().map(|it| (*n, *it)));
         self.lost.extend(all);
@@ -220,7 +221,7 @@ impl Stream {
         judged
     }
 
-    /// Stores a message of another program, if the log is not empty: a copy of the message so many
+    /// Stores a message of another program, if the log is not empty: a copy of the message `copied`
     /// places back, or `bytes`, which may be those of another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
@@ -268,7 +269,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The newest messages are lost, at most `count` of them.
+    /// Loses the newest messages, at most `count` of them.
     fn lose(&mut self, count: u64) -> Option<Range<u64>> {
         let end = self.end();
         let count = count.min(self.messages.len() as u64 / 2);
@@ -374,7 +375,7 @@ impl Servers {
         AppendReply::Done(Ok(()))
     }
 
-    /// Like the server, which looks for a message's id before it checks the place.
+    /// Appends a message like the server, which looks for its id before it checks the place.
     #[cfg(canary)]
     pub(super) fn append_named(
         &mut self,
@@ -412,7 +413,7 @@ impl Servers {
         Ok(stream.leaders_message(n))
     }
 
-    /// A message as a consumer delivers it, which may end at any message.
+    /// Reads a message as a consumer delivers it. The consumer may end at any message.
     pub(super) fn read_ahead(
         &mut self,
         of: (usize, usize),
@@ -473,7 +474,7 @@ impl Servers {
     }
 
     /// Runs each second: faults of the servers. Returns lines for the report, and the shards that
-    /// have lost messages, and which.
+    /// have lost messages, with the kind of loss.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<(u16, Loss)>) {
         let (mut lines, mut losses) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {
@@ -552,7 +553,7 @@ impl Servers {
         let mut others = self.streams.iter().enumerate().filter(|(it, _)| *it != shard);
         let of_other = others.find_map(|(_, it)| Some(it.messages.last()?.bytes.clone()));
         let stream = &mut self.streams[shard];
-        // Not in the places of lost groups: a delayed message would find its place there by accident.
+        // Excludes logs with a loss: a delayed message could find its place there by accident.
         let is_whole = stream.no_quorum_until <= now && !stream.has_ever_lost();
         if is_whole && self.strikes.strikes(LogFault::Foreign) {
             let random = self.strikes.stream(LogFault::Foreign);
@@ -575,7 +576,7 @@ impl Servers {
         self.snapshots[shard] = Snapshots::default();
     }
 
-    /// The last fault has been.
+    /// Stops all faults.
     pub(super) fn calm(&mut self, now: u64) {
         self.strikes.are_over = true;
         self.slow_until = 0;

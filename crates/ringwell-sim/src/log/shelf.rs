@@ -16,7 +16,7 @@ pub(super) struct Snapshots {
     parts: BTreeMap<u64, Bytes>,
     newest_index: Option<u64>,
     added: u64,
-    /// A part was damaged at some time.
+    /// Whether a part was damaged at some time.
     pub(super) has_rotted: bool,
 }
 
@@ -30,7 +30,7 @@ impl Snapshots {
         self.added
     }
 
-    /// A bit of a part flips.
+    /// Flips a bit of a part.
     pub(super) fn rot(&mut self, random: &mut Random) {
         let at = random.index(self.parts.len().max(1));
         let part = self.parts.iter_mut().nth(at).filter(|(_, part)| !part.is_empty());
@@ -43,7 +43,7 @@ impl Snapshots {
     }
 }
 
-/// The leaders that a look-up tries.
+/// The count of leaders that a look-up tries.
 const LEADERS: usize = 2;
 
 /// The snapshots of one shard, for a process.

@@ -29,7 +29,7 @@ impl SimLog {
         (self.shard, self.platform.machine())
     }
 
-    /// Completes when the request has arrived there.
+    /// Completes when the request has arrived at the servers.
     fn way(&self) -> impl Future<Output = ()> + 'static {
         let takes = lock(&self.servers).latency(self.platform.now_us());
         self.platform.after_us(takes)
@@ -100,7 +100,7 @@ impl Log for SimLog {
                 let now = log.platform.now_us();
                 let read = lock(&log.servers).read_ahead(log.of(), n, now);
                 let Ok(read) = read else { return };
-                // It may be missing there.
+                // The servers may lack the message.
                 if let Some(message) = read
                     && sender.send(message).await.is_err()
                 {

@@ -1,4 +1,5 @@
-//! The world of a run: two or three machines of which one should serve, the log's servers, clients.
+//! The world of a run: two or three machines, one of which should serve; the log's servers; and
+//! clients.
 //!
 //! Polls the tasks of processes one at a time. Heartbeats are only hints here, too: they arrive
 //! late, or not at all, and a standby may start while another process serves.
@@ -30,10 +31,11 @@ use crate::world::{MS, SECOND};
 /// The longest duration of a poll.
 const POLL_US: u64 = 20;
 
-/// After the last fault: starts complete, and holds and lockouts end.
+/// The time after the last fault in which starts complete, and holds and lockouts end.
 const CALM_US: u64 = 130 * SECOND;
 
-/// The most consecutive refusals of a start because the log has changed in the meantime.
+/// The maximum number of consecutive refusals of a start because the log has changed in the
+/// meantime.
 const REFUSALS_MAX: u32 = 3;
 
 /// Reasons of such refusals: another process has begun the log, a former leader has answered for
@@ -41,13 +43,13 @@ const REFUSALS_MAX: u32 = 3;
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 
-/// Those of a log that has lost its end, and that another process fills again during the start.
+/// Reasons if the log has lost its end, which another process fills again during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
 /// An answer may be sent this long after its deadline.
 const LATE_US: u64 = 5 * MS;
 
-/// Something that happens.
+/// An event of the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Second,
@@ -67,7 +69,7 @@ pub(super) struct Machine {
     pub(super) process: Option<Process>,
     pub(super) paused_until: u64,
     pub(super) deaf_until: u64,
-    /// It waits until the serving process is silent.
+    /// The wait until the serving process is silent, if the machine waits for that.
     pub(super) waits: Option<Silence>,
     pub(super) waits_since: u64,
     /// The last heartbeat that it received in this wait, and when.
@@ -122,7 +124,7 @@ impl World {
         let salts = Arc::new(Mutex::new(Random::new(seed, 1_004)));
         let machine = |at: usize| Machine {
             files: SimFiles::new(&shared.call_faults, &salts),
-            // No two machines have one boot.
+            // No two machines share a boot.
             boot: (at as u64 + 1) << 32,
             life: 0,
             process: None,
@@ -347,7 +349,7 @@ impl World {
         Ok(())
     }
 
-    /// A process could not start: the servers did not answer for long enough, or it is a fault.
+    /// Judges a failed start: the servers did not answer for long enough, or it is a fault.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
         let is_one_of = |texts: &[&str]| texts.iter().any(|text| why.contains(text));
@@ -386,7 +388,7 @@ impl World {
         self.tell(0, || "the last fault has been".to_owned());
     }
 
-    /// The next client sends a batch to a serving machine.
+    /// Sends the next client's batch to a serving machine.
     fn client(&mut self) {
         let now = self.now();
         if self.is_over {
@@ -440,7 +442,7 @@ impl World {
     }
 }
 
-/// All pools are of one process.
+/// Draws a cluster whose pools all belong to one process.
 fn cluster(random: &mut Random, shards: usize) -> Cluster {
     let (mut pools, mut owners) = (BTreeMap::new(), BTreeMap::new());
     for index in 0..random.between(2, 5) {

@@ -1,4 +1,4 @@
-//! The single promises, each as a check of the model's state.
+//! The individual promises, each as a check of the model's state.
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard,
@@ -6,7 +6,7 @@ use super::{
 };
 
 impl Model {
-    /// Whether an owner may give this number to this row now.
+    /// Checks that an owner may give this number to this row now.
     pub(super) fn check_grant(&self, grant: &Grant) -> Judged {
         let Grant { shard: shard_id, pool: pool_id, number, at_ms, .. } = *grant;
         let fault = |rule, text| Err(broken(rule, shard_id, number, text));
@@ -50,7 +50,7 @@ impl Model {
         Ok(())
     }
 
-    /// A visitor who comes back in time gets the same number, in a batch that is sent again too.
+    /// Checks that a visitor who comes back in time gets the same number, in a repeated batch too.
     fn check_visitor(&self, grant: &Grant) -> Judged {
         let Some(visitor) = grant.visitor else { return Ok(()) };
         let Some(held) = self.at(self.by_visitor.get(&(grant.pool, visitor))) else {
@@ -74,7 +74,7 @@ impl Model {
         Err(broken("visitor moved", grant.shard, grant.number, text))
     }
 
-    /// No other holder who has seen the number may be within its lockout.
+    /// Checks that no other holder who has seen the number is within its lockout.
     pub(super) fn check_double(&self, new: &Grant) -> Judged {
         for held in self.held.get(&new.number).into_iter().flatten() {
             if held.grant.holder() == new.holder() || held.is_lost || new.is_lost {
@@ -107,7 +107,7 @@ impl Model {
         Ok(())
     }
 
-    /// A repeated batch gets the same numbers.
+    /// Checks that a repeated batch gets the same numbers.
     pub(super) fn check_repeat(&self, new: &Grant) -> Judged {
         let Some(row) = new.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&row)) else { return Ok(()) };
@@ -130,7 +130,7 @@ impl Model {
         Err(broken("another answer", new.shard, new.number, text))
     }
 
-    /// An owner reports that all numbers of a pool are locked out.
+    /// Judges an owner's report that all numbers of a pool are locked out.
     pub(crate) fn exhausted(
         &mut self,
         shard_id: u16,
@@ -164,7 +164,7 @@ impl Model {
         }
     }
 
-    /// … at least while they are locked for it.
+    /// Checks that a repeated row is not exhausted, at least while its number is locked for it.
     pub(super) fn check_repeat_exhausted(&self, row: &Row) -> Judged {
         let Some(retry) = row.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
@@ -189,7 +189,7 @@ impl Model {
         self.held.get(number)?.get(*index)
     }
 
-    /// Answers are known after a restart, and locked for as long.
+    /// Checks that answers are known after a restart, and locked for as long.
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
@@ -207,7 +207,7 @@ impl Model {
         }
         for held in self.held.values().flatten() {
             let Grant { number, at_ms, lifetime_ms, .. } = held.grant;
-            // For other numbers the previous owner had another clock.
+            // For other numbers, the previous owner had a different clock.
             let is_ours = held.grant.shard == recovery.shard && held.keeper == recovery.shard;
             if !is_ours || held.is_lost || held.is_forgotten || held.until_us <= recovery.now_us {
                 continue;
@@ -226,7 +226,7 @@ impl Model {
         Ok(())
     }
 
-    /// A pool that is served here must not be served anywhere else.
+    /// Checks that a pool that is served here is not served anywhere else.
     pub(super) fn check_one_owner(&self, shard: u16, pool: u64) -> Judged {
         let serves =
             |(other, known): &(&u16, &Shard)| **other != shard && known.pools.contains_key(&pool);
@@ -239,7 +239,7 @@ impl Model {
         }
     }
 
-    /// A shard begins to serve; it has queried the other nodes by now.
+    /// Judges a shard that begins to serve; it has queried the other nodes by now.
     pub(crate) fn serves(&mut self, begun: &TakenUp) -> Judged {
         self.know_again(begun);
         if begun.is_still {
@@ -250,8 +250,8 @@ impl Model {
         pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
     }
 
-    /// A shard that takes numbers over, or starts with them, has their running lockouts, or holds
-    /// the pool.
+    /// Checks that a shard that takes numbers over, or starts with them, has their running
+    /// lockouts, or holds the pool.
     pub(super) fn check_locked(
         &self,
         id: u16,
@@ -281,8 +281,8 @@ impl Model {
         Ok(())
     }
 
-    /// A number is sent in time, and while no other visitor has it, however long ago it was
-    /// granted.
+    /// Checks that a number is sent in time, and while no other visitor has it, however long ago it
+    /// was granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);

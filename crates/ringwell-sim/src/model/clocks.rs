@@ -16,7 +16,7 @@ pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }
 
-/// The true time that certainly passes while this much shard time does: the inverse.
+/// The true time that certainly passes in this much shard time: the inverse of [`lockout_ms`].
 pub(super) fn lifetime_ms(lockout_ms: u64) -> u64 {
     lockout_ms.saturating_sub(1) * 2_000 / 2_001
 }
@@ -46,7 +46,7 @@ impl Model {
 }
 
 impl Holding {
-    /// The clock of the shard that keeps it has leapt.
+    /// Records that the clock of the shard that keeps the number has leapt.
     pub(super) fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
             let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);

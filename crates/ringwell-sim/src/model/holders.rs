@@ -1,4 +1,4 @@
-//! The holders of a number by its owners' grants, and the required results of look-ups.
+//! The holders of a number according to its owners' grants, and the required results of look-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
     /// The time when it was allocated.
     pub(crate) at_ms: u64,
     pub(crate) true_us: u64,
-    /// The last time at which it was still the newest; `None` if it is now.
+    /// The last time at which it was still the newest; `None` if it still is.
     pub(crate) late_ms: Option<u64>,
     pub(crate) params: String,
     /// Whether it must be found, however old it is.
@@ -35,8 +35,8 @@ pub(crate) struct Wanted {
 }
 
 impl Model {
-    /// An allocation that no visitor saw was undone by its owner, so it has no holder. `group`
-    /// contains the record of that.
+    /// Records that an allocation that no visitor saw was undone by its owner, so that it has no
+    /// holder. `group` contains the record of that.
     pub(crate) fn withdrawn(
         &mut self,
         shard: u16,
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Nothing is promised any more about numbers whose newest holder `shard` knew.
+    /// Drops all promises about numbers whose newest holder `shard` knew.
     pub(super) fn forget_holders(&mut self, shard: u16) {
         self.holders.retain(|_, holders| holders.last().is_none_or(|newest| newest.shard != shard));
     }
@@ -88,8 +88,8 @@ impl Model {
         dated.collect()
     }
 
-    /// Look-ups of allocations that visitors have seen and their owner has lost: no other visitor may
-    /// be named. Omits numbers with any grant that `counts` rejects.
+    /// Look-ups of allocations that visitors have seen and their owner has lost: no other visitor
+    /// may be named. Omits numbers with any grant that `counts` rejects.
     pub(crate) fn lost_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let all = || self.granted.values().flatten();
         let left_out: BTreeSet<u64> =
@@ -145,8 +145,8 @@ impl Model {
                 None => (place.is_none() || !later.is_empty()).then_some(grant.at_ms),
             },
             params: grant.params.clone(),
-            // Its record may have been dropped while a later allocation was in progress that no
-            // visitor saw in the end.
+            // Its record may have been dropped during a later allocation that no visitor saw in the
+            // end.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
             next_us: None,
             end_us: None,

@@ -5,7 +5,7 @@ use super::{Grant, Judged, Model, Recovery, broken};
 /// The reason why answered groups may be missing after a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// They may not.
+    /// No groups may be missing.
     #[default]
     Nothing,
     /// Damage was found at startup, or an operator has marked the data as a copy: all pools are
@@ -21,8 +21,8 @@ pub(crate) enum Loss {
 }
 
 impl Model {
-    /// Groups from `next_n` on are lost. They must not have contained answered rows, unless a fault
-    /// explains it.
+    /// Records that groups from `next_n` on are lost. They must not have contained answered rows,
+    /// unless a fault explains it.
     pub(super) fn forget(&mut self, recovery: &Recovery, shards: &[u16]) -> Judged {
         let Recovery { shard, next_n, loss, lost_since_us, .. } = *recovery;
         if loss == Loss::All {
@@ -46,7 +46,7 @@ impl Model {
             grant.is_lost = true;
         }
         for held in self.held.values_mut().flatten() {
-            // The reports of the owner before may be lost.
+            // The previous owner's reports may be lost.
             let is_reported = held.keeper == shard && held.grant.shard != shard;
             held.is_unreported |= is_reported && loss != Loss::Nothing;
             let is_here = held.is_forgotten && held.grant.shard == shard;
@@ -80,8 +80,8 @@ impl Model {
         Ok(())
     }
 
-    /// A node without files has ended: the lockouts that it kept are gone, and so is the history of
-    /// those that it had passed to others.
+    /// Handles the end of a node without files: the lockouts that it kept are gone, and so is the
+    /// history of those that it had passed to others.
     fn forget_all(&mut self, recovery: &Recovery, shards: &[u16]) {
         let shard = recovery.shard;
         self.forget_holders(shard);
@@ -99,8 +99,8 @@ impl Model {
         }
     }
 
-    /// A shard whose data are older than what it has answered begins to serve. If no other node
-    /// could report that, nothing is promised about the rest.
+    /// Handles a shard that begins to serve with data older than what it has answered. If no other
+    /// node could report that, nothing is promised about the rest.
     pub(crate) fn serves_older(&mut self, shard: u16, is_known: bool) {
         let all = self.held.values_mut().flatten().filter(|held| held.grant.shard == shard);
         for held in all.filter(|held| held.is_newer) {
@@ -111,11 +111,11 @@ impl Model {
         }
     }
 
-    /// A node's files were discarded: only holds protect their state.
+    /// Records that a node's files were discarded: only holds protect their state.
     pub(crate) fn wiped(&mut self, shard: u16) {
         for held in self.held.values_mut().flatten() {
             held.is_forgotten |= held.grant.shard == shard;
-            // So is the report of the owner before.
+            // The previous owner's report is lost as well.
             held.is_unreported |= held.keeper == shard;
         }
         for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {

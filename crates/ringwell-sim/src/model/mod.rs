@@ -1,10 +1,9 @@
 //! The reference model: the standard for every answer. Shares no code with the rules that it
 //! judges.
 //!
-//! Receives the owners' grants, the time of each answer, and the state after each restart. True
-//! time is that of visitors (microseconds); shard time is that of an owner (milliseconds). Numbers,
-//! pools and shards are plain integers here on purpose. Source: docs/spec/simulation.md, "What is
-//! checked".
+//! Receives the owners' grants, the time of each answer, and the state after each restart. Visitors
+//! use true time (microseconds); an owner uses its shard time (milliseconds). Numbers, pools and
+//! shards are plain integers here on purpose. Source: docs/spec/simulation.md, "What is checked".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +39,7 @@ pub(crate) type Judged = Result<(), Violation>;
 #[derive(Clone, Debug)]
 pub(crate) struct PoolRule {
     pub(crate) lifetime_ms: u64,
-    /// In rotation, lowest first.
+    /// The numbers in rotation, lowest first.
     pub(crate) numbers: Vec<u64>,
 }
 
@@ -50,7 +49,7 @@ pub(crate) struct Grant {
     /// The batch, and the index of the row.
     pub(crate) batch: u64,
     pub(crate) row: u16,
-    /// The identity that stays when the batch is repeated: its first index and the row.
+    /// The identity that stays the same when the batch is repeated: its first index and the row.
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) visitor: Option<u64>,
     pub(crate) shard: u16,
@@ -61,14 +60,14 @@ pub(crate) struct Grant {
     pub(crate) until_ms: u64,
     /// The group of its record.
     pub(crate) group: u64,
-    /// Whether it was handed out now, not kept.
+    /// Whether it was handed out now rather than kept.
     pub(crate) is_fresh: bool,
     pub(crate) params: String,
     /// The time after which no caller waits.
     pub(crate) deadline_us: u64,
-    /// The sum of the wrong times that the shard's restarts have accepted until then.
+    /// The sum of the wrong times that the shard's restarts had accepted by then.
     believed_ms: i64,
-    /// The pool's lifetime then.
+    /// The pool's lifetime at that time.
     lifetime_ms: u64,
     is_lost: bool,
 }
@@ -86,22 +85,22 @@ pub(crate) struct Holding {
     leapt_ms: i64,
     /// Whether the present owner of its pool lacks the answer to the batch.
     is_unreported: bool,
-    /// … and has given it a new answer.
+    /// Whether that owner has given it a new answer.
     is_answered_anew: bool,
-    /// Whether it has been in another pool since, which does not know its visitor.
+    /// Whether it has been in another pool since, where its visitor is not known.
     was_lent: bool,
     /// Whether it has been out of its pool since: its visitor may have got another number.
     was_away: bool,
-    /// Its record was lost by the disk: nothing is promised any more.
+    /// Whether the disk has lost its record: nothing is promised any more.
     is_lost: bool,
-    /// … and no node can know that: another visitor may be named for it.
+    /// Whether no node can know of that loss: another visitor may be named for it.
     is_unknown: bool,
-    /// Its record was lost, and recovery has reported this: no other visitor may get it, but there
-    /// are no further promises.
+    /// Whether its record was lost and recovery has reported this: no other visitor may get it, but
+    /// there are no further promises.
     is_forgotten: bool,
-    /// The time of that.
+    /// The time of that report.
     forgotten_us: u64,
-    /// … or its owner's data are older than it, and only other nodes may know that.
+    /// Whether its owner's data are older than it, and only other nodes may know that.
     is_newer: bool,
 }
 
@@ -142,7 +141,7 @@ pub(crate) struct Recovery {
     pub(crate) next_n: u64,
     /// The reason why groups may be missing.
     pub(crate) loss: Loss,
-    /// The time from which on nothing is there, whatever its group.
+    /// The time from which on all groups are missing, whatever their numbers.
     pub(crate) lost_since_us: u64,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
@@ -195,9 +194,9 @@ struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     shards: BTreeMap<u16, Shard>,
-    /// By batch and row: more than one if a frame was doubled.
+    /// Grants by batch and row: more than one if a frame was duplicated.
     granted: BTreeMap<(u64, u16), Vec<Grant>>,
-    /// By number, in the order of their answers.
+    /// For each number, its allocations that visitors have seen, in the order of their answers.
     pub(crate) held: BTreeMap<u64, Vec<Holding>>,
     answered: BTreeSet<(u64, u16)>,
     /// The grants of each number that count as its holders, in order.
@@ -218,7 +217,7 @@ pub(crate) struct Model {
 }
 
 impl Grant {
-    /// An owner's outcome; the model adds the facts that only it has.
+    /// Makes a grant from an owner's outcome; the model adds the facts that only it has.
     #[expect(clippy::too_many_arguments, reason = "the facts are independent")]
     pub(crate) fn new(
         (batch, row): (u64, u16),
@@ -252,7 +251,7 @@ impl Grant {
         }
     }
 
-    /// The same visitor, or the same row of a repeated batch, may have the same number.
+    /// The holder: the same visitor, or the same row of a repeated batch, may have the same number.
     fn holder(&self) -> (u8, u64, u16) {
         match (self.visitor, self.retry) {
             (Some(visitor), _) => (0, visitor, 0),
@@ -291,8 +290,8 @@ impl Model {
                 withdrawn: None,
             });
         } else {
-            // The duration depends on the reason; the number must be locked, and no shorter than
-            // before.
+            // The duration depends on the reason; the number must be locked, and for no shorter
+            // time than before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
             let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
             if grant.until_ms < known.until.max(wanted) {
@@ -307,7 +306,7 @@ impl Model {
         Ok(())
     }
 
-    /// An owner that lacks the answer to a row has given it a new one, and keeps that.
+    /// Records that an owner without the answer to a row has given it a new one, and keeps that.
     fn asked_again(&mut self, retry: Option<(u64, u16)>) {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
         let Some((number, index)) = place else { return };
@@ -317,7 +316,7 @@ impl Model {
         }
     }
 
-    /// A lockout was ended at `at_ms` by its owner.
+    /// Records that its owner ended a lockout at `at_ms`.
     pub(crate) fn released(&mut self, shard: u16, number: u64, at_ms: u64) {
         let known = self.shards.entry(shard).or_default().numbers.get_mut(&number);
         if let Some(known) = known {
@@ -325,7 +324,7 @@ impl Model {
         }
     }
 
-    /// A client requests the end of a lockout: from now on nothing is promised to its holder.
+    /// Records that a client requests the end of a lockout: nothing is promised to its holder now.
     pub(crate) fn release_asked(&mut self, number: u64, at_ms: u64, now_us: u64) {
         for held in self.held.get_mut(&number).into_iter().flatten() {
             if held.grant.at_ms == at_ms {
@@ -334,7 +333,7 @@ impl Model {
         }
     }
 
-    /// A row's answer is sent.
+    /// Judges a row's answer as it is sent.
     pub(crate) fn answered(&mut self, row: &Row) -> Judged {
         self.rows += 1;
         self.probed += u64::from(row.is_probe);
@@ -356,9 +355,9 @@ impl Model {
         }
     }
 
-    /// The true time until which no other visitor may get a number. If it was handed out now: a
-    /// lifetime; if it was kept: until the time given by its owner, whose clock may run ahead while
-    /// it approaches the wall clock.
+    /// The true time until which no other visitor may get a number: a lifetime later if the number
+    /// was handed out now; if it was kept, the time given by its owner, whose clock may run ahead
+    /// while it approaches the wall clock.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = lifetime_ms(grant.until_ms - grant.at_ms);
         let fresh_ms = grant.lifetime_ms;
@@ -366,7 +365,7 @@ impl Model {
         grant.true_us + promised_ms * 1000
     }
 
-    /// A batch's answer is sent `late_us` after the last permitted time.
+    /// Reports that a batch's answer is sent `late_us` after the last permitted time.
     pub(crate) fn answered_late(batch: u64, shard: u16, late_us: u64) -> Judged {
         if late_us == 0 {
             return Ok(());
@@ -375,7 +374,7 @@ impl Model {
         Err(broken("late", shard, 0, text))
     }
 
-    /// The count of rows of probes that should have been answered.
+    /// Checks that at least `wanted` rows of probes were answered.
     pub(crate) fn check_probes(&self, wanted: u64) -> Judged {
         if self.probed >= wanted {
             return Ok(());
@@ -438,7 +437,7 @@ impl Model {
         self.shards.iter().find(|(_, shard)| has(shard)).map(|(shard, _)| *shard)
     }
 
-    /// The shards of a node were read back from their files.
+    /// Judges the state that the shards of a node read back from their files.
     pub(crate) fn recovered_all(&mut self, recoveries: &[Recovery]) -> Judged {
         for recovery in recoveries {
             self.believe(recovery);
@@ -466,8 +465,8 @@ impl Model {
         self.check_recovered(recovery)
     }
 
-    /// The numbers belong to this shard now. While they were in transit, its clock counted as well.
-    /// The answers to batches have moved with them only if `is_told`.
+    /// Records that the numbers belong to this shard now. While they were in transit, its clock
+    /// counted as well. The answers to batches have moved with them only if `is_told`.
     fn kept_by(
         &mut self,
         shard: u16,
@@ -522,14 +521,14 @@ impl Model {
         })
     }
 
-    /// A pool no longer belongs to this shard.
+    /// Records that a pool no longer belongs to this shard.
     pub(crate) fn left(&mut self, shard: u16, pool: u64) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.pools.remove(&pool);
         }
     }
 
-    /// A pool was added to a running shard, or changed there.
+    /// Judges a pool that was added to a running shard, or changed there.
     pub(crate) fn taken_up(&mut self, taken_up: &TakenUp) -> Judged {
         self.know_again(taken_up);
         let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
@@ -551,7 +550,7 @@ impl Model {
         self.check_locked(taken_up.shard, *pool, rule, (taken_up.now_us, taken_up.now_ms))
     }
 
-    /// The present state of a shard.
+    /// Replaces the known state of a shard by its present one.
     pub(crate) fn know_again(&mut self, taken_up: &TakenUp) {
         let shard = self.shards.entry(taken_up.shard).or_default();
         let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
@@ -561,7 +560,7 @@ impl Model {
         shard.holds = taken_up.holds.iter().copied().collect();
     }
 
-    /// A shard's process has ended: its state is unknown until it starts again.
+    /// Records that a shard's process has ended: its state is unknown until it starts again.
     pub(crate) fn stopped(&mut self, shard: u16) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.numbers.clear();

@@ -1,4 +1,4 @@
-//! Forged histories, each of which the model must reject without any simulator.
+//! Forged histories. The model must reject each of them, without any simulator.
 
 use std::collections::BTreeMap;
 

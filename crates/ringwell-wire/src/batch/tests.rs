@@ -86,7 +86,7 @@ fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
     }
 }
 
-/// The fast reader looks for the path behind a host of at most so many bytes.
+/// The fast reader looks for the path after a host of limited length.
 #[test]
 fn a_host_of_any_length_is_skipped_whole() {
     let shape = "InvalidInput: api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters> -";

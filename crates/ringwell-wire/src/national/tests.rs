@@ -6,7 +6,7 @@ fn number(text: &str) -> PromoNumber {
     PromoNumber::parse(text).unwrap()
 }
 
-/// Numbers of many countries, as libphonenumber's own tests and plans have them.
+/// Numbers of many countries, from libphonenumber's own tests and from numbering plans.
 pub(crate) const OF_THE_WORLD: [(&str, &str); 12] = [
     ("+493012345678", "030 12345678"),
     ("+4915112345678", "01511 2345678"),

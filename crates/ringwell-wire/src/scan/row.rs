@@ -3,8 +3,8 @@
 //!
 //! A suffix with escapes is decoded after the body into [`Scanner::decoded`], and the common code
 //! reads it there. A row that this reader does not support goes to [`crate::relaxed::row`]: one
-//! row, not the whole body. Invariant: `relaxed::row` reads every row that it accepts as the same
-//! row.
+//! row, not the whole body. Invariant: `relaxed::row` reads the same row from every text that this
+//! reader accepts.
 
 use super::Scanner;
 use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};
@@ -15,7 +15,7 @@ use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
 use crate::span::Span;
 
-/// A longer prefix of a path or URL is left to the careful reader.
+/// If the prefix of a path or URL is longer, slower code reads it.
 const PREFIX_BYTES_MAX: usize = 256;
 /// A row is nested in the body's object and its array.
 const ROW_DEPTH: usize = 2;
@@ -128,7 +128,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a suffix whose key may be anywhere in the query, whose extension is not `.json`, or
-    /// which is a path or URL; without spaces around it.
+    /// which is a path or URL. It must have no spaces around it.
     #[expect(clippy::inline_always, reason = "it has one caller")]
     #[inline(always)]
     fn ordinary_suffix(&self, suffix: &'a [u8]) -> Option<(Ask, &'a [u8])> {
@@ -223,7 +223,7 @@ impl Params for Decoded {
     }
 }
 
-/// A usual suffix, perhaps behind the prefix of a path or URL.
+/// A usual suffix, perhaps after the prefix of a path or URL.
 #[expect(clippy::inline_always, reason = "a call would copy the result")]
 #[inline(always)]
 fn suffix<'a, P: Params>(
@@ -243,8 +243,8 @@ fn suffix<'a, P: Params>(
     is_usual.then_some((ask, end))
 }
 
-/// The part after the prefix of a path or URL, if the prefix has no escape and the string goes on
-/// behind it.
+/// The part after the prefix of a path or URL, if the prefix has no escape and the string continues
+/// after it.
 #[inline(never)]
 fn behind_prefix(text: &[u8]) -> Option<&[u8]> {
     let head = text.get(..PREFIX_BYTES_MAX).unwrap_or(text);

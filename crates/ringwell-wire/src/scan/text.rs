@@ -220,7 +220,7 @@ pub(super) fn decode<'a>(
             (rest, to) = (&rest[BLOCK..], to + BLOCK);
             continue;
         }
-        // The remainder helps the compiler: there are no further bits.
+        // The remainder changes nothing, but helps the compiler: the index is within the window.
         let length = stops.trailing_zeros() as usize % BLOCK;
         if window[length] == b'"' {
             return Some((&rest[length..], to + length));
@@ -313,7 +313,7 @@ fn nibble(digit: u8) -> u16 {
     NIBBLES[usize::from(digit)]
 }
 
-/// Greater than any byte, in either of two positions.
+/// Greater than any byte, whether it is the high or the low digit.
 const NO_NIBBLE: u16 = 0x100;
 
 /// The value of each hexadecimal digit, by its byte.

@@ -1,10 +1,10 @@
-//! Reads a row as nearly every client writes it, in one walk, sixteen bytes at a time.
+//! Reads a row in the form that nearly every client writes, in one pass, sixteen bytes at a time.
 //!
 //! The form is `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`,
 //! without white space and escapes; the last member may be absent and is otherwise a string or an
 //! integer. Everything else is left to [`super::row`], which reads the same suffixes with
-//! [`Reader::suffix`]. Invariant: [`crate::ask::parse_suffix`] reads every suffix that it accepts
-//! as the same row.
+//! [`Reader::suffix`]. Invariant: for every suffix that this reader accepts,
+//! [`crate::ask::parse_suffix`] returns the same request.
 
 use ringwell_core::PoolId;
 
@@ -150,7 +150,7 @@ pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     if count == 0 || others == 0 {
         return None;
     }
-    // The last digit in the highest byte, zeros before the first; then pairs, fours, all eight.
+    // Moves the last digit to the highest byte, after zeros; joins pairs, then fours, then all.
     let digits = digits << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00FF_00FF_00FF_00FF;
     let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_FFFF_0000_FFFF;

@@ -1,8 +1,8 @@
 //! Proves that a server is correct before it is timed, so that no peer is fast by being wrong.
 //!
-//! A few batches, judged by external facts: the times at which each was sent and answered. A number
-//! was handed out at some time between the two, so a fault is reported only if no time in between
-//! could excuse it.
+//! Sends a few batches and judges them by external facts: the times at which each was sent and
+//! answered. A number was handed out at some time between the two, so a fault is reported only if
+//! no time in between could excuse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -239,7 +239,7 @@ impl Proof {
     }
 }
 
-/// The answer's JSON, once all of it has come.
+/// The answer's JSON, once all of it has arrived.
 fn whole(received: &[u8]) -> anyhow::Result<Option<Value>> {
     let text = std::str::from_utf8(received).context("not UTF-8")?;
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return Ok(None) };

@@ -9,7 +9,7 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Store, StoreHome};
 use crate::shell::{is_installed, output, root, run};
 
-/// Room for data with the lifetime of a batch. The reasons: `bench/peers/README.md`.
+/// Room for data that live as long as a batch; `bench/peers/README.md` has the reasons.
 const YOUNG: &str = "--max-semi-space-size=64";
 /// The oldest Go whose net/http supports patterns with methods.
 const GO_MINOR_MIN: u32 = 22;
@@ -38,7 +38,7 @@ pub(super) struct Running {
     store: Option<Store>,
 }
 
-/// The paths.
+/// The paths that all peers use.
 pub(super) struct Shop<'a> {
     plan: &'a BenchInputs,
     /// All pools, including those of the proof.
@@ -68,7 +68,7 @@ impl<'a> Shop<'a> {
         Ok(Self { plan, pools, work, sockets })
     }
 
-    /// Builds the programs that `kind` needs. Returns the reason if it is omitted.
+    /// Builds the programs that `kind` needs. Returns the reason if the kind is omitted.
     ///
     /// # Errors
     /// If our own program does not compile.

@@ -14,7 +14,7 @@ use crate::shell::{is_installed, output, run};
 
 /// The time limit for a store to start or stop.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The reasons: `bench/peers/README.md`.
+/// Postgres' settings; `bench/peers/README.md` has the reasons.
 const POSTGRES_SETTINGS: [&str; 8] = [
     "listen_addresses=",
     "shared_buffers=256MB",
@@ -30,7 +30,7 @@ const CONNECTIONS: u32 = 16;
 /// Postgres refuses to run as root.
 const AS_POSTGRES: [&str; 3] = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
-/// A running Redis or Postgres, stopped when dropped. Dropping it ends it.
+/// A running Redis or Postgres. Dropping it stops it.
 pub(super) struct Store {
     child: Child,
     reached_at: String,
@@ -89,12 +89,12 @@ pub(super) struct StoreHome<'a> {
     pub(super) work: &'a Path,
     /// Directory of sockets, whose paths must be short.
     pub(super) sockets: &'a Path,
-    /// In the form of `taskset -c`.
+    /// The cores, in the form of `taskset -c`.
     pub(super) cores: &'a str,
 }
 
 impl StoreHome<'_> {
-    /// Redis, and whether it flushes each write before it answers.
+    /// Starts Redis; if `flushed`, it flushes each write before it answers.
     ///
     /// # Errors
     /// If it does not start.
@@ -118,7 +118,7 @@ impl StoreHome<'_> {
         Store::start(command, is_ready, &self.work.join("redis-server.log"), reached_at)
     }
 
-    /// Postgres, and whether it flushes each commit before it answers.
+    /// Starts Postgres; if `flushed`, it flushes each commit before it answers.
     ///
     /// # Errors
     /// If it does not start.
@@ -149,7 +149,7 @@ impl StoreHome<'_> {
         let host = self.sockets.display();
         let reached_at =
             format!("host={host} user=postgres database=postgres pool_max_conns={CONNECTIONS}");
-        // Its own readiness file, which pg_ctl waits for too.
+        // Postgres' own readiness file, which pg_ctl waits for too.
         let note = data.join("postmaster.pid");
         let is_ready = || std::fs::read_to_string(&note).is_ok_and(|it| it.contains("ready"));
         Store::start(command, is_ready, &self.work.join("postgres-server.log"), reached_at)
@@ -157,7 +157,7 @@ impl StoreHome<'_> {
 
     /// Makes an empty cluster, to be copied.
     fn init_postgres(&self, made: &Path) -> anyhow::Result<()> {
-        // Under another name until it is complete.
+        // The cluster has another name until it is complete.
         let begun = self.work.join("postgres-begun");
         if begun.exists() {
             std::fs::remove_dir_all(&begun)?;
@@ -213,8 +213,8 @@ fn tree_seconds(root: u32) -> f64 {
     let stats = processes.filter_map(|it| std::fs::read_to_string(it.path().join("stat")).ok());
     let ticks = stats.filter_map(|stat| {
         let (pid, rest) = stat.split_once(' ')?;
-        // The name, in parentheses, may hold spaces. After it: state, parent, … and, from the 12th
-        // on, utime, stime and both of the children that ended.
+        // The name, in parentheses, may contain spaces. State, parent and others follow; from the
+        // 12th field after the name on: utime, stime, and both of the children that ended.
         let fields: Vec<_> = rest.rsplit_once(") ")?.1.split(' ').collect();
         let ours = [pid, *fields.get(1)?].contains(&root.to_string().as_str());
         let times = fields.get(11..15)?.iter().map(|it| it.parse::<u32>().unwrap_or(0));

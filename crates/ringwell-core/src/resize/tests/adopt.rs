@@ -11,7 +11,7 @@ fn shard() -> Shard {
     Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish()
 }
 
-/// The other shard reports the first number as part of that pool.
+/// The other shard's report of the first number, as part of that pool.
 fn received(allocated_at: u64, until: u64, local_at: u64, visitor: Option<VisitorId>) -> Retired {
     let slot = Slot {
         number: number(0),
@@ -151,7 +151,7 @@ fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // The other clock is later than the earlier allocation made here, and ahead of now.
+    // Another clock's time that precedes the allocation made here, and one that is ahead of now.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();

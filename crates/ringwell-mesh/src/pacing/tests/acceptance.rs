@@ -10,7 +10,7 @@ use crate::pacing::Pacing;
 const SECOND: Duration = ms(1_000);
 const RECOVERED: Duration = ms(12_000);
 
-/// The owner stops for ten seconds, beginning with second two.
+/// The owner stops for ten seconds, from second two on.
 const STALL: Times = Times::once(ms(2_000), ms(10_000));
 
 fn stall(seed: u64, random: bool) -> Scenario {
@@ -28,7 +28,7 @@ struct Figures {
     late_percent: f64,
     overflow_percent: f64,
     good_per_second: f64,
-    /// In milliseconds, for all rows.
+    /// Percentiles in milliseconds, over all rows.
     p50: f64,
     p90: f64,
     p99: f64,
@@ -199,7 +199,7 @@ fn an_owner_with_repeated_pauses_makes_hardly_a_row_late() {
 
 #[test]
 fn sixteen_callers_with_too_many_requests_get_nearly_all_of_the_owner_s_capacity() {
-    // 5,333 a second, while the owner can serve 3,333.
+    // The callers send 5,333 a second, while the owner can serve 3,333.
     let history = run(Scenario { callers: 16, spacing: ms(3), ..Scenario::healthy() });
     let figures = figures("16 callers, too much", &history, ms(0), SECOND * 10);
     assert!(figures.good_per_second >= 3_000.0 && figures.p99 <= 50.0);

@@ -45,7 +45,7 @@ impl Times {
         Self { first, length, period }
     }
 
-    /// The beginning and the end of the one that includes `at`, or of the next one.
+    /// The beginning and the end of the event that includes `at`, or of the next event.
     fn around(&self, at: Duration) -> Option<(Duration, Duration)> {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {
