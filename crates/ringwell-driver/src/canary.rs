@@ -164,6 +164,11 @@ bugs! {
     LaterIgnored "later-ignored";
     /// A number that is locked here is not in doubt, even if another visitor has it elsewhere.
     OtherVisitorIgnored "other-visitor-ignored";
+    /// A number that is locked here is not in doubt, even if an unreachable node may have handed it
+    /// out since.
+    SilenceBelieved "silence-believed";
+    /// A number of a bucket that comes back is not in doubt if its lockout here outlasts the hold.
+    LockoutOutlastsDoubt "lockout-outlasts-doubt";
     /// Buckets that were taken back stay in transit if the answer was lost.
     AbortNotCompleted "abort-not-completed";
     /// The next owner does not get the list of allocations that a move left out.

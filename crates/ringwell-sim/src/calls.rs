@@ -49,16 +49,16 @@ impl World {
         for Rung { which, mut wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
             // The number may have gone out again before the answer: the visitor's record need not be
             // kept any more, and a wrong clock may date the next visitor before the call.
-            let is_dated = {
+            let was_right = {
                 let model = self.shared.model.borrow();
                 let later = model.grants_after(&wanted);
                 wanted.is_newest &= later.is_empty();
-                later.iter().all(|it| self.is_dated(self.cluster.home(it.shard), it.true_us))
+                later.iter().all(|it| self.was_right(self.cluster.home(it.shard), it.true_us))
             };
             // Unanswered: the node was down, or ended in the meantime. If the disk was too slow for
             // the visitor's record, the call is looked up again later.
             let answer = self.looked.remove(&which).and_then(Result::ok);
-            let answer = answer.filter(|it| is_dated && (it.held.is_some() || !has_gaps));
+            let answer = answer.filter(|it| was_right && (it.held.is_some() || !has_gaps));
             if let Some(found) = answer.filter(|it| it.missing != Some(Missing::TooLong)) {
                 self.attributed_calls += u64::from(found.held.is_some());
                 self.check_attribution(&wanted, at, Ok(found))?;

@@ -434,9 +434,16 @@ impl World {
     /// corrected since, without another boot.
     pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
+        let is_last = boots.last().is_none_or(|boot| boot.at <= true_us);
+        let is_now = is_last && self.shared.clocks[node].skew_us.get() == 0;
+        is_now || self.was_right(node, true_us)
+    }
+
+    /// Whether the wall clock of a machine has been right for the whole boot with this true time.
+    pub(crate) fn was_right(&self, node: usize, true_us: u64) -> bool {
+        let boots = &self.nodes[node].boots;
         let after = boots.partition_point(|boot| boot.at <= true_us);
-        let is_now = after == boots.len() && self.shared.clocks[node].skew_us.get() == 0;
-        is_now || after.checked_sub(1).is_some_and(|index| !boots[index].was_wrong)
+        after.checked_sub(1).is_some_and(|index| !boots[index].was_wrong)
     }
 
     pub(crate) fn thread(&mut self, node: usize, shard: u16) -> Option<&mut Thread> {

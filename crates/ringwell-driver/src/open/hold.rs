@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ringwell_core::Millis;
-use ringwell_directory::{BucketHold, BucketHolds, Directory, Placement};
+use ringwell_core::{Millis, Shard};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, Placement, RingPool, bucket};
 use ringwell_engine::Engine;
 
 use crate::canary::{Bug, planted};
@@ -109,10 +109,23 @@ pub fn hold_buckets(
     let mut held = 0;
     for pool in directory.pools_of(shard) {
         let Some(until) = holds.until(pool.id(), spec(pool).lifetime) else { continue };
+        let since = holds.get(bucket(pool.id())).map(|hold| hold.since).unwrap_or_default();
+        let until = until.max(locked_before(engine.shard(), pool, since));
         engine.hold_unrecorded(pool.id(), until);
         held += u64::from(until > now);
     }
     held
+}
+
+/// The end of the longest lockout of an allocation before `since`, when the bucket came here. The
+/// number may have been handed out elsewhere after it, so the hold must not end before the lockout:
+/// it would not put the number in doubt.
+fn locked_before(shard: &Shard, pool: &RingPool, since: Millis) -> Millis {
+    let first = pool.numbers().first().and_then(|range| shard.find(range.first()));
+    let Some(pool) = first.and_then(|slot| shard.pool_of(slot)) else { return Millis::ZERO };
+    let slots = shard.pool_slots(pool).filter(|slot| shard.local_at(*slot) < since);
+    let ends = slots.map(|slot| shard.slots()[slot as usize].locked_until);
+    ends.filter(|_| !planted(Bug::LockoutOutlastsDoubt)).max().unwrap_or_default()
 }
 
 #[cfg(test)]
