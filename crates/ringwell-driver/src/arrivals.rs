@@ -94,7 +94,12 @@ pub(crate) fn has_others(node: &Node) -> bool {
 ///
 /// # Errors
 /// The reason for a refusal, as text.
-pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked, String> {
+pub async fn locked<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    wanted: Wanted,
+) -> Result<Locked, String> {
     let range = |(first, count): &(u64, u32)| {
         PromoNumber::from_code(*first).and_then(|first| NumberRange::new(first, *count))
     };
@@ -102,8 +107,16 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
     let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
     let pools = pools.ok_or("these are not promo numbers")?;
     let directory = node.directory();
-    let is_own =
-        |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
+    // A bucket in transit is in no rotation now, and will be in one of the taker's.
+    let (leaving, prepared) = (leaving(platform, node).await, node.prepared());
+    let is_moving = |of: u16| {
+        let moves = leaving.contains(&of) || prepared.contains_key(&of);
+        moves && !planted(Bug::TransitUnreported)
+    };
+    let is_own = |pool: PoolId| {
+        let entry = directory.lookup(pool);
+        entry.is_some_and(|entry| node.is_own(entry.shard())) || is_moving(bucket(pool))
+    };
     let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
     let (mut known, mut held) = (BTreeMap::new(), 0);
     for shard in node.shards() {
@@ -410,7 +423,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
-    let own = own.chain(leaving(platform, node));
+    let own = own.chain(leaving(platform, node).await);
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
     let has_served = served.is_some();
@@ -518,7 +531,7 @@ pub(crate) async fn hold<P: Platform>(
     // A change of owners changes no list.
     let lists = node.lists();
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
-    let leaving = leaving(platform, node).into_iter().filter(is_new);
+    let leaving = leaving(platform, node).await.into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
     let pools: Vec<_> = pools.cloned().chain(leaving).collect();
@@ -534,9 +547,11 @@ pub(crate) async fn hold<P: Platform>(
 /// The buckets that this node has released but the next owner has not accepted yet. Numbers that
 /// enter their pools now were not this node's at the release, so it must not report its own state
 /// of them as the newest.
-fn leaving<P: Platform>(platform: &P, node: &Node) -> BTreeSet<u16> {
+async fn leaving<P: Platform>(platform: &P, node: &Node) -> BTreeSet<u16> {
+    let (files, data) = (platform.files(), node.config.data.clone());
+    let read = platform.offload(move || ServedMap::read(&files, &data)).await;
     // A file that cannot be read prevents the hand-over as well.
-    let served = ServedMap::read(&platform.files(), &node.config.data).ok().flatten();
+    let served = read.and_then(Result::ok).flatten();
     served.into_iter().flat_map(|it| it.leaving).flat_map(|it| it.buckets).collect()
 }
 

@@ -95,7 +95,8 @@ pub async fn answer<P: Platform>(
         }
         Path::Journals => journals(shard, &body).await,
         Path::Locked => {
-            let locked = arrivals::locked(&shard.node, &shard.peers, read_json(&body)?).await;
+            let (node, wanted) = (&shard.node, read_json(&body)?);
+            let locked = arrivals::locked(&shard.platform, node, &shard.peers, wanted).await;
             let locked = locked.map_err(|reason| (CONFLICT, reason))?;
             serde_json::to_vec(&locked).map_err(|error| unread(&error))
         }
