@@ -57,6 +57,11 @@ pub struct Locked {
     /// shard that made it; zero if there is none. Nodes of older releases omit it.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
+    /// For each pool, the pools in transit from or to the answering node that have one of its
+    /// numbers: they are in no rotation now, and will be in one of the next owner. Empty if there are
+    /// none. Nodes of older releases omit it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moving: Vec<Vec<u64>>,
 }
 
 /// The state of a pool's numbers on the other nodes.
@@ -70,12 +75,10 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Whether a node may have a different allocation of this number: it reports one with a running
-    /// lockout, has the number in a pool, or is unreachable.
-    fn may_be_of_other(&self, slot: &Slot) -> bool {
+    /// Whether a node reports a different allocation of this number with a running lockout.
+    fn is_of_other(&self, slot: &Slot) -> bool {
         let is_other = |at: &Millis| slot.allocated_at > Millis::ZERO && *at != slot.allocated_at;
-        let is_unknown = self.left.is_none() && !planted(Bug::SilenceBelieved);
-        is_unknown || self.allocated_at.iter().any(is_other)
+        self.allocated_at.iter().any(is_other)
     }
 }
 
@@ -107,17 +110,23 @@ pub async fn locked<P: Platform>(
     let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
     let pools = pools.ok_or("these are not promo numbers")?;
     let directory = node.directory();
-    // A bucket in transit is in no rotation now, and will be in one of the taker's.
+    let is_own =
+        |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
+    let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
     let (leaving, prepared) = (leaving(platform, node).await, node.prepared());
-    let is_moving = |of: u16| {
+    let is_moving = |pool: &PoolId| {
+        let of = bucket(*pool);
         let moves = leaving.contains(&of) || prepared.contains_key(&of);
         moves && !planted(Bug::TransitUnreported)
     };
-    let is_own = |pool: PoolId| {
-        let entry = directory.lookup(pool);
-        entry.is_some_and(|entry| node.is_own(entry.shard())) || is_moving(bucket(pool))
+    let with = |ranges: &Vec<NumberRange>| -> Vec<u64> {
+        let pools = ranges.iter().flat_map(|range| directory.pools_with(*range));
+        pools.filter(is_moving).map(|pool| pool.0).collect()
     };
-    let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
+    let mut moving: Vec<Vec<u64>> = pools.iter().map(with).collect();
+    if moving.iter().all(Vec::is_empty) {
+        moving.clear();
+    }
     let (mut known, mut held) = (BTreeMap::new(), 0);
     for shard in node.shards() {
         let now = now(peers, shard).await.ok_or("the shard is stopping")?;
@@ -148,7 +157,7 @@ pub async fn locked<P: Platform>(
     let now = now(peers, first).await.ok_or("the shard is stopping")?;
     let earlier = node.lifetimes().earlier(now).0;
     let (pools, allocated_at) = pools.iter().map(longest).unzip();
-    Ok(Locked { pools, earlier, allocated_at })
+    Ok(Locked { pools, earlier, allocated_at, moving })
 }
 
 /// The longest time for which lockouts from lists before this data may still run, according to the
@@ -228,6 +237,11 @@ async fn ask_others<P: Platform>(
             };
             for (all, left) in all[from..to].iter_mut().zip(answer.pools) {
                 all.left = all.left.zip(left).map(|(all, left)| all.max(Millis(left)));
+            }
+            let asked = all[from..to].iter_mut().zip(&pools[from..to]);
+            for ((all, (pool, _)), moving) in asked.zip(answer.moving) {
+                // Its own numbers go with it.
+                all.left = all.left.filter(|_| moving.iter().all(|other| *other == pool.0));
             }
             for (all, at) in all[from..to].iter_mut().zip(answer.allocated_at) {
                 all.allocated_at.extend(Some(Millis(at)).filter(|at| *at > Millis::ZERO));
@@ -326,8 +340,8 @@ async fn hold_pools<P: Platform>(
     let locked: Vec<_> = locked.collect();
     let longer = locked.iter().filter(|(slot, _, until)| slot.locked_until < *until);
     lengthen(peers, first, longer.map(|(slot, _, until)| (slot.number, *until))).await;
-    // Another visitor may have the number there, so the visitor known here may not be the newest.
-    let passed = locked.iter().filter(|(slot, it, _)| it.may_be_of_other(slot));
+    // Another visitor has the number there, so the visitor known here is not the newest.
+    let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
     let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
     let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
     let (mut holds, mut is_held) = (node.bucket_holds(), false);

@@ -164,9 +164,6 @@ bugs! {
     LaterIgnored "later-ignored";
     /// A number that is locked here is not in doubt, even if another visitor has it elsewhere.
     OtherVisitorIgnored "other-visitor-ignored";
-    /// A number that is locked here is not in doubt, even if an unreachable node may have handed it
-    /// out since.
-    SilenceBelieved "silence-believed";
     /// A node reports numbers as free whose pools are in transit to another node.
     TransitUnreported "transit-unreported";
     /// A number of a bucket that comes back is not in doubt if its lockout here outlasts the hold.

@@ -415,6 +415,14 @@ impl Node {
         self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
     }
 
+    /// Removes from [`Self::prepared`] buckets whose move has ended.
+    pub fn unprepare(&self, buckets: impl Iterator<Item = u16>) {
+        let mut prepared = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
+        for bucket in buckets {
+            prepared.remove(&bucket);
+        }
+    }
+
     /// Makes requests fail on purpose.
     #[must_use]
     pub fn with_drills(self, drills: Drills) -> Self {

@@ -227,6 +227,7 @@ async fn take_now<P: Platform>(
     };
     keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
     use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())?;
+    node.unprepare(take.buckets.iter().map(|(bucket, _)| *bucket));
     tracing::info!(buckets = taken, "buckets have arrived with their lockouts");
     Ok(())
 }
@@ -284,7 +285,9 @@ async fn abandon_now<P: Platform>(
         ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
     let leaving = served.map(|served| served.leaving).unwrap_or_default();
     keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
-    use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())
+    use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())?;
+    node.unprepare(back.buckets.iter().map(|(bucket, _)| *bucket));
+    Ok(())
 }
 
 #[cfg(test)]
