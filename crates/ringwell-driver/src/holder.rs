@@ -126,7 +126,8 @@ struct Gap {
     missing: Missing,
     /// The newest allocation that the shard knows, if another one made it: its time there.
     newest: Option<Millis>,
-    /// The time of that allocation by the wall clock, once its record is found.
+    /// The time of that allocation by the wall clock, once its record is found; before that, a
+    /// moment by which it had been made, if one is known.
     newest_wall: Option<Millis>,
     /// See [`Past::lost_until`].
     lost_until: Option<Millis>,
@@ -247,7 +248,7 @@ impl LookUp<'_> {
                 Some(found) => Some(found.allocated_wall),
                 None => self.record(newest).await?.found.map(|found| found.allocated_wall),
             };
-            gap.newest_wall = found;
+            gap.newest_wall = found.or(gap.newest_wall);
         }
         Ok(())
     }
@@ -329,8 +330,8 @@ fn newest_of_owner<'a>(
 impl Gap {
     fn new((_, past): &(u16, Past)) -> Option<Self> {
         let missing = past.missing?;
-        let (newest, lost_until) = (past.later, past.lost_until);
-        Some(Self { missing, newest, newest_wall: None, lost_until })
+        let newest_wall = past.later_by;
+        Some(Self { missing, newest: past.later, newest_wall, lost_until: past.lost_until })
     }
 
     /// Of a shard that did not answer.

@@ -61,7 +61,7 @@ pub async fn look_up<P: Platform>(
         && !planted(Bug::UnreadUnreported)
     {
         past.missing.get_or_insert(Missing::NotKept);
-        past.later = Some(held.allocated_at);
+        (past.later, past.later_by) = (Some(held.allocated_at), Some(held.allocated_wall));
     }
     // A list of pools may name this shard as the number's owner before the shard has taken the
     // number in and held it.

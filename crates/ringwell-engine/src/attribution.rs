@@ -4,7 +4,9 @@
 //! file, and passes it in. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
-use ringwell_journal::{Clocks, Noted, Record, shifted, wall_less_shard, wall_less_shard_at};
+use ringwell_journal::{
+    Clocks, Noted, Record, shifted, wall_before, wall_less_shard, wall_less_shard_at,
+};
 
 use crate::engine::Engine;
 
@@ -61,6 +63,9 @@ pub struct Past {
     /// its time is unknown. Here it is only known to be earlier than the holder's
     /// `next_allocated_at`, which is when the number arrived.
     pub later: Option<Millis>,
+    /// The wall clock at a moment by which the allocation of `later` had been made, if its own time
+    /// is unknown.
+    pub later_by: Option<Millis>,
     /// The time of the oldest allocation after the requested time that this shard made, by the wall
     /// clock: it ends the allocation of another shard's visitor.
     pub next: Option<Millis>,
@@ -105,6 +110,8 @@ pub struct Walk<'a> {
     newest_at: Millis,
     /// The wall clock less shard time at the newest allocation; `None` if that is unknown.
     newest_shift: Option<i64>,
+    /// See [`Past::later_by`].
+    newest_by: Option<Millis>,
     /// Whether all records read so far are from after the number's last transfer from another shard
     /// to this one.
     is_foreign: bool,
@@ -184,6 +191,7 @@ impl Engine {
             newest,
             newest_at,
             newest_shift: wall_less_shard_at(times, clocks, clocks, noted.iter().copied()),
+            newest_by: wall_before(times, clocks, clocks, noted.iter().copied()),
             is_foreign: false,
             is_settled: false,
             locked_until: None,
@@ -374,8 +382,9 @@ impl Walk<'_> {
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
         let received = self.newest.filter(|newest| held.is_none() && is_received(newest));
         let later = received.map(|newest| newest.allocated_at);
+        let later_by = self.newest_by.filter(|_| received.is_some());
         let missing = Some(missing).filter(|_| is_reported);
-        Past { held, missing, later, next: self.next_own, ..Past::default() }
+        Past { held, missing, later, later_by, next: self.next_own, ..Past::default() }
     }
 
     /// The newest allocation, if its record was not read and it was made by the requested time.

@@ -47,6 +47,11 @@ impl Clocks {
         shifted(at, self.wall_less_shard())
     }
 
+    /// Whether the boot began after the shard time `at`.
+    fn began_after(&self, at: Millis) -> bool {
+        i128::from(self.shard_offset) > i128::from(at.0)
+    }
+
     pub(crate) fn encode(&self) -> [u8; CLOCKS_BYTES] {
         let mut out = [0; CLOCKS_BYTES];
         out[..8].copy_from_slice(&self.boot.to_le_bytes());
@@ -120,13 +125,35 @@ pub fn wall_less_shard_at(
     now: Option<Clocks>,
     noted: impl Iterator<Item = Noted> + Clone,
 ) -> Option<i64> {
-    let between = noted.clone().filter(|noted| at <= noted.at && noted.at < recorded_at);
-    let after = between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then);
-    let began_later =
-        after.is_some_and(|clocks| i128::from(clocks.shard_offset) > i128::from(at.0));
+    let after = clocks_after((at, recorded_at), then, noted.clone());
+    let began_later = after.is_some_and(|clocks| clocks.began_after(at));
     let before = noted.clone().filter(|noted| noted.at < at).max_by_key(|noted| noted.at);
     let clocks = if began_later { Some(before?.clocks) } else { after };
     Some(wall_less_shard(clocks, now, noted))
+}
+
+/// The wall clock at the beginning of the next known boot after an event at the shard time `at`, if
+/// the event happened before that boot. Arguments as for [`wall_less_shard_at`].
+pub fn wall_before(
+    (at, recorded_at): (Millis, Millis),
+    then: Option<Clocks>,
+    now: Option<Clocks>,
+    noted: impl Iterator<Item = Noted> + Clone,
+) -> Option<Millis> {
+    let after = clocks_after((at, recorded_at), then, noted.clone())?;
+    let began = Millis(u64::try_from(after.shard_offset).ok()?);
+    let shift = wall_less_shard(Some(after), now, noted);
+    after.began_after(at).then(|| shifted(began, shift))
+}
+
+/// The first clocks noted after an event at the shard time `at`, or else those of its record.
+fn clocks_after(
+    (at, recorded_at): (Millis, Millis),
+    then: Option<Clocks>,
+    noted: impl Iterator<Item = Noted>,
+) -> Option<Clocks> {
+    let between = noted.filter(|noted| at <= noted.at && noted.at < recorded_at);
+    between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then)
 }
 
 /// A wall clock that was set ahead, or was further ahead than this after a boot, determines the age

@@ -23,7 +23,7 @@ mod segment;
 mod snapshot;
 
 pub use clocks::{
-    BELIEF, Clocks, Noted, believed_wall, shifted, wall_less_shard, wall_less_shard_at,
+    BELIEF, Clocks, Noted, believed_wall, shifted, wall_before, wall_less_shard, wall_less_shard_at,
 };
 pub use durability::{Durability, UnknownDurability};
 pub use erase::{ERASABLE_BYTES_MIN, erase, parameters_in, pieces};

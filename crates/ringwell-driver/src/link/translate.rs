@@ -148,6 +148,9 @@ pub(super) struct NoHolderJson {
     /// The time of the oldest known allocation, if another shard made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
+    /// The wall clock at a moment by which that one had been made, if its own is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    later_by: Option<u64>,
     /// The end of the period from which answers were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
@@ -213,13 +216,21 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     if past == Past::default() {
         return None;
     }
-    let Past { held, missing, is_doubted, lost_until, later, next, overflow_until } = past;
+    let Past { held, missing, is_doubted, lost_until, later, later_by, next, overflow_until } =
+        past;
     let missing = missing.map(MissingJson::from);
-    let times = [lost_until, later, next, overflow_until];
-    let [lost_until, later, next, overflow_until] = times.map(|at| at.map(|at| at.0));
+    let times = [lost_until, later, later_by, next, overflow_until];
+    let [lost_until, later, later_by, next, overflow_until] = times.map(|at| at.map(|at| at.0));
     let Some(held) = held.map(HeldJson::from) else {
-        let none = NoHolderJson { missing, later, lost_until, next, is_doubted, overflow_until };
-        return Some(PastJson::None(none));
+        return Some(PastJson::None(NoHolderJson {
+            missing,
+            later,
+            later_by,
+            lost_until,
+            next,
+            is_doubted,
+            overflow_until,
+        }));
     };
     // Without `later`, `next_allocated_at` is the same.
     let next = next.filter(|_| later.is_some());
@@ -234,8 +245,8 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             let (missing, is_doubted) = (held.missing.map(Missing::from), held.is_doubted);
             let times = [held.later, held.next, held.overflow_until];
             let [later, next, overflow_until] = times.map(|at| at.map(Millis));
-            let held = Some(held.into());
-            Past { held, missing, is_doubted, lost_until: None, later, next, overflow_until }
+            let (held, none) = (Some(held.into()), Past::default());
+            Past { held, missing, is_doubted, later, next, overflow_until, ..none }
         }
         Some(PastJson::None(none)) => Past {
             held: None,
@@ -243,6 +254,7 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             is_doubted: none.is_doubted,
             lost_until: none.lost_until.map(Millis),
             later: none.later.map(Millis),
+            later_by: none.later_by.map(Millis),
             next: none.next.map(Millis),
             overflow_until: none.overflow_until.map(Millis),
         },
@@ -334,8 +346,10 @@ mod tests {
                 let lost_until = later.filter(|_| held.is_none() && missing.is_some());
                 let next = Some(Millis(30)).filter(|_| held.is_none() || later.is_some());
                 let overflow_until = Some(Millis(40)).filter(|_| is_doubted);
+                let later_by = Some(Millis(17)).filter(|_| held.is_none() && later.is_some());
+                let dated = Past { later, later_by, ..Past::default() };
                 let past =
-                    Past { held, missing, is_doubted, lost_until, later, next, overflow_until };
+                    Past { held, missing, is_doubted, lost_until, next, overflow_until, ..dated };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
                 assert_eq!(text.contains("later"), later.is_some(), "{text}");

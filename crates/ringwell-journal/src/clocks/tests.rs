@@ -78,6 +78,16 @@ fn an_event_after_the_last_record_of_its_boot_is_not_dated_by_a_boot_that_began_
     assert_eq!((date(1_600, &ends), date(1_950, &ends)), (Some(-8_600), Some(-8_600)));
     // Old history was dropped.
     assert_eq!((date(1_599, &ends[1..]), date(1_600, &ends[1..])), (None, Some(-8_600)));
+    // But the event was before the second boot.
+    let by = |at| {
+        let times = (Millis(at), Millis(2_000));
+        wall_before(times, Some(second), Some(second), ends[1..].iter().copied())
+    };
+    let far = clocks(2, 1_600, 10_000);
+    assert_eq!((by(1_599), by(1_600)), (Some(Millis(0)), None));
+    let ends = [noted(1_900, far)].into_iter();
+    let times = (Millis(1_599), Millis(2_000));
+    assert_eq!(wall_before(times, Some(far), Some(far), ends), Some(Millis(10_000)));
 }
 
 #[test]
