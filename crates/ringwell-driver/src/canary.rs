@@ -166,6 +166,9 @@ bugs! {
     OtherVisitorIgnored "other-visitor-ignored";
     /// A node reports numbers as free whose pools are in transit to another node.
     TransitUnreported "transit-unreported";
+    /// A shard with a lost period in its history does not report an allocation that it received
+    /// later.
+    LostWithGaps "lost-with-gaps";
     /// A number of a bucket that comes back is not in doubt if its lockout here outlasts the hold.
     LockoutOutlastsDoubt "lockout-outlasts-doubt";
     /// Buckets that were taken back stay in transit if the answer was lost.

@@ -362,8 +362,8 @@ impl Gap {
 
 impl Later {
     fn take(past: &mut Past) -> Option<Self> {
-        let made_at =
-            past.later.take().filter(|_| past.held.is_some() || past.missing.is_none())?;
+        let later = past.later.take().filter(|_| past.held.is_some() || past.missing.is_none());
+        let made_at = later.or(past.later_anyway.take())?;
         let arrived = past.held.as_mut().and_then(|held| held.next_allocated_at.take());
         Some(Self { made_at, arrived })
     }

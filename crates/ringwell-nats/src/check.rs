@@ -13,30 +13,81 @@ use tokio::net::TcpStream;
 
 use crate::error::{NatsError, Unfit, VERSION, unreached};
 
+/// The pause between two attempts to reach a server.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The pause between two reports of a server that must not be used.
+const REMINDER: Duration = Duration::from_mins(1);
+
 /// The size of a message's headers, which is added to its bytes.
 const HEADERS_BYTES: usize = 4 << 10;
 
 /// The shortest period in which the server looks for duplicates, in ns. Messages have no id.
 const DUPLICATES_NS: u64 = 100_000_000;
 
-/// Checks the server that the client is connected to, and all servers in the settings.
-pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<(), NatsError> {
+/// Checks the server that the client is connected to, and all servers in the settings. Returns the
+/// addresses of those that cannot be reached, each with the reason, if fewer than half cannot: the
+/// others have a quorum, and a machine that is down must not prevent a start.
+pub(crate) async fn servers(
+    client: &Client,
+    settings: &Replicated,
+) -> Result<Vec<(String, String)>, NatsError> {
     let info = client.server_info();
     version(&info.server_name, &info.version)?;
     if info.max_payload < MESSAGE_BYTES_MAX + HEADERS_BYTES {
         return Err(Unfit::Payload { bytes: info.max_payload }.into());
     }
+    let mut away = Vec::new();
     for address in &settings.monitor {
-        let varz = get(address).await.map_err(|error| {
-            unreached(settings, &format!("{address}/varz, which has its settings: {error}"))
-        })?;
-        let server = varz["server_name"].as_str().unwrap_or(address).to_owned();
-        version(&server, varz["version"].as_str().unwrap_or_default())?;
-        if varz["jetstream"]["config"]["sync_always"] != Value::Bool(true) {
-            return Err(Unfit::NotSynced { server }.into());
+        match get(address).await {
+            Ok(varz) => server(address, &varz)?,
+            Err(error) => away.push((address.clone(), error)),
         }
     }
+    match away.last() {
+        Some((address, error)) if 2 * away.len() >= settings.monitor.len() => {
+            let reason = format!("{address}/varz, which has its settings: {error}");
+            Err(unreached(settings, &reason))
+        }
+        _ => Ok(away),
+    }
+}
+
+/// Checks a server's report.
+fn server(address: &str, varz: &Value) -> Result<(), Unfit> {
+    let server = varz["server_name"].as_str().unwrap_or(address).to_owned();
+    version(&server, varz["version"].as_str().unwrap_or_default())?;
+    if varz["jetstream"]["config"]["sync_always"] != Value::Bool(true) {
+        return Err(Unfit::NotSynced { server });
+    }
     Ok(())
+}
+
+/// Checks servers that could not be reached at the start, once they can be.
+pub(crate) async fn later(away: Vec<(String, String)>) {
+    for (address, error) in &away {
+        tracing::warn!(
+            address,
+            %error,
+            "a server of the journals cannot be reached. The others are enough; it is checked when it \
+             is back"
+        );
+    }
+    for (address, _) in away {
+        let mut pause = AGAIN;
+        loop {
+            tokio::time::sleep(pause).await;
+            let Ok(varz) = get(&address).await else { continue };
+            let Err(error) = server(&address, &varz) else { break };
+            tracing::error!(
+                %error,
+                "a server of the journals is back and must not be used: stop it, and correct its \
+                 configuration before you start it again"
+            );
+            pause = REMINDER;
+        }
+        tracing::info!(address, "a server of the journals is back, and fit");
+    }
 }
 
 /// A server's machine.

@@ -80,7 +80,10 @@ impl NatsLogs {
         let wanted = settings.clone();
         let client = wait(&handle, async move {
             let client = patiently(|| connect(&wanted)).await?;
-            check::servers(&client, &wanted).await?;
+            let away = check::servers(&client, &wanted).await?;
+            if !away.is_empty() {
+                tokio::spawn(check::later(away));
+            }
             Ok::<_, NatsError>(client)
         });
         let client = client.unwrap_or_else(|| Err(unreached(settings, "no answer")))?;

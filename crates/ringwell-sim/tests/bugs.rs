@@ -25,6 +25,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::TakenOverwritten,
     Bug::OwnGapsForgotten,
     Bug::OtherVisitorIgnored,
+    Bug::LostWithGaps,
     Bug::TwoOfAPool,
     Bug::UndoneEndsDoubt,
     Bug::DoubtsIgnored,

@@ -212,6 +212,23 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     server.stop();
 }
 
+#[test]
+fn a_node_starts_while_one_of_three_servers_is_down() {
+    let Some(mut nats) = Nats::start(3) else { return };
+    let trial = Trial::new(&nats.settings());
+    let start = || Server::start(on_machine(&trial, 0));
+    let server = start();
+    trial.wait_for_numbers(&server);
+    server.stop();
+    for down in 0..3 {
+        nats.kill(down);
+        let server = start();
+        trial.wait_for_numbers(&server);
+        nats.restart(down);
+        server.stop();
+    }
+}
+
 /// The variable with the path of another release's program. Every second start of an upgrade runs
 /// it.
 const OTHER_RELEASE: &str = "RINGWELL_OTHER_RELEASE";

@@ -151,6 +151,9 @@ pub(super) struct NoHolderJson {
     /// The wall clock at a moment by which that one had been made, if its own is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later_by: Option<u64>,
+    /// The same if a lost period is the reason for `missing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    later_anyway: Option<u64>,
     /// The end of the period from which answers were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
@@ -216,16 +219,17 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     if past == Past::default() {
         return None;
     }
-    let Past { held, missing, is_doubted, lost_until, later, later_by, next, overflow_until } =
-        past;
+    let Past { held, missing, is_doubted, lost_until, later, next, overflow_until, .. } = past;
     let missing = missing.map(MissingJson::from);
-    let times = [lost_until, later, later_by, next, overflow_until];
-    let [lost_until, later, later_by, next, overflow_until] = times.map(|at| at.map(|at| at.0));
+    let (anyway, by) = (past.later_anyway, past.later_by);
+    let times = [lost_until, later, anyway, by, next, overflow_until].map(|at| at.map(|at| at.0));
+    let [lost_until, later, later_anyway, later_by, next, overflow_until] = times;
     let Some(held) = held.map(HeldJson::from) else {
         return Some(PastJson::None(NoHolderJson {
             missing,
             later,
             later_by,
+            later_anyway,
             lost_until,
             next,
             is_doubted,
@@ -255,6 +259,7 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             lost_until: none.lost_until.map(Millis),
             later: none.later.map(Millis),
             later_by: none.later_by.map(Millis),
+            later_anyway: none.later_anyway.map(Millis),
             next: none.next.map(Millis),
             overflow_until: none.overflow_until.map(Millis),
         },
@@ -347,12 +352,13 @@ mod tests {
                 let next = Some(Millis(30)).filter(|_| held.is_none() || later.is_some());
                 let overflow_until = Some(Millis(40)).filter(|_| is_doubted);
                 let later_by = Some(Millis(17)).filter(|_| held.is_none() && later.is_some());
-                let dated = Past { later, later_by, ..Past::default() };
+                let later_anyway = Some(Millis(18)).filter(|_| held.is_none() && later.is_none());
+                let dated = Past { later, later_by, later_anyway, ..Past::default() };
                 let past =
                     Past { held, missing, is_doubted, lost_until, next, overflow_until, ..dated };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
-                assert_eq!(text.contains("later"), later.is_some(), "{text}");
+                assert_eq!(text.contains("later\""), later.is_some(), "{text}");
                 assert_eq!(past_from_json(serde_json::from_str(&text).unwrap()), past);
             }
         }

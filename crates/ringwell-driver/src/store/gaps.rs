@@ -13,6 +13,7 @@ use ringwell_engine::{Missing, Moment, Past};
 use serde::{Deserialize, Serialize};
 
 use super::files::{FileError, Files, read_json, write_json};
+use crate::canary::{Bug, planted};
 
 const FILE: &str = "gaps.json";
 
@@ -150,6 +151,7 @@ impl Gaps {
             }
             Some(until) => Past {
                 missing: Some(Missing::NotKept),
+                later_anyway: past.later.filter(|_| !planted(Bug::LostWithGaps)),
                 lost_until: Some(until),
                 is_doubted: past.is_doubted,
                 next: past.next,

@@ -7,8 +7,9 @@ use ringwell_driver::canary::plant;
 
 use crate::{arrivals, holder, witness};
 
-const FOUND_BY: [(Bug, fn()); 5] = [
+const FOUND_BY: [(Bug, fn()); 6] = [
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
+    (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
     (
         Bug::OtherVisitorIgnored,
         arrivals::a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt,

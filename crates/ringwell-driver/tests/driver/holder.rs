@@ -120,6 +120,39 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
+/// Node a lost data once, and a number came back to it from node b, which has lost its record since.
+#[test]
+pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
+    let platform = Virtual::default();
+    // One number each.
+    let pools = demo_pools(40, 1, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let began = wall(&platform);
+        let mut gaps = Gaps::default();
+        gaps.add(Millis(began - 1000), Millis(began));
+        a.node.set_gaps(gaps);
+        let later = async || platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        later().await;
+        let first = hand_out(a, 0, 1);
+        later().await;
+        give(&pair, 2).await.unwrap();
+        later().await;
+        let second = hand_out(b, 2, 2);
+        let at = wall(&platform) + 10;
+        later().await;
+        let buckets = first.keys().map(|pool| bucket(*pool)).collect();
+        moves::give(&platform, &b.node, &b.peers, buckets, 1).await.unwrap();
+        pair.a_to_b.set(Links::Gone);
+        for (pool, number) in first {
+            assert_eq!(second[&pool], number);
+            let found = ask(a, number, at).await.past;
+            assert_eq!((found.held, found.missing), (None, Some(Missing::NotKept)));
+        }
+    });
+}
+
 #[test]
 fn a_process_that_was_replaced_names_no_holder() {
     let platform = Virtual::default();
