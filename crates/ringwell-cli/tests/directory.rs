@@ -288,6 +288,34 @@ fn the_server_continues_without_its_database_and_reports_the_age_of_its_pools() 
     server.stop();
 }
 
+#[test]
+fn a_database_that_goes_back_is_followed_and_reported() {
+    let pool = Pool::new(1, 50, LONG);
+    let managed = Managed::new(Rig::postgres(), vec![pool.clone()]);
+    let server = managed.start();
+    let mut client = server.client();
+    let numbers = |client: &mut Client| {
+        client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
+    };
+    let (name, _) = managed.database();
+    managed.execute(&name, "CREATE TABLE before AS SELECT * FROM numbers");
+    let added = range(pool.first + 50, 7);
+    managed.add(1, added);
+    soon("the numbers are there", || numbers(&mut client) == 57);
+    managed.execute(
+        &name,
+        "BEGIN; DELETE FROM numbers; INSERT INTO numbers SELECT * FROM before; \
+         UPDATE ring_pools SET version = version - 1; \
+         DELETE FROM audit_log WHERE version > 1; \
+         UPDATE directory SET version = version - 1; COMMIT",
+    );
+    soon("the numbers have left", || numbers(&mut client) == 50);
+    server.says("has gone back to an older version");
+    managed.add(1, added);
+    soon("the numbers are there again", || numbers(&mut client) == 57);
+    server.stop();
+}
+
 /// Numbers that have left a pool wait for the confirmation.
 #[test]
 fn a_confirmation_that_the_database_missed_is_repeated() {

@@ -51,6 +51,7 @@ pub enum OrderError {
 #[derive(Debug)]
 enum Order {
     Change { put: Vec<RingPool>, removed: Vec<PoolId>, reply: oneshot::Sender<Result<(), String>> },
+    Replace { all: Vec<RingPool>, reply: oneshot::Sender<Result<(), String>> },
     State { pool: PoolId, reply: oneshot::Sender<Option<PoolState>> },
     Refused { pool: PoolId, reply: oneshot::Sender<Vec<(&'static str, u64)>> },
     Unused { pool: PoolId, since: Millis, reply: oneshot::Sender<Vec<NumberRange>> },
@@ -74,6 +75,15 @@ impl RunningNode {
     /// [`OrderError`]; a refused change leaves everything unchanged.
     pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), OrderError> {
         let taken = self.ask(|reply| Order::Change { put, removed, reply }).await?;
+        taken.map_err(OrderError::Refused)
+    }
+
+    /// Makes these all pools of the node, like [`Self::change`]. Pools that are unchanged cost little.
+    ///
+    /// # Errors
+    /// [`OrderError`]; a refused change leaves everything unchanged.
+    pub async fn replace(&self, all: Vec<RingPool>) -> Result<(), OrderError> {
+        let taken = self.ask(|reply| Order::Replace { all, reply }).await?;
         taken.map_err(OrderError::Refused)
     }
 
@@ -161,6 +171,17 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
                             application.disown(*pool);
                         }
                     }
+                    let _ = reply.send(taken);
+                });
+            }
+            Order::Replace { all, reply } => {
+                tokio::spawn(async move {
+                    let _one = node.changes.lock().await;
+                    let all: Vec<_> = all.into_iter().map(Arc::new).collect();
+                    let made =
+                        change::apply(&Tokio, &node, &peers, move |before| before.replace(&all));
+                    let taken = made.await.map(drop).map_err(|error| error.to_string());
+                    server.application.iter().for_each(|application| application.disown_all());
                     let _ = reply.send(taken);
                 });
             }

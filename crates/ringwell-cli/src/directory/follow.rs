@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringwell_admin::DatabaseTokens;
 use ringwell_config::Site;
 use ringwell_node::{OrderError, RunningNode};
-use ringwell_store::{Delta, Store, StoreError};
+use ringwell_store::{Delta, Loaded, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use super::journals::Naming;
@@ -130,7 +130,10 @@ impl Follower {
             self.serve_sites().await;
         }
         let version = tokio::time::timeout(SILENT_MAX, self.store.version()).await;
-        if version.unwrap_or(Err(StoreError::Silent))? != self.version {
+        let version = version.unwrap_or(Err(StoreError::Silent))?;
+        if version < self.version {
+            looked = self.go_back().await?;
+        } else if version != self.version {
             let delta = self.store.changed_since(self.version).await?;
             looked = self.take(delta).await?;
         }
@@ -170,6 +173,30 @@ impl Follower {
             self.serve_sites().await;
         }
         self.version = version;
+        Ok(Looked::Current)
+    }
+
+    /// Replaces all pools, because the database has lost changes: numbers that only this node still
+    /// has in its pools would otherwise be free for others.
+    async fn go_back(&mut self) -> Result<Looked, StoreError> {
+        let Loaded { version, pools, sites } = self.store.load_all().await?;
+        match self.live.replace(pools).await {
+            Ok(()) => self.refused = None,
+            Err(OrderError::Refused(reason)) => {
+                self.refused(version, reason);
+                return Ok(Looked::Behind);
+            }
+            Err(OrderError::Stopping) => return Ok(Looked::Ended),
+        }
+        tracing::error!(
+            version,
+            served = self.version,
+            "the directory's database has gone back to an older version (a fail-over that lost \
+             changes, or a restored copy): its pools are served now. Repeat the changes that are \
+             missing"
+        );
+        (self.version, self.sites) = (version, sites);
+        self.serve_sites().await;
         Ok(Looked::Current)
     }
 
