@@ -47,12 +47,33 @@ fn sample() -> String {
 }
 
 #[test]
-fn keys_of_the_sample_are_refused() {
-    for args in [&["serve", "--config", SAMPLE, "--check"][..], &["serve", "--config", SAMPLE]] {
-        let output = run(args);
-        assert_eq!(output.status.code(), Some(1));
-        let said = stderr(&output);
-        assert!(said.contains("ring pools 16, 17 have keys of the sample"), "{said}");
+fn keys_of_the_sample_are_refused_and_named_by_file_and_line() {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("ringwell.toml");
+    let list = dir.path().join("pools.csv");
+    fs::write(&config, "data = \"data\"\nring_pools = \"pools.csv\"\n").unwrap();
+    fs::write(
+        &list,
+        "id,ring_pool_key,lifetime_seconds,numbers\n1,change-me-abcdefgh,60,2125550000\n",
+    )
+    .unwrap();
+    let text = fs::read_to_string(SAMPLE).unwrap();
+    let is_key = |line: &str| line.starts_with("ring_pool_key = \"change-me");
+    let in_sample = text.lines().zip(1..).filter(|(line, _)| is_key(line));
+    let in_sample: Vec<_> = in_sample.map(|(_, line)| format!("{SAMPLE}:{line}: ")).collect();
+    assert_eq!(in_sample.len(), 2);
+    let in_list = vec![format!("{}:2: ", list.display())];
+    for (config, places) in [(SAMPLE, in_sample), (config.to_str().unwrap(), in_list)] {
+        for command in [&["serve"][..], &["serve", "--check"], &["doctor"]] {
+            let output = run(&[command, &["--config", config]].concat());
+            assert_eq!(output.status.code(), Some(1));
+            let said = stdout(&output) + &stderr(&output);
+            for place in &places {
+                let line = said.lines().find(|line| line.contains(place)).unwrap_or_default();
+                assert!(line.contains("is a key of the sample"), "{command:?}: {said}");
+                assert!(!line.contains("change-me"), "{said}");
+            }
+        }
     }
 }
 

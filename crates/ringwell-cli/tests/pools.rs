@@ -378,6 +378,7 @@ fn errors_come_with_advice() {
     fails(&["8885550100", "--id", "1"], "ring pool 1 already exists");
     fails(&["2000100003", "--id", "2"], "2000100003 is in the rotation of ring pool 1");
     fails(&["8885550100", "--id", "2", "--key", "k"], "8 to 64 bytes");
+    fails(&["8885550100", "--id", "2", "--key", "change-me-abcdefgh"], "is a key of the sample");
     managed.fails(&["resize", "1", "--size", "1"], "max_pool_size must be greater than or equal");
     managed.fails(&["state", "9"], "there is no ring pool 9");
     let output = managed.run(&["create", "--name", "x"]);
