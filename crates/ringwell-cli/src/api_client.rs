@@ -131,7 +131,8 @@ impl fmt::Display for ApiError {
                 }
             }
             Self::Refused { url, status: StatusCode::NOT_FOUND, detail, .. }
-                if !detail.starts_with("there is no such") =>
+                if !detail.starts_with("there is no such")
+                    && !detail.starts_with("this server") =>
             {
                 write!(
                     f,

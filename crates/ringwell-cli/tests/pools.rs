@@ -335,13 +335,22 @@ fn tokens_are_made_used_and_revoked() {
     let (secret, file) = (stdout(&made).trim(), managed.path("token"));
     fs::write(&file, secret).unwrap();
     assert!(managed.says(&["list", "--token-file", &file]).contains("Ring pool 1"));
-    managed.fails(&["rotate-key", "1", "--token-file", &file], "role or network does not allow");
+    managed.fails(
+        &["rotate-key", "1", "--token-file", &file],
+        "has the role read, and this needs the role write",
+    );
     let listed = managed.says(&["tokens", "list"]);
     let id = listed.lines().last().unwrap().split(' ').next().unwrap().to_owned();
     assert!(stderr(&made).contains(&id) && !listed.contains(secret), "{listed}");
     managed.says(&["tokens", "revoke", &id]);
     managed.fails(&["list", "--token-file", &file], "refuses this token");
     managed.fails(&["tokens", "revoke", &id], "there is no token");
+
+    let of_network = ["tokens", "create", "--name", "x", "--network", "north", "--role"];
+    managed.fails(&[&of_network[..], &["lookup"]].concat(), "leave the network out");
+    let north = managed.says(&[&of_network[..], &["read"]].concat());
+    fs::write(&file, north.trim()).unwrap();
+    managed.fails(&["numbers", "list", "--token-file", &file], "limited to one network");
 }
 
 #[test]
