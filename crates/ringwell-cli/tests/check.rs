@@ -85,6 +85,27 @@ fn a_good_configuration_is_counted() {
 }
 
 #[test]
+fn a_check_says_that_the_pools_are_in_the_database() {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("ringwell.toml");
+    let pool = "[[ring_pool]]\nid = 1\nring_pool_key = \"a-key-of-pool-1\"\nlifetime = \"30m\"\n\
+                numbers = [\"2125550000-2125550004\"]\nallow_overflow = false\n";
+    let database = "[directory]\ndatabase = \"sqlite:directory.sqlite\"\n";
+    for (settings, wanted) in [
+        (pool.to_owned(), "1 pool, 5 numbers"),
+        (format!("{pool}{database}"), "1 pool, 5 numbers, imported if the database has no"),
+        (database.to_owned(), "the ring pools are in the database"),
+    ] {
+        fs::write(&config, format!("data = \"data\"\n{settings}")).unwrap();
+        let config = config.to_str().unwrap();
+        let checked = stdout(&run(&["serve", "--check", "--config", config]));
+        assert!(checked.starts_with(&format!("ok: {wanted}")), "{checked}");
+        let examined = stdout(&run(&["doctor", "--config", config]));
+        assert!(examined.contains(&format!("no faults; {wanted}")), "{examined}");
+    }
+}
+
+#[test]
 fn a_pool_whose_lifetime_is_shorter_than_a_page_s_keep_alive_interval_causes_a_warning() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ringwell.toml");
@@ -147,7 +168,7 @@ fn flags_and_variables_override_the_configuration() {
 
 #[test]
 fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
-    let wrong: [&[&str]; 11] = [
+    let wrong: [&[&str]; 17] = [
         &[],
         &["serv"],
         &["serve"],
@@ -159,6 +180,12 @@ fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
         &["demo", "--pools", "1000001"],
         &["demo", "--numbers", "many"],
         &["completions", "dos"],
+        &["backup", "--to", "x"],
+        &["webhooks", "listen"],
+        &["restore", "copy"],
+        &["journal", "erase", "data"],
+        &["pools", "create", "--name", "x", "--size", "5", "--id", "1"],
+        &["plan", "--load", "5", "--lifetime", "30"],
     ];
     for args in wrong {
         let output = run(args);
@@ -168,6 +195,51 @@ fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
     }
     let said = stderr(&run(&["demo", "--listen", "here"]));
     assert!(said.contains("must be HOST:PORT or unix:PATH; write e.g."), "{said}");
+    for (args, wanted) in [
+        (&["demo", "--listen", "127.0.0.1:99999"][..], "the port must be 1 to 65535"),
+        (&["load", "http://127.0.0.1:99999"], "the port must be 1 to 65535"),
+        (&["pools", "list", "--url", "127.0.0.1:99999"], "the port must be 1 to 65535"),
+        (&["demo", "--deadline", "100"], "e.g. \"100ms\""),
+        (&["backup", "--to", "x"], "with --config, or its data directory with --data"),
+        (&["backup"], "ringwell backup --verify DIR"),
+        (&["restore", "copy"], "with --config FILE (or RINGWELL_CONFIG)"),
+        (&["restore"], "ringwell restore --config FILE <COPY>"),
+        (&["journal", "erase", "data"], "--parameter <NAME=VALUE>"),
+        (wrong[15], "the server chooses the id"),
+        (wrong[16], "needs its unit, e.g. 30s or 30m"),
+    ] {
+        let said = stderr(&run(args));
+        assert!(said.contains(wanted), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_directory_in_place_of_a_file_is_named_with_the_flag() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let fault = format!("{path}: is a directory, not a file");
+    let cases: [(&[&str], &str); 8] = [
+        (&["serve", "--config", path], "--config"),
+        (&["serve", "--check", "--config", path], "--config"),
+        (&["doctor", "--config", path], "--config"),
+        (&["backup", "--to", "/nowhere/x", "--config", path], "--config"),
+        (&["restore", path, "--config", path], "--config"),
+        (&["simulate", "--site-log", "x", "--config", path], "--config"),
+        (&["haproxy", "--cluster", path, "--config", path], "--config"),
+        (&["haproxy", "--cluster", path], "--cluster"),
+    ];
+    for (args, flag) in cases {
+        let output = run(args);
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains(&fault) && said.contains("name the"), "{args:?}: {said}");
+        assert!(said.contains(flag) && !said.contains("os error"), "{args:?}: {said}");
+        let is_error = said.lines().any(|line| line.starts_with(&format!("error: {fault}")));
+        assert!(is_error || args[0] == "doctor", "{args:?}: {said}");
+    }
+    let output = run(&["check", path]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("is a directory: name the files"), "{}", stderr(&output));
 }
 
 #[test]
