@@ -183,7 +183,7 @@ impl Provider {
             text,
             "\n7. {fallback}\n\
              8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
-             \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
+             \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
              If the phone does not ring, search the log for \"a webhook is not signed correctly\": it \
              names the `public_url` that would have matched.\n"
         );
@@ -215,7 +215,7 @@ fn sip() -> String {
          7. Set a default destination in the switch, in case this server does not answer with 200 within a \
          second.\n\
          8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
-         \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"
+         \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"
     );
     wrapped(&text)
 }

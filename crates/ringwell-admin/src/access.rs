@@ -26,8 +26,15 @@ pub(crate) struct Visitor {
 pub(crate) enum Denied {
     /// There is no token, or it is unknown.
     Unknown,
-    /// The token is known, but does not permit this.
-    NotAllowed,
+    /// The token's role is too low.
+    Role {
+        /// The token's role.
+        has: Role,
+        /// The lowest role that would be enough.
+        needs: Role,
+    },
+    /// The token is limited to one network, and this concerns another one, or all.
+    Network,
     /// The store could not be read, so the identity is unknown.
     Store(StoreError),
 }
@@ -131,8 +138,20 @@ impl Door {
             let grant = store.verify_token(token).await.map_err(Denied::Store)?;
             Visitor::from(grant.ok_or(Denied::Unknown)?)
         };
-        let is_allowed = visitor.role >= role && network.is_none_or(|it| visitor.may_in(it));
-        if is_allowed { Ok(visitor) } else { Err(Denied::NotAllowed) }
+        if !network.is_none_or(|network| visitor.may_in(network)) {
+            return Err(Denied::Network);
+        }
+        visitor.with_role(role)
+    }
+
+    /// Admits a visitor whose token has at least `role` and is valid in all networks.
+    pub(crate) async fn enter_all(
+        &self,
+        token: Option<&str>,
+        role: Role,
+    ) -> Result<Visitor, Denied> {
+        let visitor = self.enter(token, Role::Lookup, None).await?;
+        if visitor.network.is_some() { Err(Denied::Network) } else { visitor.with_role(role) }
     }
 }
 
@@ -164,6 +183,10 @@ impl Visitor {
         Self { who: "configured token".to_owned(), role: Role::Admin, network: None }
     }
 
+    fn with_role(self, needs: Role) -> Result<Self, Denied> {
+        if self.role >= needs { Ok(self) } else { Err(Denied::Role { has: self.role, needs }) }
+    }
+
     /// Whether the token permits everything in `network`.
     pub(crate) fn may_in(&self, network: &str) -> bool {
         self.network.as_deref().is_none_or(|own| own == network)
@@ -172,6 +195,23 @@ impl Visitor {
     /// The only network that the visitor may see; `None` for all.
     pub(crate) fn network(&self) -> Option<&str> {
         self.network.as_deref()
+    }
+}
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("send `Authorization: Bearer TOKEN`"),
+            Self::Role { has, needs } => {
+                let (has, needs) = (has.as_str(), needs.as_str());
+                write!(f, "the token has the role {has}, and this needs the role {needs}")
+            }
+            Self::Network => f.write_str(
+                "the token is limited to one network, and this concerns another one, or all: use a \
+                 token that is not limited",
+            ),
+            Self::Store(error) => error.fmt(f),
+        }
     }
 }
 

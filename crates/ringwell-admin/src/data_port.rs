@@ -6,7 +6,7 @@
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -28,7 +28,7 @@ pub fn data_port(
 ) -> Router {
     let keys = Keys { hashes, lookup, of_database };
     let v1 = of_the_shards()
-        .fallback(not_found)
+        .fallback(not_found_in_v1)
         .method_not_allowed_fallback(async || Problem::wrong_method())
         .layer(middleware::from_fn_with_state(keys, require_token));
     let router = Router::new()
@@ -95,7 +95,8 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
     }
     // A nested router receives only the path after /v1.
     let reads = request.method() == Method::GET;
-    if reads && (is_admin || request.uri().path() == "/attributions") {
+    let path = request.uri().path();
+    if reads && (is_admin || path == "/attributions" || reads_calls(path)) {
         return next.run(request).await;
     }
     let detail = if is_admin {
@@ -110,7 +111,9 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
 fn unknown_token() -> Response {
     Problem::new(
         StatusCode::UNAUTHORIZED,
-        "send Authorization: Bearer TOKEN with a token whose SHA-256 is in management.token_sha256",
+        "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
+         management.token_sha256, or for reading with one of the database that is not limited to \
+         one network",
     )
     .into_response()
 }
@@ -156,6 +159,23 @@ async fn first() -> Response {
     let text = "This is Ringwell. Programs request promo numbers here. The dashboard is at /ui/ \
         of the management address: run `ringwell ui` on the server for a link to it.\n";
     (headers, text).into_response()
+}
+
+/// Whether the path, without `/v1`, is that of the list of calls or of one call.
+fn reads_calls(path: &str) -> bool {
+    path.strip_prefix("/calls")
+        .is_some_and(|rest| rest.is_empty() || rest.rfind('/').is_some_and(|last| last == 0))
+}
+
+/// A server that accepts calls has routes for these paths, which take precedence.
+async fn not_found_in_v1(uri: Uri) -> Problem {
+    let path = uri.path();
+    if reads_calls(path) || ["/events", "/outcomes", "/webhooks", "/blocks"].contains(&path) {
+        return Problem::not_found(
+            "this server accepts no calls: add [calls] to its configuration (docs/calls.md)",
+        );
+    }
+    not_found().await
 }
 
 async fn not_found() -> Problem {

@@ -116,11 +116,9 @@ impl From<GiveError> for Problem {
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         match denied {
-            Denied::Unknown => {
-                Self::new(StatusCode::UNAUTHORIZED, "send `Authorization: Bearer TOKEN`")
-            }
-            Denied::NotAllowed => {
-                Self::new(StatusCode::FORBIDDEN, "the token's role or network does not allow this")
+            Denied::Unknown => Self::new(StatusCode::UNAUTHORIZED, denied.to_string()),
+            Denied::Role { .. } | Denied::Network => {
+                Self::new(StatusCode::FORBIDDEN, denied.to_string())
             }
             Denied::Store(error) => error.into(),
         }

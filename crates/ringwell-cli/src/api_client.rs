@@ -53,7 +53,15 @@ impl FromStr for Url {
             Err(_) if rest.is_some() => format!("{place}:80").parse(),
             read => read,
         };
-        listen.map(Self).map_err(|_| "must be http://HOST:PORT, HOST:PORT or unix:PATH")
+        let is_number = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+        let port = place.rsplit_once(':').map_or("", |(_, port)| port);
+        let is_large = is_number(port) && port.parse::<u16>().is_err();
+        let why = if is_large {
+            "the port must be 1 to 65535"
+        } else {
+            "must be http://HOST:PORT, HOST:PORT or unix:PATH"
+        };
+        listen.map(Self).map_err(|_| why)
     }
 }
 
@@ -131,12 +139,13 @@ impl fmt::Display for ApiError {
                 }
             }
             Self::Refused { url, status: StatusCode::NOT_FOUND, detail, .. }
-                if !detail.starts_with("there is no such") =>
+                if !detail.starts_with("there is no such")
+                    && !detail.starts_with("this server") =>
             {
                 write!(
                     f,
-                    "{url} has no such request: use an address of clients (`listen`), not that of \
-                     management; or it is not a Ringwell server, or an older one"
+                    "{url} has no such request: use an address of clients (`listen`) with --url, not that \
+                     of management; or it is not a Ringwell server, or an older one"
                 )
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {

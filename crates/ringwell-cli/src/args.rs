@@ -23,7 +23,7 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  done
   1  failed, or found a fault (doctor, journal verify, check, pools import)
-  2  wrong usage, and for `check` a file that cannot be read
+  2  wrong usage, and for `check` a file that cannot be read, or nothing to judge
 
 Start with the demo. It makes ring pools, serves them on 127.0.0.1:8080, and prints requests to \
 try:

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use ringwell_config::{Database, Overrides, load};
+use ringwell_config::{DEMO_LIST, Database, Overrides, load};
 use ringwell_node::disk::{create_directory, replaced_journal};
 use ringwell_store::{StoreError, check_sqlite, copy_sqlite, file_exists};
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,8 @@ use crate::environment::{cores, variable};
 use crate::journal::{BACKUP_LIST as LIST, verify_directory};
 use crate::print::print;
 use crate::progress::Progress;
-use crate::serve::show;
+use crate::serve::show_of_file;
+use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
 Copies journals, snapshots, the secret of web pages, the SQLite databases of pools and calls, and \
@@ -66,6 +67,11 @@ const TRIES: u32 = 5;
 const PIECE: usize = 64 << 10;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("what").required(true),
+    override_usage = "ringwell backup <--config FILE|--data DIR> --to DIR\n       \
+        ringwell backup --verify DIR"
+)]
 pub(crate) struct Args {
     /// The server's configuration: names data directory and database
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
@@ -74,10 +80,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// A new directory for the backup
-    #[arg(long, value_name = "DIR", required_unless_present = "verify")]
+    #[arg(long, value_name = "DIR", group = "what")]
     to: Option<PathBuf>,
     /// Check a backup that was taken before
-    #[arg(long, value_name = "DIR", conflicts_with = "to")]
+    #[arg(long, value_name = "DIR", group = "what")]
     verify: Option<PathBuf>,
 }
 
@@ -143,8 +149,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             eprintln!("{what} in PostgreSQL, which is not copied here: use pg_dump.");
         }
     }
-    if args.config.is_none() {
-        eprintln!("The copy is without a database of ring pools: --config names it.");
+    // A demo keeps its pools in files.
+    if args.config.is_none() && !sources.data.join(DEMO_LIST).exists() {
+        eprintln!(
+            "No database of ring pools was copied. If the server has one, use --config FILE instead."
+        );
     }
     print(text.as_bytes())
 }
@@ -165,21 +174,22 @@ pub(crate) fn sources(
     config: Option<&Path>,
     data: Option<PathBuf>,
 ) -> anyhow::Result<Result<Sources, ExitCode>> {
-    let Some(config) = config else {
-        let data = data.context(
-            "name the server's configuration with --config, or its data directory with --data",
-        )?;
+    let Some(path) = config else {
+        let data = data.ok_or(WrongUsage(
+            "name the server's configuration with --config, or its data directory with --data; \
+             --help has examples",
+        ))?;
         let calls = Database::File(data.join(calls::FILE));
         return Ok(Ok(Sources { data, databases: [None, Some(calls)] }));
     };
     let flags = Overrides { data, ..Overrides::default() };
-    Ok(match load(config, variable, flags, cores()) {
+    Ok(match load(path, variable, flags, cores()) {
         Ok((config, _)) => {
             let calls = config.calls.and_then(|calls| calls.database);
             let calls = calls.unwrap_or_else(|| Database::File(config.data.join(calls::FILE)));
             Ok(Sources { data: config.data, databases: [config.database, Some(calls)] })
         }
-        Err(faults) => Err(show(&faults)),
+        Err(faults) => Err(show_of_file(&faults, path)),
     })
 }
 

@@ -15,15 +15,17 @@ use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Servic
 use ringwell_config::{Calls, Config, Database, Listen};
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, Fault, TokenHashes};
-use ringwell_node::{Handle, step_back};
+use ringwell_node::{Handle, step_back, try_bind};
 use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
 use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
 use crate::directory::behind_the_shards;
-use crate::listener::Listener;
+use crate::listener::{Listener, cannot_listen};
 
+/// The listener, and the setting of its address.
+const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
 /// The file of the call log, in the data directory.
@@ -129,10 +131,8 @@ impl Running {
                 let log = Log::open_or_later(&location).await.context("the call log")?;
                 let service = Service::start(settings, log, numbers)?;
                 let listener = Listener::bind(&settings.listen).await;
-                let listener = listener.with_context(|| {
-                    let address = &settings.listen;
-                    format!("calls cannot listen on {address}: choose another calls.listen")
-                })?;
+                let address = &settings.listen;
+                let listener = listener.map_err(|error| cannot_listen(PLACE, address, error))?;
                 Ok::<_, anyhow::Error>((service, listener))
             })
         };
@@ -156,6 +156,14 @@ impl Running {
         let fixed = (settings.listen.clone(), settings.database.clone());
         let waiting = config.data.join(WAITING);
         Ok(Arc::new(Self { service, tokens, node, address, fixed, waiting, end, thread }))
+    }
+
+    /// Checks that the process can listen on the address now, and keeps nothing.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn check_free(address: &Listen) -> anyhow::Result<()> {
+        try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
     }
 
     /// Reports that the node serves, so that it can be queried from now on. Returns the paths of

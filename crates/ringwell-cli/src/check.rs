@@ -14,18 +14,21 @@ Reads the output of `ringwell load --history` and `ringwell load finish`; severa
 history. docs/spec/checker.md describes the rules C1 to C11.
 
 Exit codes: 0 clean by all rules that could be judged, 1 a promise was not kept, 2 a file cannot \
-be read, or all are empty. Rules that need more data than the files contain are listed as not \
+be read, or there is nothing to judge. Rules that need more data than the files contain are listed as not \
 judged.
 
 Examples:
   ringwell check run.jsonl
   ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
 
-/// Advice about flags that allow more rules to be judged.
-const ADD_MORE: &str = "\
-`ringwell load finish HISTORY --journal DATA` adds a server's journal and state; with --look-up URL
-and --token-file FILE also look-ups
-";
+/// Advice for lines that are missing: the kinds of lines, and the command that adds them.
+const ADD_MORE: [(&[&str], &str); 2] = [
+    (
+        &["`jrn`", "`fin`"],
+        "`ringwell load finish HISTORY --journal DATA` adds a server's journal and state\n",
+    ),
+    (&["`att`"], "`ringwell load finish HISTORY --look-up URL --token-file FILE` adds look-ups\n"),
+];
 
 /// The maximum length of a printed line.
 const SHOWN: usize = 600;
@@ -46,6 +49,11 @@ pub(crate) struct Args {
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
+        let shown = directory.display();
+        eprintln!("error: {shown} is a directory: name the files of `ringwell load --history`");
+        return Ok(ExitCode::from(UNREADABLE));
+    }
     let verdict = match check(&args.files) {
         Ok(verdict) => verdict,
         Err(error) => {
@@ -55,6 +63,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     if verdict.summary.lines == 0 {
         eprintln!("error: these files have no lines, so nothing can be judged");
+        return Ok(ExitCode::from(UNREADABLE));
+    }
+    let Summary { batches, records, lookups, .. } = &verdict.summary;
+    if *batches == 0 && *records == 0 && *lookups == 0 && verdict.first.is_none() {
+        eprintln!(
+            "error: these files have no batches, records or look-ups, so nothing was judged: run \
+             `ringwell load --history FILE` again, for longer"
+        );
         return Ok(ExitCode::from(UNREADABLE));
     }
     let text = if args.json { format!("{}\n", in_json(&verdict)) } else { in_text(&verdict) };
@@ -83,8 +99,11 @@ fn in_text(verdict: &Verdict) -> String {
     for (rule, why) in &verdict.not_judged {
         let _ = writeln!(text, "not judged: {}: {why}", rule.code());
     }
-    if !verdict.not_judged.is_empty() {
-        text += ADD_MORE;
+    for (kinds, advice) in ADD_MORE {
+        let lacks = |(_, why): &(Rule, String)| kinds.iter().any(|kind| why.contains(kind));
+        if verdict.not_judged.iter().any(lacks) {
+            text += advice;
+        }
     }
     text
 }

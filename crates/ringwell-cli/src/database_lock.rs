@@ -113,7 +113,7 @@ pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!(
             "another server uses its {what} in {}: stop it first. Several servers with the same \
-                {what} need PostgreSQL (docs/guides/several-machines.md)",
+                {what} need PostgreSQL (docs/reference.md, \"Configuration\")",
             path.display()
         ),
         Err(TryLockError::Error(error)) => {

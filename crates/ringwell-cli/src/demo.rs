@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
-use ringwell_config::{Calls, Config, Listen, Overrides, demo_pools, write_demo_csv};
+use ringwell_config::{Calls, Config, DEMO_LIST, Listen, Overrides, demo_pools, write_demo_csv};
 use ringwell_core::Millis;
-use ringwell_directory::{Directory, RingPool, Token, TokenHashes};
-use ringwell_node::disk::{DataLock, LockError};
+use ringwell_directory::{Directory, Fault, RingPool, Token, TokenHashes};
+use ringwell_node::disk::{DataLock, LockError, ReadLock};
 use ringwell_node::{Directories, Routes};
 
 use self::introduction::{Introduction, Origin};
@@ -32,10 +32,8 @@ use crate::args::Demo;
 use crate::calls::Running;
 use crate::environment::{cores, variable};
 use crate::serve::{show, with_calls};
+use crate::usage::WRONG_USAGE;
 use crate::{logs, management, texts};
-
-/// The exit code for invalid arguments, the same as in clap.
-const WRONG_USAGE: u8 = 2;
 
 /// The count of extra pools for `ringwell load`, separate from those for people.
 const LOAD_POOLS: u32 = 200;
@@ -68,28 +66,25 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         }
     };
     let load_pools = load_pools(&args);
-    let mut config = Config::new(PathBuf::from("demo-data"), cores());
-    config.journal.segment_bytes = SEGMENT_BYTES;
-    // No proxy needs time to notice the shutdown.
-    config.drain_pause = Duration::ZERO;
-    match Overrides::from_variables(variable) {
-        Ok(variables) => variables.apply(&mut config, cores()),
+    let busy = if load_pools.is_empty() { None } else { busy_pool(args.pools, args.numbers) };
+    let mut config = match settings(args) {
+        Ok(config) => config,
         Err(faults) => return Ok(show(&faults)),
-    }
-    args.server.overrides(args.data).apply(&mut config, cores());
+    };
     logs::start(&config.log)?;
 
     let data = config.data.clone();
+    check_free(&config)?;
     claim(&data)?;
-    let origin = keep_list(&data.join("demo-pools.csv"), &pools)?;
+    let origin = keep_list(&data.join(DEMO_LIST), &pools)?;
     keep_load_list(&data.join("load-pools.csv"), &load_pools)?;
     let token = keep_token(&data.join("demo-token"))?;
     let hashes = &config.management.token_sha256;
     hashes.replace(&[&hashes.current()[..], &[token.hash()]].concat());
 
-    let story = Introduction::new(origin, &pools, load_pools.len(), &config);
     let first = pools.first().cloned();
-    let busy = if load_pools.is_empty() { None } else { busy_pool(args.pools, args.numbers) };
+    let more = (load_pools.len(), busy.is_some());
+    let story = Introduction::new(origin, &pools, more, &config);
     let all = [pools, load_pools, busy.iter().cloned().collect()].concat();
     let directory = match Directory::new(1, all, config.shards) {
         Ok(directory) => directory,
@@ -116,7 +111,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let takes_calls = calls.is_some();
     let introduce = move |addresses: &[String]| {
         // The server is running, and a closed output does not stop it.
-        let introduction = story.introduction(addresses, &front.url, takes_calls);
+        let introduction = story.introduction(addresses, &front, takes_calls);
         let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
     };
@@ -136,6 +131,17 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The server's configuration: the defaults, then variables, then flags.
+fn settings(args: Demo) -> Result<Config, Vec<Fault>> {
+    let mut config = Config::new(PathBuf::from("demo-data"), cores());
+    config.journal.segment_bytes = SEGMENT_BYTES;
+    // No proxy needs time to notice the shutdown.
+    config.drain_pause = Duration::ZERO;
+    Overrides::from_variables(variable)?.apply(&mut config, cores());
+    args.server.overrides(args.data).apply(&mut config, cores());
+    Ok(config)
+}
+
 /// Writes the list of the pools that `ringwell load` may use.
 fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     if pools.is_empty() {
@@ -145,6 +151,16 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
         keep_list(path, pools)?;
     }
     Ok(())
+}
+
+/// Checks, before anything is written, that no other process has the data directory or an address.
+fn check_free(config: &Config) -> anyhow::Result<()> {
+    if config.data.is_dir()
+        && let Err(held @ LockError::Held { .. }) = ReadLock::acquire(&config.data)
+    {
+        return Err(held.into());
+    }
+    Ok(ringwell_node::check_free(&config.listen)?)
 }
 
 /// Makes the data directory. Before another demo's list is overwritten, refuses settings that the
@@ -170,6 +186,24 @@ struct Front {
     shop: Option<(Shop, RingPool)>,
     /// The address to open first.
     url: String,
+    /// The listeners beside the server's.
+    also: Vec<Also>,
+}
+
+/// A listener of the demo beside the server's.
+struct Also {
+    name: &'static str,
+    address: String,
+    /// The usual address, if another program has it.
+    busy: Option<String>,
+}
+
+impl Also {
+    fn new(name: &'static str, address: String, usual: &Listen) -> Self {
+        let usual = usual.to_string();
+        let busy = (usual != address && !usual.ends_with(":0")).then_some(usual);
+        Self { name, address, busy }
+    }
 }
 
 impl Front {
@@ -180,18 +214,22 @@ impl Front {
         pools: Option<(RingPool, RingPool)>,
     ) -> anyhow::Result<Self> {
         let dashboard = Dashboard::new(SharedLoads::default());
-        let at = format!("http://{}", open_dashboard(config, &dashboard)?);
+        let usual = config.management.address.clone();
+        let address = open_dashboard(config, &dashboard)?;
+        let at = format!("http://{address}");
+        let mut also = vec![Also::new("dashboard", address, &usual)];
         let path = dashboard.login_path(token.hash()).unwrap_or_else(|| "/ui/".to_owned());
         let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp { .. });
         let pools = pools.filter(|_| config.listen.first().is_some_and(is_tcp));
         let Some((first, busy)) = pools else {
-            return Ok(Self { dashboard, shop: None, url: at + &path });
+            return Ok(Self { dashboard, shop: None, url: at + &path, also });
         };
         let shop = Shop::open(&at, &busy)?;
+        also.push(Also::new("shop", shop.address().to_string(), &shop::usual_address()));
         config.sites.push(shop.site(&first)?);
         let code = path.split_once('#').map_or("", |(_, code)| code);
         let url = format!("http://{}/#{code}", shop.address());
-        Ok(Self { dashboard, shop: Some((shop, busy)), url })
+        Ok(Self { dashboard, shop: Some((shop, busy)), url, also })
     }
 
     /// Accepts calls for the shop, if there is one.
@@ -204,10 +242,11 @@ impl Front {
             anyhow::Ok(Calls { webhooks: webhooks.clone(), ..settings })
         };
         let usual = Calls::default().listen;
-        let port = if let Listen::Tcp { port, .. } = usual { port } else { 0 };
+        let port = if let Listen::Tcp { port, .. } = &usual { *port } else { 0 };
         let start = |port| Running::start(&settings(port)?, config, TokenHashes::default());
         let running = start(port).or_else(|_| start(0))?;
         self.dashboard.attach_calls(running.service());
+        self.also.push(Also::new("calls", running.address().to_owned(), &usual));
         phone::keep_settings(&config.data, running.address(), secret.reveal())?;
         let phone = phone::phone(running.address(), secret.reveal());
         shop.has(phone.map_err(anyhow::Error::msg)?, &running.service())?;

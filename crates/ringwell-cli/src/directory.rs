@@ -11,6 +11,7 @@ mod journals;
 mod server;
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,6 +21,7 @@ use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_config::{Config, Database, Site};
 use ringwell_core::Millis;
 use ringwell_directory::RingPool;
+use ringwell_node::disk::create_directory;
 use ringwell_node::{RunningNode, step_back};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
@@ -80,8 +82,15 @@ pub(crate) fn open(
     let claim = match database {
         Database::Postgres(_) => None,
         Database::File(path) => {
-            ringwell_node::disk::create_directory(&config.data)?;
-            Some(claim_for_server(path, "ring pools", false).context("directory.database")?)
+            // The data directory is made only once the database is locked, unless that is in it.
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if !folder.is_none_or(Path::is_dir) {
+                create_directory(&config.data)?;
+            }
+            let claim =
+                claim_for_server(path, "ring pools", false).context("directory.database")?;
+            create_directory(&config.data)?;
+            Some(claim)
         }
     };
     let read = || {

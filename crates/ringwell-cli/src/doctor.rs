@@ -35,7 +35,7 @@ use crate::database_lock::{self, one_file_for_both};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::journal::erase::INTENT;
 use crate::print::print;
-use crate::serve::TOKEN_VARIABLE;
+use crate::serve::{NAME_CONFIG, TOKEN_VARIABLE, is_file, pools_of};
 
 use findings::{Finding, Findings, Grade};
 
@@ -241,8 +241,9 @@ fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Con
     match load(path, get, flags, cores()) {
         Ok(loaded) => Some(loaded),
         Err(faults) => {
+            let advice = if is_file(path) { String::new() } else { format!("; {NAME_CONFIG}") };
             for fault in faults.iter().take(10) {
-                findings.bad("config", fault.to_string());
+                findings.bad("config", format!("{fault}{advice}"));
             }
             if let Some(more) = faults.len().checked_sub(10).filter(|more| *more > 0) {
                 findings.bad("config", format!("and {more} more faults: ringwell serve --check"));
@@ -254,8 +255,8 @@ fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Con
 
 fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     let Some((config, directory)) = loaded(path, flags, findings) else { return };
-    let pools = directory.pool_count();
-    findings.ok("config", format!("{}: no faults, {pools} ring pools", path.display()));
+    let pools = pools_of(&config, &directory);
+    findings.ok("config", format!("{}: no faults; {pools}", path.display()));
     if config.management.token_sha256.current().is_empty() {
         findings.note(
             "tokens",

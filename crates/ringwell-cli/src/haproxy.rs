@@ -14,7 +14,7 @@ use ringwell_directory::Fault;
 
 use crate::environment::{cores, variable};
 use crate::print::print;
-use crate::serve::show;
+use crate::serve::{NAME_CLUSTER, show_with_advice};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -51,11 +51,17 @@ pub(crate) struct Args {
 /// If the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let map = ClusterMap::load(&args.cluster);
-    match (map, settings(args.config.as_deref())) {
-        (Ok(map), Ok(config)) => print(render(&map, &config, args).as_bytes()),
-        (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Ok(show(&faults)),
-        (Err(of_map), Err(of_config)) => Ok(show(&[of_map, of_config].concat())),
+    let config = settings(args.config.as_deref());
+    if let (Ok(map), Ok(config)) = (&map, &config) {
+        return print(render(map, config, args).as_bytes());
     }
+    if let Err(faults) = map {
+        show_with_advice(&faults, &args.cluster, NAME_CLUSTER);
+    }
+    if let (Err(faults), Some(path)) = (config, &args.config) {
+        show_with_advice(&faults, path, "name the nodes' configuration with --config");
+    }
+    Ok(ExitCode::FAILURE)
 }
 
 fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {

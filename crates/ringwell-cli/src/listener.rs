@@ -36,6 +36,20 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a connection could not be accepted, mostly because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The error of a listener, given by its name and its setting, that cannot use `address`.
+pub(crate) fn cannot_listen(
+    (what, setting): (&str, &str),
+    address: &Listen,
+    error: io::Error,
+) -> anyhow::Error {
+    let advice = if error.kind() == io::ErrorKind::AddrInUse {
+        format!("another program listens there: stop it, or choose another {setting}")
+    } else {
+        format!("choose another {setting}")
+    };
+    anyhow::Error::from(error).context(format!("{what} cannot listen on {address}: {advice}"))
+}
+
 /// Returns the accepted host names of the management address, in addition to the machine's own.
 /// `None` if pages of other sites cannot direct their visitors there. This applies to a unix
 /// socket, and to an address other than loopback, which a proxy or a firewall protects.

@@ -38,6 +38,7 @@ mod test_call;
 mod texts;
 mod top;
 mod ui;
+mod usage;
 mod webhooks;
 
 use std::io;
@@ -46,6 +47,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Command, Ringwell};
+use crate::usage::{WRONG_USAGE, WrongUsage};
 
 fn main() -> ExitCode {
     let result = match Ringwell::parse().command {
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {}", chain(&error));
-        ExitCode::FAILURE
+        if error.is::<WrongUsage>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
     })
 }
 

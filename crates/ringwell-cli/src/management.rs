@@ -5,14 +5,16 @@
 
 use std::thread;
 
-use anyhow::Context;
 use axum::Router;
 use ringwell_admin::{Dashboard, Entrance, Management};
-use ringwell_config::Config;
-use ringwell_node::{bodies_bytes, step_back};
+use ringwell_config::{Config, Listen};
+use ringwell_node::{bodies_bytes, step_back, try_bind};
 use tokio::runtime::Builder;
 
-use crate::listener::{self, Listener};
+use crate::listener::{self, Listener, cannot_listen};
+
+/// The listener, and the setting of its address.
+const PLACE: (&str, &str) = ("management", "management.address");
 
 /// Binds the address, and creates the service behind it.
 ///
@@ -34,11 +36,17 @@ pub(crate) async fn open(
     let router = ringwell_admin::router(entrance, management);
     let address = &settings.address;
     let listener = Listener::bind(address).await;
-    let listener = listener.with_context(|| {
-        format!("management cannot listen on {address}: choose another management.address")
-    })?;
+    let listener = listener.map_err(|error| cannot_listen(PLACE, address, error))?;
     tracing::info!(address = %listener.address(), "management");
     Ok((listener, router))
+}
+
+/// Checks that the process can listen on the address now, and keeps nothing.
+///
+/// # Errors
+/// The same as for [`open`].
+pub(crate) fn check_free(address: &Listen) -> anyhow::Result<()> {
+    try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
 }
 
 /// Makes the routes of the published API's ring pools, for the addresses of clients.

@@ -18,7 +18,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use hyper::Method;
 use ringwell_core::{NumberRange, PromoNumber};
 use serde_json::{Value, json};
@@ -132,6 +132,9 @@ enum Command {
     Export {
         /// The file, which only its owner can read; without it, stdout
         file: Option<PathBuf>,
+        /// Replace the file if it exists
+        #[arg(long, requires = "file")]
+        overwrite: bool,
     },
     /// The inventory: all numbers, including those of pools
     #[command(subcommand)]
@@ -171,7 +174,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::RotateKey { id, end: true, .. } => end_key(&server, *id, json),
         Command::Remove { id, yes } => remove(&server, *id, *yes, json),
         Command::Import(import) => lists::import(&server, import, json),
-        Command::Export { file } => lists::export(&server, file.as_deref()),
+        Command::Export { file, overwrite } => lists::export(&server, file.as_deref(), *overwrite),
         Command::Numbers(numbers) => numbers::run(&server, numbers, json),
         Command::Networks(networks) => networks::run(&server, networks, json),
         Command::Tokens(tokens) => tokens::run(&server, tokens, json),
@@ -218,8 +221,18 @@ fn filled(pool: &Value) -> ExitCode {
 
 fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Result<ExitCode> {
     let query = if replace { "?replace=true" } else { "" };
-    let answer =
-        server.change(&Method::POST, &format!("/v1/pools/{id}/key{query}"), &Value::Null)?;
+    let rotated = server.change(&Method::POST, &format!("/v1/pools/{id}/key{query}"), &Value::Null);
+    let answer = rotated.or_else(|error| {
+        let pool = show::pool(server, id).ok();
+        if replace || pool.is_none_or(|pool| pool["key_is_rotating"] != true) {
+            return Err(error);
+        }
+        bail!(
+            "ring pool {id} already has two keys: if all clients have the newer one, end the \
+             former one with `ringwell pools rotate-key {id} --end`; to replace the newer one, add \
+             --replace"
+        )
+    })?;
     eprintln!(
         "The new key of ring pool {id}. The former one remains valid until `ringwell pools \
             rotate-key {id} --end`:"

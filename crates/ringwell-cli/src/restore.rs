@@ -9,14 +9,18 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use ringwell_config::Database;
-use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored};
+use ringwell_core::Millis;
+use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored, read_lifetimes};
 
 use crate::backup::{DATABASES, Sources, sources, verify_copy};
 use crate::database_lock::claim;
+use crate::environment::variable;
 use crate::journal::BACKUP_LIST;
+use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
 With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite) replace those of \
@@ -53,13 +57,15 @@ const BESIDE: [&str; 2] = ["-wal", "-shm"];
 const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "ringwell restore --config FILE <COPY>\n       \
+        ringwell restore <COPY> <DATA>")]
 pub(crate) struct Args {
     /// The copy of a data directory
     copy: PathBuf,
     /// The data directory; it must be empty or missing
-    #[arg(required_unless_present = "config")]
     data: Option<PathBuf>,
-    /// The server's configuration: names data directory and databases
+    /// The server's configuration: names data directory and databases [default: the variable
+    /// `RINGWELL_CONFIG`, if no DATA is given]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -71,6 +77,16 @@ pub(crate) struct Args {
 /// damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data, config } = args;
+    // With DATA, the variable would make this command replace the databases of the usual server.
+    let usual = || variable("RINGWELL_CONFIG").filter(|_| data.is_none()).map(PathBuf::from);
+    let config = &config.clone().or_else(usual);
+    if config.is_none() && data.is_none() {
+        return Err(WrongUsage(
+            "name the server's configuration with --config FILE (or RINGWELL_CONFIG), or a data \
+             directory after the copy",
+        )
+        .into());
+    }
     let Sources { data, databases } = match sources(config.as_deref(), data.clone())? {
         Ok(sources) => sources,
         Err(code) => return Ok(code),
@@ -105,8 +121,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         set_aside(&unfinished.join(name), target)?;
     }
     for (_, target) in &targets {
-        replace(target)?;
+        let is_kept = replace(target)?;
         println!("{}: restored", target.display());
+        if is_kept {
+            let kept = with_ending(target, REPLACED);
+            println!("{}: the replaced file; remove it when all is well", kept.display());
+        }
     }
     finish(&unfinished, data)?;
     for path in DATABASES.map(|name| data.join(name)).into_iter().filter(|path| path.is_file()) {
@@ -116,8 +136,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     println!(
-        "{files} files restored. The next start answers all rows with overflow numbers until no \
-            missing lockout can be left"
+        "{files} files restored. The next start answers all rows with overflow numbers {}: no \
+            lockout that is missing in the copy can be left then. `/readyz` says which pools are \
+            held",
+        hold(copy)
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -137,9 +159,28 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
         let is_lock = Path::new(&entry.with_context(cannot_read)?.file_name())
             .extension()
             .is_some_and(|ending| ending == "lock");
-        ensure!(is_lock, "{} is not empty: move its files away first", data.display());
+        if !is_lock {
+            // A server that runs here is a better reason.
+            let _no_server = ReadLock::acquire(data)?;
+            bail!("{} is not empty: move its files away first", data.display());
+        }
     }
     Ok(())
+}
+
+/// Says how long the next start answers with overflow numbers, by the lifetimes in the copy's
+/// `lifetimes.json`.
+fn hold(copy: &Path) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    let longest = read_lifetimes(&OsFiles, copy).ok().flatten().map(|them| them.longest(now));
+    match longest.filter(|longest| *longest > Millis::ZERO) {
+        Some(Millis(longest)) => {
+            let longest = humantime::format_duration(Duration::from_millis(longest));
+            format!("for {longest}, the longest lifetime of its ring pools")
+        }
+        None => "for the longest lifetime of its ring pools".to_owned(),
+    }
 }
 
 /// Makes the directory for the copied files, and removes those of a failed restore.
@@ -218,8 +259,9 @@ fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
 
 /// Replaces `target` by the copied database. An existing database is renamed, with the files next
 /// to it, because SQLite would otherwise write the changes in those files into the restored
-/// database.
-fn replace(target: &Path) -> anyhow::Result<()> {
+/// database. Returns whether there was one.
+fn replace(target: &Path) -> anyhow::Result<bool> {
+    let is_kept = target.exists();
     let failed = |path: &Path| format!("cannot replace {}", path.display());
     for ending in BESIDE.into_iter().chain([""]) {
         let (old, kept) =
@@ -237,7 +279,8 @@ fn replace(target: &Path) -> anyhow::Result<()> {
     }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| failed(target))
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| failed(target))?;
+    Ok(is_kept)
 }
 
 /// Returns `path` with `ending` added to its name.

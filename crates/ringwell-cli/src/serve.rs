@@ -8,14 +8,15 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
-use ringwell_config::{Cluster, Config, Overrides, Site, load};
+use ringwell_config::{Cluster, Config, Database, Overrides, Site, load};
 use ringwell_core::PoolId;
-use ringwell_directory::{Directory, Fault, RingPoolKey};
-use ringwell_node::warn_of_validity;
+use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
+use ringwell_node::{check_free, warn_of_validity};
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
+use crate::call_log::erase::counted;
 use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
@@ -45,16 +46,17 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let place = args.cluster.as_deref().zip(args.node.as_deref());
     let member = match place.map(|(cluster, node)| join(cluster, node)).transpose() {
         Ok(member) => member,
-        Err(faults) => return Ok(show(&faults)),
+        Err(code) => return Ok(code),
     };
+    // A standby may wait on the same machine until the addresses are free.
+    if !args.check && !config.data.exists() && config.journal.replicated.is_none() {
+        check_addresses(&config)?;
+    }
     let node = args.node.as_deref().unwrap_or("the only node");
-    let kept = match config.database.as_ref().filter(|_| !args.check) {
+    let kept = match config.database.clone().filter(|_| !args.check) {
         None => None,
         Some(database) => {
-            logs::start(&config.log)?;
-            let of_file: Vec<_> = directory.pools().map(|pool| (**pool).clone()).collect();
-            let (kept, pools, sites) = directory::open(database, node, &of_file, &config)?;
-            config.sites = sites;
+            let (kept, pools) = open_database(&database, node, &directory, &mut config)?;
             directory = match Directory::new(1, pools, config.shards) {
                 Ok(read) => read,
                 Err(faults) => return Ok(show(&faults)),
@@ -105,6 +107,20 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         .map(|()| ExitCode::SUCCESS)
 }
 
+/// Opens the directory's database, and takes its web sites into `config`. Returns its ring pools.
+fn open_database(
+    database: &Database,
+    node: &str,
+    of_file: &Directory,
+    config: &mut Config,
+) -> anyhow::Result<(directory::Directory, Vec<RingPool>)> {
+    logs::start(&config.log)?;
+    let of_file: Vec<_> = of_file.pools().map(|pool| (**pool).clone()).collect();
+    let (kept, pools, sites) = directory::open(database, node, &of_file, config)?;
+    config.sites = sites;
+    Ok((kept, pools))
+}
+
 /// If this machine cannot serve this configuration, prints the reasons and returns the exit code.
 fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     let unfit = ringwell_node::unfit(config);
@@ -112,6 +128,18 @@ fn refuse_unfit(config: &Config) -> Option<ExitCode> {
         eprintln!("error: {fault}");
     }
     (!unfit.is_empty()).then_some(ExitCode::FAILURE)
+}
+
+/// Checks that all addresses are free, so that a start that must fail makes no data directory.
+fn check_addresses(config: &Config) -> anyhow::Result<()> {
+    let secure = config.tls.iter().flat_map(|tls| &tls.listen);
+    let of_clients: Vec<_> =
+        config.listen.iter().chain(secure).chain(&config.site_listen).cloned().collect();
+    check_free(&of_clients)?;
+    if config.database.is_some() || config.management.dashboard {
+        management::check_free(&config.management.address)?;
+    }
+    config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
 /// Lets the process survive a SIGHUP, and records it, because a reload of all nodes may reach a
@@ -212,9 +240,20 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     for warning in warnings(config, directory, |pool| pool_in_file(config, directory, pool)) {
         eprintln!("warning: {warning}");
     }
-    let (pools, numbers) = (directory.pool_count(), directory.number_count());
-    println!("ok: {pools} pools, {numbers} numbers");
+    println!("ok: {}", pools_of(config, directory));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Describes the ring pools of a configuration, for people.
+pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
+    let (pools, numbers) = (directory.pool_count() as u64, directory.number_count());
+    let listed = format!("{}, {}", counted(pools, "pool"), counted(numbers, "number"));
+    match (pools, &config.database, &config.application) {
+        (0, Some(_), _) => "the ring pools are in the database".to_owned(),
+        (_, Some(_), _) => format!("{listed}, imported if the database has no ring pools"),
+        (0, None, Some(_)) => "the ring pools are in the application".to_owned(),
+        (_, None, _) => listed,
+    }
 }
 
 /// Serves, and accepts calls if the configuration has them.
@@ -314,58 +353,52 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
 fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
     let loaded =
         load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;
-    if let Some(fault) = placeholder(&loaded.1) {
-        eprintln!("{}: {fault}", path.display());
-        return Err(ExitCode::FAILURE);
-    }
     refuse_unfit(&loaded.0).map_or(Ok(loaded), Err)
 }
 
-/// The prefix of the keys in the sample configuration, which are public.
-const PLACEHOLDER: &str = "change-me";
-
-/// Reports the pools that still have a sample key, if there are any.
-fn placeholder(directory: &Directory) -> Option<String> {
-    let is_sample = |key: &RingPoolKey| key.reveal().starts_with(PLACEHOLDER);
-    let pools = directory.pools();
-    let pools =
-        pools.filter(|pool| is_sample(pool.key()) || pool.next_key().is_some_and(is_sample));
-    let mut ids: Vec<_> = pools.map(|pool| pool.id()).collect();
-    ids.sort_unstable();
-    let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-    (!ids.is_empty()).then(|| {
-        format!(
-            "ring_pool_key: ring pools {} have keys of the sample, which are not secret; \
-                generate one for each, e.g. by `openssl rand -hex 16`",
-            ids.join(", ")
-        )
-    })
-}
-
-/// Joins the cluster described by the file at `path`, as the node `name`.
-fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
-    let cluster = Cluster::load(path)?;
+/// Joins the cluster described by the file at `path`, as the node `name`. Prints any faults, and
+/// then returns the exit code.
+fn join(path: &Path, name: &str) -> Result<Membership, ExitCode> {
+    let cluster =
+        Cluster::load(path).map_err(|faults| show_with_advice(&faults, path, NAME_CLUSTER))?;
     let names: Vec<&str> = cluster.nodes().iter().map(|node| node.name.as_str()).collect();
     let hint = format!("its nodes are {}", names.join(", "));
     let file = Some(path.display().to_string());
     let fault = |field: &str, message, hint| {
         let (file, field) = (file.clone(), field.to_owned());
-        vec![Fault { file, field, message, hint, ..Fault::default() }]
+        show(&[Fault { file, field, message, hint, ..Fault::default() }])
     };
     let member = Membership::new(cluster, name);
     let member = member.map_err(|error| fault("tls", error.to_string(), None))?;
     member.ok_or_else(|| fault("node", format!("has no node \"{name}\""), Some(hint)))
 }
 
-/// Prints faults of a configuration, with advice if the file does not exist.
+/// The advice if there is no cluster file at the given path.
+pub(crate) const NAME_CLUSTER: &str = "name the cluster file with --cluster or RINGWELL_CLUSTER";
+
+/// The advice if there is no configuration at the given path.
+pub(crate) const NAME_CONFIG: &str = "name the configuration with --config or RINGWELL_CONFIG";
+
+/// Prints faults of a configuration, with advice if it is not a file.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
-    let code = show(faults);
-    if !config.exists() {
-        eprintln!(
-            "name the configuration with --config or RINGWELL_CONFIG; `ringwell demo` needs none"
-        );
+    show_with_advice(faults, config, &format!("{NAME_CONFIG}; `ringwell demo` needs none"))
+}
+
+/// Prints faults of the file at `path`, with `advice` if there is no file.
+pub(crate) fn show_with_advice(faults: &[Fault], path: &Path, advice: &str) -> ExitCode {
+    if is_file(path) {
+        return show(faults);
     }
-    code
+    for fault in faults {
+        eprintln!("error: {fault}");
+    }
+    eprintln!("{advice}");
+    ExitCode::FAILURE
+}
+
+/// Whether there is something at `path` that can be read. A pipe can be.
+pub(crate) fn is_file(path: &Path) -> bool {
+    path.exists() && !path.is_dir()
 }
 
 /// Prints faults, one per line.

@@ -159,7 +159,11 @@ impl Overview {
         });
         let owners: Vec<ListedOwner> = serde_json::from_value(json["owners"].clone())
             .with_context(|| format!("{url} does not list the owners: is it an older release?"))?;
-        ensure!(!owners.is_empty(), "{url} is not a node of a cluster: it owns all shards");
+        ensure!(
+            !owners.is_empty(),
+            "{url} is not a node of a cluster: it owns all shards. `ringwell top --url {url}` shows \
+             them, and `ringwell pools state ID` one ring pool"
+        );
         let owner = |listed: ListedOwner| {
             let buckets = match listed.buckets.as_str() {
                 "" => BTreeSet::new(),

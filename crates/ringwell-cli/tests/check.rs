@@ -47,12 +47,33 @@ fn sample() -> String {
 }
 
 #[test]
-fn keys_of_the_sample_are_refused() {
-    for args in [&["serve", "--config", SAMPLE, "--check"][..], &["serve", "--config", SAMPLE]] {
-        let output = run(args);
-        assert_eq!(output.status.code(), Some(1));
-        let said = stderr(&output);
-        assert!(said.contains("ring pools 16, 17 have keys of the sample"), "{said}");
+fn keys_of_the_sample_are_refused_and_named_by_file_and_line() {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("ringwell.toml");
+    let list = dir.path().join("pools.csv");
+    fs::write(&config, "data = \"data\"\nring_pools = \"pools.csv\"\n").unwrap();
+    fs::write(
+        &list,
+        "id,ring_pool_key,lifetime_seconds,numbers\n1,change-me-abcdefgh,60,2125550000\n",
+    )
+    .unwrap();
+    let text = fs::read_to_string(SAMPLE).unwrap();
+    let is_key = |line: &str| line.starts_with("ring_pool_key = \"change-me");
+    let in_sample = text.lines().zip(1..).filter(|(line, _)| is_key(line));
+    let in_sample: Vec<_> = in_sample.map(|(_, line)| format!("{SAMPLE}:{line}: ")).collect();
+    assert_eq!(in_sample.len(), 2);
+    let in_list = vec![format!("{}:2: ", list.display())];
+    for (config, places) in [(SAMPLE, in_sample), (config.to_str().unwrap(), in_list)] {
+        for command in [&["serve"][..], &["serve", "--check"], &["doctor"]] {
+            let output = run(&[command, &["--config", config]].concat());
+            assert_eq!(output.status.code(), Some(1));
+            let said = stdout(&output) + &stderr(&output);
+            for place in &places {
+                let line = said.lines().find(|line| line.contains(place)).unwrap_or_default();
+                assert!(line.contains("is a key of the sample"), "{command:?}: {said}");
+                assert!(!line.contains("change-me"), "{said}");
+            }
+        }
     }
 }
 
@@ -61,6 +82,27 @@ fn a_good_configuration_is_counted() {
     let output = run(&["serve", "--config", &sample(), "--check"]);
     assert_eq!(stdout(&output), "ok: 2 pools, 71 numbers\n");
     assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_check_says_that_the_pools_are_in_the_database() {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("ringwell.toml");
+    let pool = "[[ring_pool]]\nid = 1\nring_pool_key = \"a-key-of-pool-1\"\nlifetime = \"30m\"\n\
+                numbers = [\"2125550000-2125550004\"]\nallow_overflow = false\n";
+    let database = "[directory]\ndatabase = \"sqlite:directory.sqlite\"\n";
+    for (settings, wanted) in [
+        (pool.to_owned(), "1 pool, 5 numbers"),
+        (format!("{pool}{database}"), "1 pool, 5 numbers, imported if the database has no"),
+        (database.to_owned(), "the ring pools are in the database"),
+    ] {
+        fs::write(&config, format!("data = \"data\"\n{settings}")).unwrap();
+        let config = config.to_str().unwrap();
+        let checked = stdout(&run(&["serve", "--check", "--config", config]));
+        assert!(checked.starts_with(&format!("ok: {wanted}")), "{checked}");
+        let examined = stdout(&run(&["doctor", "--config", config]));
+        assert!(examined.contains(&format!("no faults; {wanted}")), "{examined}");
+    }
 }
 
 #[test]
@@ -126,7 +168,7 @@ fn flags_and_variables_override_the_configuration() {
 
 #[test]
 fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
-    let wrong: [&[&str]; 11] = [
+    let wrong: [&[&str]; 17] = [
         &[],
         &["serv"],
         &["serve"],
@@ -138,6 +180,12 @@ fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
         &["demo", "--pools", "1000001"],
         &["demo", "--numbers", "many"],
         &["completions", "dos"],
+        &["backup", "--to", "x"],
+        &["webhooks", "listen"],
+        &["restore", "copy"],
+        &["journal", "erase", "data"],
+        &["pools", "create", "--name", "x", "--size", "5", "--id", "1"],
+        &["plan", "--load", "5", "--lifetime", "30"],
     ];
     for args in wrong {
         let output = run(args);
@@ -147,6 +195,51 @@ fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
     }
     let said = stderr(&run(&["demo", "--listen", "here"]));
     assert!(said.contains("must be HOST:PORT or unix:PATH; write e.g."), "{said}");
+    for (args, wanted) in [
+        (&["demo", "--listen", "127.0.0.1:99999"][..], "the port must be 1 to 65535"),
+        (&["load", "http://127.0.0.1:99999"], "the port must be 1 to 65535"),
+        (&["pools", "list", "--url", "127.0.0.1:99999"], "the port must be 1 to 65535"),
+        (&["demo", "--deadline", "100"], "e.g. \"100ms\""),
+        (&["backup", "--to", "x"], "with --config, or its data directory with --data"),
+        (&["backup"], "ringwell backup --verify DIR"),
+        (&["restore", "copy"], "with --config FILE (or RINGWELL_CONFIG)"),
+        (&["restore"], "ringwell restore --config FILE <COPY>"),
+        (&["journal", "erase", "data"], "--parameter <NAME=VALUE>"),
+        (wrong[15], "the server chooses the id"),
+        (wrong[16], "needs its unit, e.g. 30s or 30m"),
+    ] {
+        let said = stderr(&run(args));
+        assert!(said.contains(wanted), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_directory_in_place_of_a_file_is_named_with_the_flag() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let fault = format!("{path}: is a directory, not a file");
+    let cases: [(&[&str], &str); 8] = [
+        (&["serve", "--config", path], "--config"),
+        (&["serve", "--check", "--config", path], "--config"),
+        (&["doctor", "--config", path], "--config"),
+        (&["backup", "--to", "/nowhere/x", "--config", path], "--config"),
+        (&["restore", path, "--config", path], "--config"),
+        (&["simulate", "--site-log", "x", "--config", path], "--config"),
+        (&["haproxy", "--cluster", path, "--config", path], "--config"),
+        (&["haproxy", "--cluster", path], "--cluster"),
+    ];
+    for (args, flag) in cases {
+        let output = run(args);
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains(&fault) && said.contains("name the"), "{args:?}: {said}");
+        assert!(said.contains(flag) && !said.contains("os error"), "{args:?}: {said}");
+        let is_error = said.lines().any(|line| line.starts_with(&format!("error: {fault}")));
+        assert!(is_error || args[0] == "doctor", "{args:?}: {said}");
+    }
+    let output = run(&["check", path]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("is a directory: name the files"), "{}", stderr(&output));
 }
 
 #[test]

@@ -116,6 +116,8 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     let restore = ["restore", "--config", text(&config), text(&copy)];
     let said = done(&restore);
     assert!(said.contains(&format!("{}: restored", kept.database.display())), "{said}");
+    let replaced = kept.beside(".before-restore");
+    assert!(said.contains(&format!("{}: the replaced file", replaced.display())), "{said}");
     assert!(!kept.site.data().join("directory.sqlite").exists());
     let server = kept.start();
     assert!(Kept::pools(&server).contains("Ring pool 1"));
@@ -123,8 +125,11 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     assert!(kept.beside(".before-restore").exists());
     let (code, said) = run(&restore);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("is not empty"), "{said}");
+    assert!(said.contains("in use by process"), "{said}");
     server.stop();
+    let (code, said) = run(&restore);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("is not empty"), "{said}");
     fs::remove_dir_all(kept.site.data()).unwrap();
     let (code, said) = run(&restore);
     assert_eq!(code, Some(1), "{said}");
@@ -195,7 +200,32 @@ fn a_backup_of_the_data_directory_alone_says_what_it_lacks() {
     let kept = Kept::new();
     let copy = kept.folder.path().join("alone");
     let said = done(&["backup", "--data", text(kept.site.data()), "--to", text(&copy)]);
-    assert!(said.contains("without a database of ring pools"), "{said}");
+    assert!(said.contains("No database of ring pools was copied"), "{said}");
+    // A demo has none.
+    fs::write(kept.site.data().join("demo-pools.csv"), "").unwrap();
+    let copy = kept.folder.path().join("demo");
+    let said = done(&["backup", "--data", text(kept.site.data()), "--to", text(&copy)]);
+    assert!(!said.contains("database"), "{said}");
+}
+
+#[test]
+fn the_variable_names_the_configuration_of_a_restore_without_a_data_directory() {
+    let kept = Kept::new();
+    let copy = kept.backup();
+    let other = kept.folder.path().join("other");
+    let restore = |args: &[&Path]| {
+        let mut command = ringwell(&["restore"]);
+        command.args(args).env("RINGWELL_CONFIG", kept.site.config()).output().unwrap()
+    };
+    let before = fs::read(&kept.database).unwrap();
+    assert!(restore(&[&copy, &other]).status.success());
+    assert!(other.join("directory.sqlite").is_file(), "only the copied data directory is written");
+    assert_eq!(fs::read(&kept.database).unwrap(), before);
+    assert!(!kept.beside(".before-restore").exists());
+    fs::remove_dir_all(kept.site.data()).unwrap();
+    assert!(restore(&[&copy]).status.success());
+    assert!(kept.site.data().join("journal").is_dir());
+    assert!(kept.beside(".before-restore").exists());
 }
 
 /// Returns the paths below `path` that users other than the owner can access.

@@ -293,8 +293,11 @@ fn faults_of_the_files_are_reported_and_nothing_is_printed() {
     let said = String::from_utf8(made.stderr).unwrap().replace(&path(""), "");
     assert_eq!(made.status.code(), Some(1));
     assert!(made.stdout.is_empty());
-    let places: Vec<&str> = said.lines().filter_map(|line| line.split(": ").next()).collect();
-    assert_eq!(places, ["cluster.toml:1", "cluster.toml:1", "none"], "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let starts =
+        ["cluster.toml:1: ", "cluster.toml:1: ", "error: none: ", "name the nodes' configuration"];
+    assert_eq!(lines.len(), starts.len(), "{said}");
+    assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{said}");
 }
 
 #[test]

@@ -62,6 +62,39 @@ fn a_history_without_a_journal_is_not_simply_reported_as_clean() {
 }
 
 #[test]
+fn the_advice_names_only_lines_that_are_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.jsonl");
+    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
+    let whole = fs::read_to_string(whole).unwrap();
+    let without = |kind: &str| {
+        let kind = format!("\"k\":\"{kind}\"");
+        let lines = whole.lines().filter(|line| !line.contains(&kind));
+        fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+        stdout(&check(&[path.to_str().unwrap()]))
+    };
+    let text = without("att");
+    assert!(text.contains("--look-up URL") && !text.contains("--journal DATA"), "{text}");
+    let text = without("fin");
+    assert!(!text.contains("--look-up URL") && text.contains("--journal DATA"), "{text}");
+}
+
+#[test]
+fn a_history_without_batches_is_not_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty.jsonl");
+    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
+    let whole = fs::read_to_string(whole).unwrap();
+    let head = ["run", "cfg"].map(|kind| format!("\"k\":\"{kind}\""));
+    let lines = whole.lines().filter(|line| head.iter().any(|kind| line.contains(kind)));
+    fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    let output = check(&[path.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()));
+    assert!(said.contains("nothing was judged"), "{said}");
+}
+
+#[test]
 fn programs_get_the_same_as_json() {
     let output = check(&["c9-late.jsonl", "--json"]);
     assert_eq!(output.status.code(), Some(1));

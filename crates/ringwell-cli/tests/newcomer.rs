@@ -4,12 +4,13 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::batch::{self, Ask, BULK};
@@ -47,15 +48,50 @@ fn disk_bytes(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_demo_whose_port_is_busy_leaves_no_journal_behind() {
+fn a_demo_whose_port_is_busy_leaves_no_file_behind() {
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();
     let folder = TempDir::new().unwrap();
-    let data = text(&folder.path().join("demo-data"));
-    let output = run(&["demo", "--data", &data, "--listen", &address]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("choose another address with --listen"), "{output:?}");
-    assert!(disk_bytes(folder.path()) < 1 << 20, "{}", disk_bytes(folder.path()));
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for data in [folder.path().join("demo-data"), empty.clone()] {
+        let output = run(&["demo", "--data", &text(&data), "--listen", &address]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("choose another address with --listen"), "{output:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(empty).unwrap().count(), 0);
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_no_data_directory_behind() {
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
+    let config = text(&site.config());
+    let good = fs::read_to_string(site.config()).unwrap();
+    let folder = site.config().parent().unwrap().to_owned();
+    let database = format!("[directory]\ndatabase = \"sqlite:{}/d.sqlite\"\n", folder.display());
+    let lock = File::create(folder.join("d.sqlite.lock")).unwrap();
+    lock.lock().unwrap();
+    let listen = good.replacen("127.0.0.1:0", &address, 1);
+    let management = format!("management.address = \"{address}\"\n{good}{database}");
+    let calls = format!("{good}[calls]\nlisten = \"{address}\"\n");
+    let free = format!("management.address = \"127.0.0.1:0\"\n{good}{database}");
+    for (settings, wanted) in [
+        (listen, "choose another address with --listen"),
+        (management, "stop it, or choose another management.address"),
+        (calls, "stop it, or choose another calls.listen"),
+        (free, "another server uses its ring pools"),
+    ] {
+        fs::write(&config, settings).unwrap();
+        let data = folder.join("new-data");
+        let output = within_time(&["serve", "--config", &config, "--data", &text(&data)]).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{wanted}: {}", stderr(&output));
+        assert!(!data.exists(), "{wanted}");
+    }
 }
 
 #[test]
@@ -496,6 +532,29 @@ fn the_demo_prints_a_command_that_calls_its_number() {
     assert!(stdout(&called).contains("ended after 1 s of talk"), "{called:?}");
     let shown = demo.run("/v1/attributions", "-s");
     assert!(stdout(&shown).contains("ford"), "{shown:?}");
+}
+
+#[test]
+fn a_demo_says_which_of_its_usual_addresses_are_busy() {
+    let folder = TempDir::new().unwrap();
+    // Demos of other tests have the addresses for seconds, other programs forever.
+    let until = Instant::now() + Duration::from_secs(30);
+    let bind = |port: u16| loop {
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Err(_) if Instant::now() < until => thread::sleep(Duration::from_millis(50)),
+            bound => return bound,
+        }
+    };
+    let _busy = [8081, 8082, 8090].map(bind);
+    let Demo { said, .. } = &Demo::start(folder.path());
+    for (name, address) in
+        [("dashboard", "127.0.0.1:8081"), ("shop", "127.0.0.1:8082"), ("calls", "127.0.0.1:8090")]
+    {
+        let note = format!("another program has {address} ({name}): 127.0.0.1:");
+        assert!(said.contains(&note), "{said}");
+        assert!(said.contains(&format!(" {name} 127.0.0.1:")), "{said}");
+    }
+    assert!(said.contains("1 more pool, for the load of the shop's page"), "{said}");
 }
 
 #[test]

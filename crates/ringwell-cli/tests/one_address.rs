@@ -71,6 +71,28 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
 }
 
 #[test]
+fn without_calls_each_token_that_may_read_them_learns_that() {
+    // The SHA-256 of the first token.
+    let token = "a-token-of-the-tests-that-looks-up";
+    let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
+    let (_site, server) = start(&format!("management.lookup_sha256 = [\"{sha256}\"]"));
+    let ask = |path: &str, token: &str| {
+        let bearer = format!("Bearer {token}");
+        server.client().get(path, &[("authorization", bearer.as_str())]).unwrap()
+    };
+    for path in ["/v1/calls", "/v1/calls/018f"] {
+        for token in [token, TOKEN] {
+            let answer = ask(path, token);
+            assert_eq!(answer.status, 404, "{path}");
+            assert!(answer.body.contains("add [calls] to its configuration"), "{}", answer.body);
+        }
+    }
+    for path in ["/v1/calls/1/outcomes", "/v1/events"] {
+        assert_eq!((ask(path, token).status, ask(path, TOKEN).status), (403, 404), "{path}");
+    }
+}
+
+#[test]
 fn a_lookup_token_may_look_up_holders_of_numbers_and_nothing_else() {
     let token = "another-token-of-the-tests-01234";
     let sha256 = Command::new("sh").args(["-c", "printf %s \"$0\" | sha256sum", token]).output();

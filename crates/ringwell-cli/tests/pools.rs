@@ -175,7 +175,8 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
         assert!(managed.number(client) > 8_885_550_200, "both keys are valid");
     }
     assert_eq!(managed.json(&["show", &id])["key_is_rotating"], true);
-    managed.fails(&["rotate-key", &id], "already has two keys");
+    let advice = format!("`ringwell pools rotate-key {id} --end`; to replace the newer one, add");
+    managed.fails(&["rotate-key", &id], &advice);
     assert!(managed.number(&newer) > 8_885_550_200, "the newer key is still valid");
     let replaced = managed.says(&["rotate-key", &id, "--replace"]);
     assert_ne!(replaced.trim(), newer.key);
@@ -316,6 +317,29 @@ fn lists_are_tried_imported_and_exported() {
 }
 
 #[test]
+fn an_export_replaces_a_file_only_with_overwrite() {
+    let managed = Managed::start();
+    let out = managed.path("export.csv");
+    fs::write(&out, "mine").unwrap();
+    managed.fails(&["export", &out], "exists already: name another file, or add --overwrite");
+    assert_eq!(fs::read_to_string(&out).unwrap(), "mine");
+    managed.says(&["export", &out, "--overwrite"]);
+    assert!(fs::read_to_string(&out).unwrap().starts_with("id,ring_pool_key"));
+}
+
+#[test]
+fn keys_of_the_sample_are_not_imported() {
+    let managed = Managed::start();
+    let list = managed.path("pools.csv");
+    let heading = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
+    fs::write(&list, format!("{heading}\n5,change-me-abcdefgh,,60,8885550700,5\n")).unwrap();
+    let bad = managed.run(&["import", &list]);
+    assert_eq!(bad.status.code(), Some(1));
+    let wanted = "2  bad     ring_pool_key: is a key of the sample, which is not secret; generate";
+    assert!(stdout(&bad).contains(wanted), "{}", stdout(&bad));
+}
+
+#[test]
 fn a_list_of_several_pages_is_complete_although_the_server_asks_to_wait() {
     let managed = Managed::start_with("management.requests_per_second = 1");
     let list = managed.path("pools.csv");
@@ -335,13 +359,22 @@ fn tokens_are_made_used_and_revoked() {
     let (secret, file) = (stdout(&made).trim(), managed.path("token"));
     fs::write(&file, secret).unwrap();
     assert!(managed.says(&["list", "--token-file", &file]).contains("Ring pool 1"));
-    managed.fails(&["rotate-key", "1", "--token-file", &file], "role or network does not allow");
+    managed.fails(
+        &["rotate-key", "1", "--token-file", &file],
+        "has the role read, and this needs the role write",
+    );
     let listed = managed.says(&["tokens", "list"]);
     let id = listed.lines().last().unwrap().split(' ').next().unwrap().to_owned();
     assert!(stderr(&made).contains(&id) && !listed.contains(secret), "{listed}");
     managed.says(&["tokens", "revoke", &id]);
     managed.fails(&["list", "--token-file", &file], "refuses this token");
     managed.fails(&["tokens", "revoke", &id], "there is no token");
+
+    let of_network = ["tokens", "create", "--name", "x", "--network", "north", "--role"];
+    managed.fails(&[&of_network[..], &["lookup"]].concat(), "leave the network out");
+    let north = managed.says(&[&of_network[..], &["read"]].concat());
+    fs::write(&file, north.trim()).unwrap();
+    managed.fails(&["numbers", "list", "--token-file", &file], "limited to one network");
 }
 
 #[test]
@@ -361,6 +394,7 @@ fn errors_come_with_advice() {
             "set inventory.offers",
         ),
         (&["top", "--once"], &managed.url, "use an address of clients (`listen`)"),
+        (&["pools", "list"], clients, "with --url"),
         (&["ui"], clients, "set management.dashboard"),
     ] {
         let output = ringwell(args).args(["--url", url]).env("RINGWELL_TOKEN", TOKEN).output();
@@ -378,6 +412,7 @@ fn errors_come_with_advice() {
     fails(&["8885550100", "--id", "1"], "ring pool 1 already exists");
     fails(&["2000100003", "--id", "2"], "2000100003 is in the rotation of ring pool 1");
     fails(&["8885550100", "--id", "2", "--key", "k"], "8 to 64 bytes");
+    fails(&["8885550100", "--id", "2", "--key", "change-me-abcdefgh"], "is a key of the sample");
     managed.fails(&["resize", "1", "--size", "1"], "max_pool_size must be greater than or equal");
     managed.fails(&["state", "9"], "there is no ring pool 9");
     let output = managed.run(&["create", "--name", "x"]);

@@ -147,6 +147,12 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     site.write(everybodys);
     let logged = server.reload();
     assert!(logged.contains("a visitor holds it"), "{logged}");
+    let good = fs::read_to_string(site.config()).unwrap();
+    let (before, rest) = good.split_once("ring_pool_key = \"").unwrap();
+    let sample = format!("{before}ring_pool_key = \"change-me-{rest}");
+    fs::write(site.config(), sample).unwrap();
+    assert!(server.reload().contains("are unchanged"));
+    server.says("is a key of the sample");
     fs::write(site.config(), "data = ").unwrap();
     assert!(server.reload().contains("are unchanged"));
     let pool = Pool { first: given + 1, ..site.pools[0].clone() };

@@ -61,8 +61,13 @@ fn ringwell_restore_prepares_a_copy_so_that_the_next_start_holds_all_pools() {
     let restore = || ringwell(&["restore", copy.to_str().unwrap(), data]).output().unwrap();
     let done = restore();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let said = String::from_utf8_lossy(&done.stdout);
+    let lifetime = humantime::format_duration(LONG);
+    assert!(said.contains(&format!("overflow numbers for {lifetime}, the longest")), "{said}");
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
+    let in_use = String::from_utf8(restore().stderr).unwrap();
+    assert!(in_use.contains(&format!("in use by process {}", server.pid())), "{in_use}");
     server.stop();
     let again = restore();
     assert_eq!(again.status.code(), Some(1), "existing files are not replaced");

@@ -154,4 +154,5 @@ fn errors_come_with_advice() {
 
     let alone = Server::start(nodes.sites[1].serve(&[]));
     fails(&["list", "--url", alone.address()], "is not a node of a cluster");
+    fails(&["list", "--url", alone.address()], "`ringwell top --url ");
 }

@@ -13,7 +13,7 @@ use ringwell_directory::{Fault, RingPool};
 
 use super::pools::{Found, Given, PoolLines, describe, parse_key};
 use super::section::Source;
-use super::toml_file::read_bytes;
+use super::toml_file::{read_bytes, reason};
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
 
 const REQUIRED: [&str; 4] = ["id", "ring_pool_key", "lifetime_seconds", "numbers"];
@@ -291,7 +291,7 @@ impl<'a> Lines<'a> {
 /// Describes the fault without the file's contents.
 fn cannot_read(error: &csv::Error) -> ValueError {
     match error.kind() {
-        csv::ErrorKind::Io(error) => ValueError::new(format!("cannot be read: {error}")),
+        csv::ErrorKind::Io(error) => ValueError::new(reason(error)),
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
             ValueError::new(format!("has {len} columns, the header has {expected_len}"))
         }

@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 
 use crate::values::format_seconds;
 
+/// The list of the demo's pools, in its data directory.
+pub const DEMO_LIST: &str = "demo-pools.csv";
 /// The demo's default count of pools.
 pub const DEMO_POOLS: u32 = 200;
 /// The default count of numbers in each pool, which is typical of the largest pools.

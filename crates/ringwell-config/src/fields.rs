@@ -62,7 +62,11 @@ pub(super) fn duration(
 ) -> impl Fn(&DeValue<'_>) -> Result<Duration, ValueError> {
     move |value| match value {
         DeValue::String(text) => {
-            bounds.check(parse_duration(text).map_err(|fault| fault.hint(bounds.example()))?)
+            let hinted = |fault: ValueError| fault.hint(bounds.example_of(text));
+            bounds.check(parse_duration(text).map_err(hinted)?)
+        }
+        DeValue::Integer(number) => {
+            Err(wrong_type("a length of time", value).hint(bounds.example_of(number.as_str())))
         }
         other => Err(wrong_type("a length of time", other).hint(bounds.example())),
     }

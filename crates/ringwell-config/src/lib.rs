@@ -36,7 +36,7 @@ pub use self::cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use self::csv::{Lines, guarded, unguarded};
 pub use self::database_url::{Database, DatabaseUrl};
 pub use self::demo::{
-    DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv,
+    DEMO_LIFETIME, DEMO_LIST, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv,
 };
 pub use self::growth::{Growth, GrowthMode};
 pub use self::inventory::{Buying, Inventory, NumberCheck};

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::values::ValueError;
+use super::values::{ValueError, parse_duration};
 
 /// The values that a field may have, and their text for messages.
 #[derive(Clone, Debug)]
@@ -31,6 +31,22 @@ impl<T: PartialOrd> Bounds<T> {
     pub(super) fn example(&self) -> String {
         let least = self.text.split(" to ").next().unwrap_or_default();
         format!("write it with its unit in quotes, e.g. \"{least}\"")
+    }
+}
+
+impl Bounds<Duration> {
+    /// As [`Self::example`], with `written`, a number without a unit, in the smallest unit that
+    /// makes it a valid value.
+    pub(super) fn example_of(&self, written: &str) -> String {
+        let digits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_digit());
+        let with_units = ["ms", "s", "m", "h"].map(|unit| format!("{written}{unit}"));
+        let fits = |text: &&String| {
+            parse_duration(text).is_ok_and(|it| !it.is_zero() && self.range.contains(&it))
+        };
+        match with_units.iter().find(fits).filter(|_| digits) {
+            Some(text) => format!("write it with its unit in quotes, e.g. \"{text}\""),
+            None => self.example(),
+        }
     }
 }
 

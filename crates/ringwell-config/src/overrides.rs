@@ -112,7 +112,7 @@ pub fn parse_shards(text: &str) -> Result<u16, ValueError> {
 /// # Errors
 /// [`ValueError`] if `text` is invalid.
 pub fn parse_deadline(text: &str) -> Result<Duration, ValueError> {
-    DEADLINE.check(parse_duration(text)?)
+    DEADLINE.check(parse_duration(text).map_err(|fault| fault.hint(DEADLINE.example_of(text)))?)
 }
 
 pub(super) fn parse_token_hash(text: &str) -> Result<TokenHash, ValueError> {

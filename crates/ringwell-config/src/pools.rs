@@ -195,7 +195,10 @@ pub(super) fn pool_id(value: &DeValue<'_>) -> Result<PoolId, ValueError> {
 }
 
 pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
-    RingPoolKey::parse(text).map_err(|error| ValueError::new(error.to_string()))
+    RingPoolKey::parse_chosen(text).map_err(|error| {
+        let fault = ValueError::new(error.to_string());
+        if let Some(hint) = error.hint() { fault.hint(hint) } else { fault }
+    })
 }
 
 /// The name of the field that a pool's fault concerns, and the error. With `in_seconds`, the

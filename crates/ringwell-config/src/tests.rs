@@ -78,10 +78,11 @@ fn missing_settings_have_their_defaults() {
 #[test]
 fn the_sample_shows_every_setting_with_its_default() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/ringwell.toml");
-    let (config, directory) = load(&sample, |_| None, Overrides::default(), 3).unwrap();
+    let text = fs::read_to_string(sample).unwrap();
+    let chosen = text.replace("\"change-me-", "\"of-the-tests-");
+    let (config, directory) = load_files(&chosen, "", &[], Overrides::default()).unwrap();
     assert_eq!(config, Config::new("/var/lib/ringwell".into(), 3));
     assert_eq!((directory.pool_count(), directory.number_count()), (2, 71));
-    let text = fs::read_to_string(sample).unwrap();
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
     // Some settings have other names in their sections, or are only in comments; one is not a
@@ -255,7 +256,7 @@ fn types_are_distinguished() {
         "\
 ringwell.toml:1: listen: must be a list, is text; write it in brackets: [\"…\", \"…\"]
 ringwell.toml:2: shards: must be a whole number, is text
-ringwell.toml:3: deadline: must be a length of time, is a number; write it with its unit in quotes, e.g. \"1ms\"
+ringwell.toml:3: deadline: must be a length of time, is a number; write it with its unit in quotes, e.g. \"100ms\"
 ringwell.toml:4: durability: must be text, is true or false; write it in quotes
 ringwell.toml:5: limits: must be a table, is a number; write [limits] on a separate line
 ringwell.toml:6: api.bulk_only: must be true or false, is text
@@ -280,10 +281,11 @@ ringwell.toml:15: ring_pool[0].lifetime: must be text, is a date; write it in qu
 #[test]
 fn addresses_in_the_list_are_read_as_they_are() {
     check_line(
-        "listen = [\"127.0.0.1:80\",\n \"unix:\", \"[1:80\"]",
+        "listen = [\"127.0.0.1:80\",\n \"unix:\", \"[1:80\", \"127.0.0.1:99999\"]",
         "\
 ringwell.toml:2: listen[1]: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0.1:8080\" or \"unix:/run/ringwell.sock\"
 ringwell.toml:2: listen[2]: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0.1:8080\" or \"unix:/run/ringwell.sock\"
+ringwell.toml:2: listen[3]: the port must be 1 to 65535, or 0 for any free one; write e.g. \"127.0.0.1:8080\"
 ",
     );
     check_line(
@@ -301,6 +303,10 @@ fn every_limit_has_a_least_and_a_greatest() {
         (
             "deadline = \"soon\"",
             "must be a length of time; write it with its unit in quotes, e.g. \"1ms\"",
+        ),
+        (
+            "limits.head_timeout = \"5\"",
+            "must be a length of time; write it with its unit in quotes, e.g. \"5s\"",
         ),
         ("limits.body_bytes = 1023", "must be 1KiB to 64MiB"),
         (

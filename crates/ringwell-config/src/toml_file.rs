@@ -53,10 +53,14 @@ pub(super) fn readable(path: PathBuf) -> Result<PathBuf, ValueError> {
 
 /// The fault of a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Fault {
-    Fault {
-        file: Some(path.display().to_string()),
-        message: format!("cannot be read: {error}"),
-        ..Fault::default()
+    Fault { file: Some(path.display().to_string()), message: reason(error), ..Fault::default() }
+}
+
+/// Says why a file cannot be read.
+pub(super) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::IsADirectory => "is a directory, not a file".to_owned(),
+        _ => format!("cannot be read: {error}"),
     }
 }
 

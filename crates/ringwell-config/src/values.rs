@@ -94,7 +94,14 @@ impl FromStr for Listen {
             Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
             None => !host.is_empty() && host.bytes().all(is_name),
         };
-        let port = port.parse().map_err(|_| fault())?;
+        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().map_err(|_| {
+            if !fits || !is_number {
+                return fault();
+            }
+            ValueError::new("the port must be 1 to 65535, or 0 for any free one")
+                .hint("write e.g. \"127.0.0.1:8080\"")
+        })?;
         if fits { Ok(Self::Tcp { host: host.to_owned(), port }) } else { Err(fault()) }
     }
 }

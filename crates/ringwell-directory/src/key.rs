@@ -30,6 +30,20 @@ pub enum KeyError {
     /// A character that a URL query cannot carry unescaped.
     #[error("a ring pool key is printable ASCII without space, `&`, `%` and `+`")]
     Character,
+    /// A key of the sample configuration, which everyone can read.
+    #[error("is a key of the sample, which is not secret")]
+    Sample,
+}
+
+impl KeyError {
+    /// What to write instead, if the rule does not say so itself.
+    #[must_use]
+    pub fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Sample => Some("generate one, e.g. by `openssl rand -hex 16`"),
+            Self::Length { .. } | Self::Character => None,
+        }
+    }
 }
 
 impl RingPoolKey {
@@ -37,6 +51,8 @@ impl RingPoolKey {
     pub const BYTES_MIN: usize = 8;
     /// The longest key.
     pub const BYTES_MAX: usize = 64;
+    /// The beginning of the keys in the sample configuration.
+    const SAMPLE: &str = "change-me";
 
     /// Reads a key.
     ///
@@ -53,6 +69,17 @@ impl RingPoolKey {
         let mut padded = [0; Self::BYTES_MAX];
         padded[..bytes].copy_from_slice(text.as_bytes());
         Ok(Self { padded, bytes: length })
+    }
+
+    /// Reads a key that somebody chose for a pool.
+    ///
+    /// # Errors
+    /// As [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key of the sample configuration.
+    pub fn parse_chosen(text: &str) -> Result<Self, KeyError> {
+        if text.starts_with(Self::SAMPLE) {
+            return Err(KeyError::Sample);
+        }
+        Self::parse(text)
     }
 
     /// Whether `presented` is this key. To check both keys of a pool, see `Directory::check_key`.

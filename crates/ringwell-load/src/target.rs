@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::num::{IntErrorKind, ParseIntError};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -50,9 +51,16 @@ impl FromStr for Target {
             None if text.starts_with("http://") && !authority.is_empty() => {
                 Ok(Self(TargetAddress::Tcp(format!("{authority}:80"))))
             }
+            Some((host, Err(error))) if !host.is_empty() && is_large(&error) => {
+                Err("the port must be 1 to 65535")
+            }
             _ => Err("an endpoint is http://HOST:PORT, HOST:PORT or unix:PATH"),
         }
     }
+}
+
+fn is_large(error: &ParseIntError) -> bool {
+    *error.kind() == IntErrorKind::PosOverflow
 }
 
 impl fmt::Display for Target {

@@ -46,7 +46,7 @@ pub use error::ServeError;
 pub use fitness::unfit;
 pub use handle::{GiveError, Handle, Routes, SiteStats, Unread};
 pub use link::tls::TlsError;
-pub use listen::ListenError;
+pub use listen::{ListenError, check_free, try_bind};
 pub use membership::Membership;
 pub use memory::bodies_bytes;
 pub use priority::step_back;

@@ -31,6 +31,23 @@ pub struct ListenError {
     reason: String,
 }
 
+/// Checks that the process can listen on `addresses` now. Keeps nothing: a start that fails for a
+/// busy address should leave no files.
+///
+/// # Errors
+/// [`ListenError`] names the first such address and what to do.
+pub fn check_free(addresses: &[Listen]) -> Result<(), ListenError> {
+    Listeners::probe(addresses)
+}
+
+/// The same for one address that is not for clients.
+///
+/// # Errors
+/// The error of the operating system.
+pub fn try_bind(address: &Listen) -> io::Result<()> {
+    Listeners::none(0).add(address).map(drop)
+}
+
 /// All listeners: `shards[i]` holds those of shard i. Unix sockets are unlinked at the end.
 #[derive(Debug)]
 pub(crate) struct Listeners {
@@ -47,21 +64,29 @@ impl Listeners {
     /// # Errors
     /// [`ListenError`] names the address and what to do.
     pub(crate) fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
-        let mut all = Self {
-            shards: (0..shards).map(|_| Vec::new()).collect(),
-            addresses: vec![],
-            paths: vec![],
-        };
+        let mut all = Self::none(shards);
         for address in addresses {
-            let (text, added) = match address {
-                Listen::Unix(path) => (format!("unix:{}", path.display()), all.add_unix(path)),
-                Listen::Tcp { host, port } => {
-                    (format!("{host}:{port}"), all.add_tcp(host, *port, Listener::Tcp))
-                }
+            let text = match address {
+                Listen::Unix(path) => format!("unix:{}", path.display()),
+                Listen::Tcp { host, port } => format!("{host}:{port}"),
             };
+            let added = all.add(address);
             added.map_err(|error| ListenError { reason: explain(&error), address: text })?;
         }
         Ok(all)
+    }
+
+    /// No listeners yet, for this count of shards.
+    fn none(shards: usize) -> Self {
+        let shards = (0..shards).map(|_| Vec::new()).collect();
+        Self { shards, addresses: vec![], paths: vec![] }
+    }
+
+    fn add(&mut self, address: &Listen) -> io::Result<()> {
+        match address {
+            Listen::Unix(path) => self.add_unix(path),
+            Listen::Tcp { host, port } => self.add_tcp(host, *port, Listener::Tcp),
+        }
     }
 
     /// Fails like [`Self::bind`], but keeps nothing, because a failed start should not leave

@@ -26,8 +26,8 @@ pub(super) enum Fault {
     Unreadable(&'static str),
     /// There is no token, or it is unknown.
     Unknown,
-    /// The token does not allow this.
-    NotAllowed,
+    /// The token does not allow this; the reason.
+    NotAllowed(String),
     /// An internal error.
     Store(StoreError),
 }
@@ -42,7 +42,7 @@ impl From<Denied> for Fault {
     fn from(denied: Denied) -> Self {
         match denied {
             Denied::Unknown => Self::Unknown,
-            Denied::NotAllowed => Self::NotAllowed,
+            Denied::Role { .. } | Denied::Network => Self::NotAllowed(denied.to_string()),
             Denied::Store(error) => Self::Store(error),
         }
     }
@@ -106,10 +106,10 @@ impl IntoResponse for Fault {
                 "UnauthorizedOperation",
                 "no valid API token: send it in the Authorization header or as oauth_token",
             ),
-            Self::NotAllowed => data(
+            Self::NotAllowed(reason) => data(
                 StatusCode::FORBIDDEN,
                 "UnauthorizedOperation",
-                "the API token does not allow this",
+                format!("the API token does not allow this: {reason}"),
             ),
             Self::Store(error) => failed(error),
         }

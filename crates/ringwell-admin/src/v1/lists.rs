@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use csv::DeserializeErrorKind;
 use ringwell_config::{Inventory, Lines, guarded, unguarded};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{PoolFault, RingPool, RingPoolKey};
+use ringwell_directory::{KeyError, PoolFault, RingPool, RingPoolKey};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -292,8 +292,11 @@ impl Line {
         let key = match self.ring_pool_key.as_str() {
             "" => None,
             text => {
-                let key = RingPoolKey::parse(text);
-                Some(key.map_err(|error| wrong("ring_pool_key", &error.to_string()))?)
+                let fault = |error: KeyError| match error.hint() {
+                    Some(hint) => wrong("ring_pool_key", &format!("{error}; {hint}")),
+                    None => wrong("ring_pool_key", &error.to_string()),
+                };
+                Some(RingPoolKey::parse_chosen(text).map_err(fault)?)
             }
         };
         if let Some(overflow) = overflow.filter(|number| range.contains(*number)) {

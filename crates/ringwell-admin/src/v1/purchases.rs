@@ -12,8 +12,7 @@ use ringwell_directory::AreaCode;
 use ringwell_store::{Offer, Purchase, Role};
 use serde::{Deserialize, Serialize};
 
-use super::numbers::of_all_networks;
-use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
+use super::{Done, PAGE_MAX, Trial, body, enter_all, finish, query};
 use crate::Context;
 use crate::problem::Problem;
 
@@ -75,7 +74,7 @@ pub(crate) async fn offers(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<Vec<OfferView>>, Problem> {
-    of_all_networks(enter(&context, &headers, Role::Read).await?)?;
+    enter_all(&context, &headers, Role::Read).await?;
     let Wanted { area_code, limit } = query(&uri)?;
     let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX) as usize;
     let offers = context.store.offers(numbers(area_code)?, limit).await?;
@@ -89,7 +88,7 @@ pub(crate) async fn list(
     State(context): State<Context>,
     headers: HeaderMap,
 ) -> Result<Json<Vec<PurchaseView>>, Problem> {
-    of_all_networks(enter(&context, &headers, Role::Read).await?)?;
+    enter_all(&context, &headers, Role::Read).await?;
     let purchases = context.store.purchases().await?;
     Ok(Json(purchases.into_iter().map(PurchaseView::of).collect()))
 }
@@ -103,7 +102,7 @@ pub(crate) async fn buy(
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<Json<Bought>, Problem> {
-    let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
+    let visitor = enter_all(&context, &headers, Role::Write).await?;
     let Order { network, numbers: count, area_code } = body(&bytes)?;
     let (wanted, trial) = (numbers(area_code)?, query(&uri)?);
     let mut change = context.change(&visitor).await?;

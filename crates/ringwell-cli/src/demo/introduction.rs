@@ -2,10 +2,13 @@
 //!
 //! Invariant: each command in it can be pasted into a shell.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use ringwell_config::Config;
 use ringwell_directory::RingPool;
+
+use super::{Also, Front};
 
 /// The state in which this start found the data directory's list of pools.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ impl Introduction {
     pub(super) fn new(
         origin: Origin,
         pools: &[RingPool],
-        load_pools: usize,
+        (load_pools, has_busy): (usize, bool),
         config: &Config,
     ) -> Self {
         let data = config.data.display();
@@ -57,13 +60,16 @@ impl Introduction {
             Origin::Changed => ("made", ", in place of the previous ones"),
         };
         let count = pools.len();
-        let load = match load_pools {
+        let mut load = match load_pools {
             0 => String::new(),
             more => format!(
                 "\n  load    {more} more pools, whose numbers become free at once, for `ringwell \
                  load`"
             ),
         };
+        if has_busy {
+            load += "\n  shop    1 more pool, for the load of the shop's page";
+        }
         Self {
             pools: format!(
                 "{verb:<7} {count} ring pools of {numbers} number{}, lifetime {lifetime}{instead}",
@@ -87,13 +93,14 @@ impl Introduction {
     pub(super) fn introduction(
         &self,
         addresses: &[String],
-        url: &str,
+        front: &Front,
         takes_calls: bool,
     ) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
         let Self { pools, kept, load, shards, body, number, token_file, call } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
         let addresses = addresses.join(", ");
+        let (url, also) = (&front.url, also(&front.also));
         let call = if takes_calls {
             format!(
                 "Call number {number}; the dashboard shows the call:\n  {call} --to {number}\n\n"
@@ -107,7 +114,7 @@ Ringwell demo
   {pools}
   data    {kept}{load}
   serves  {addresses}, {shards}
-
+{also}
 Open this, and the dashboard from there; the link logs in once:
   {url}
 
@@ -122,6 +129,21 @@ Who got number {number}?
 "
         )
     }
+}
+
+/// Lists the listeners beside the server's, and those whose usual address is in use.
+fn also(listeners: &[Also]) -> String {
+    let named = listeners.iter().map(|Also { name, address, .. }| format!("{name} {address}"));
+    let mut text = format!("  also    {}\n", named.collect::<Vec<_>>().join(", "));
+    for Also { name, address, busy } in listeners {
+        if let Some(busy) = busy {
+            let _ = writeln!(
+                text,
+                "  note    another program has {busy} ({name}): {address} is used instead"
+            );
+        }
+    }
+    text
 }
 
 /// The command that started this program.

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::Method;
 use ringwell_calls::Service;
-use ringwell_config::{Consent, Site, SiteOrigin, Swap, WebhookSettings};
+use ringwell_config::{Consent, Listen, Site, SiteOrigin, Swap, WebhookSettings};
 use ringwell_directory::RingPool;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -30,7 +30,8 @@ use crate::api_client::{Access, ApiClient, Url};
 use crate::phone::Phone;
 
 /// The shop's preferred address.
-const ADDRESS: &str = "127.0.0.1:8082";
+const HOST: &str = "127.0.0.1";
+const PORT: u16 = 8082;
 /// The number in the page's source.
 const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
@@ -63,6 +64,11 @@ pub(super) struct Shop {
     page: Page,
 }
 
+/// The address of the shop, unless another program listens there.
+pub(super) fn usual_address() -> Listen {
+    Listen::Tcp { host: HOST.to_owned(), port: PORT }
+}
+
 #[derive(Clone)]
 struct Page {
     controls: Arc<Controls>,
@@ -86,9 +92,9 @@ impl Shop {
     pub(super) fn open(dashboard: &str, pool: &RingPool) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(async {
-            match TcpListener::bind(ADDRESS).await {
+            match TcpListener::bind((HOST, PORT)).await {
                 Ok(listener) => Ok(listener),
-                Err(_) => TcpListener::bind("127.0.0.1:0").await,
+                Err(_) => TcpListener::bind((HOST, 0)).await,
             }
         });
         let listener = listener.context("the demo's shop cannot listen")?;

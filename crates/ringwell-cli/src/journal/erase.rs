@@ -44,14 +44,15 @@ Examples:
 pub(crate) const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub(crate) struct Options {
     /// The data directory of a stopped server
     directory: PathBuf,
     /// A parameter of the visitors to erase; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, group = "what")]
     parameter: Vec<(String, String)>,
     /// A list of allocations, written by `ringwell calls erase --journal-list`
-    #[arg(long, value_name = "FILE", required_unless_present = "parameter")]
+    #[arg(long, value_name = "FILE", group = "what")]
     list: Option<PathBuf>,
 }
 

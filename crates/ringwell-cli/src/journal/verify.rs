@@ -15,6 +15,7 @@ use ringwell_node::disk::{
 
 use super::replay::first_frame;
 use super::{ShardFiles, readable, shards_in};
+use crate::call_log::erase::counted;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
@@ -83,6 +84,9 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     let recovered = match checked {
         Ok(recovered) => recovered,
         Err(error) => {
+            // The error recommends this command.
+            let error = error.to_string();
+            let error = error.split("; `ringwell journal verify`").next().unwrap_or_default();
             writeln!(out, "  REFUSED: {error}")?;
             return Ok(false);
         }
@@ -90,10 +94,11 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     let bytes: u64 = files.segments.list()?.iter().map(|file| file.bytes).sum();
     writeln!(
         out,
-        "  {} segments of {bytes} bytes, frames {} to {}, {records} records up to {}",
-        recovered.segments.len(),
+        "  {} of {bytes} bytes, frames {} to {}, {} up to {}",
+        counted(recovered.segments.len() as u64, "segment"),
         plan.from,
         recovered.tip.next_n - 1,
+        counted(records, "record"),
         readable(recovered.tip.last_at)
     )?;
     for Whole { file, snapshot, fits } in &snapshots {
@@ -106,9 +111,10 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
         let verdict = if fits { "fits the journal" } else { "DOES NOT FIT the journal" };
         writeln!(
             out,
-            "  snapshot {}: {} entries, {verdict}",
+            "  snapshot {}: {} {}, {verdict}",
             file.path.display(),
-            snapshot.entries
+            snapshot.entries,
+            if snapshot.entries == 1 { "entry" } else { "entries" }
         )?;
     }
     writeln!(out, "  verdict: {}", recovered.verdict)?;

@@ -27,7 +27,13 @@ pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
 
 /// Parses a duration above 0, as in `30m` or `1h 30m`.
 pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let duration = humantime::parse_duration(text).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => error.to_string(),
+        _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("needs its unit, e.g. {text}s or {text}m")
+        }
+        _ => "must be a length of time, e.g. 30s or 30m".to_owned(),
+    })?;
     if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::server::{Server, collection};
 use super::show::text;
 use super::{numbers, say, show};
+use crate::usage::WrongUsage;
 
 const HEADING: [&str; 10] = [
     "id",
@@ -46,7 +47,7 @@ pub(super) struct Create {
     )]
     numbers: Vec<NumberRange>,
     /// Its id, which must be unused; with --size the server chooses one
-    #[arg(long, conflicts_with = "size")]
+    #[arg(long)]
     id: Option<u64>,
     /// The number for rows without a free number; without it they get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
@@ -73,6 +74,13 @@ pub(super) struct Create {
 
 /// Creates the pool and prints it with its key.
 pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Result<ExitCode> {
+    if create.size.is_some() && create.id.is_some() {
+        return Err(WrongUsage(
+            "--id cannot be used with --size: the server chooses the id of a pool whose numbers \
+             come from the inventory. Leave --id out, or name the numbers with --numbers",
+        )
+        .into());
+    }
     let (id, key) = match (create.size, create.id) {
         (Some(size), _) => from_inventory(server, create, size)?,
         (None, id) => {

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::server::Server;
@@ -71,12 +71,24 @@ fn in_text(report: &Value, only_bad: bool) -> String {
 }
 
 /// Writes all pools, so that only the file's owner can read the keys.
-pub(super) fn export(server: &Server, file: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub(super) fn export(
+    server: &Server,
+    file: Option<&Path>,
+    overwrite: bool,
+) -> anyhow::Result<ExitCode> {
+    let Some(file) = file.filter(|file| file.as_os_str() != "-") else {
+        return print(&server.export()?);
+    };
+    let shown = file.display();
+    // A device or a pipe keeps nothing that could be lost.
+    ensure!(
+        overwrite || !file.is_file(),
+        "{shown} exists already: name another file, or add --overwrite"
+    );
     let list = server.export()?;
-    let Some(file) = file.filter(|file| file.as_os_str() != "-") else { return print(&list) };
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(file);
     let written = opened.and_then(|mut out| out.write_all(&list));
-    written.with_context(|| format!("cannot write {}", file.display()))?;
+    written.with_context(|| format!("cannot write {shown}"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -199,8 +199,8 @@ impl Server {
             ),
             (StatusCode::NOT_FOUND, ref detail) if is_collection || is_wrong_server(detail) => {
                 anyhow!(
-                    "{url} does not manage pools: use management.address of a server that has \
-                    `database` set under [directory]"
+                    "{url} does not manage pools (a demo does not either): name management.address \
+                    of a server that has `database` set under [directory] with --url"
                 )
             }
             (_, Some(detail)) => anyhow!("{}", plain(&detail)),

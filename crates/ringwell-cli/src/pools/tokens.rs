@@ -22,7 +22,7 @@ pub(super) enum Tokens {
         /// `read` also pools, `write` changes them, `admin` manages tokens and runs `ringwell top`
         #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
-        /// The only network in which it is valid
+        /// The only network in which it is valid; not for the role `lookup`
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use axum::http::StatusCode;
 use hyper::Method;
 use hyper::body::Bytes;
@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use super::{Answering, Received, Receiver};
 use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
+use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
 Accepts POST requests at any path, and prints the time, the type, the id and the body of each. \
@@ -36,7 +37,8 @@ sends to addresses of its own machine only if its configuration has
 Otherwise pass the secret from POST /v1/webhooks with --secret-file or RINGWELL_WEBHOOK_SECRET; \
 during a rotation put both secrets into it, one on each line.
 
-Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not start.
+Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not start; 2 wrong usage, \
+such as no secret.
 
 Examples:
   ringwell webhooks listen --register --token-file secret \\
@@ -86,13 +88,14 @@ struct Endpoint<'a> {
 /// If the address cannot be bound, there is no secret, or the server does not create an endpoint.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    let given = if args.register { Vec::new() } else { secrets(args)? };
     let bound = runtime.block_on(Receiver::bind(&args.listen));
     let receiver = bound.with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = receiver.address();
     let endpoint = if args.register { Some(Endpoint::register(args, &address)?) } else { None };
     let secrets = match &endpoint {
         Some(endpoint) => vec![endpoint.secret.clone()],
-        None => secrets(args)?,
+        None => given,
     };
     let status = StatusCode::from_u16(args.answer)?;
     let (is_json, most, events) = (args.json, args.count, AtomicU64::new(0));
@@ -135,11 +138,15 @@ fn secrets(args: &Args) -> anyhow::Result<Vec<String>> {
     };
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let secrets: Vec<String> = lines.map(str::to_owned).collect();
-    ensure!(
-        !secrets.is_empty(),
-        "no secret: name its file with --secret-file, set RINGWELL_WEBHOOK_SECRET, or use --register"
-    );
-    Ok(secrets)
+    match &args.secret_file {
+        Some(path) if secrets.is_empty() => bail!("{} contains no secret", path.display()),
+        None if secrets.is_empty() => Err(WrongUsage(
+            "no secret: name its file with --secret-file, set RINGWELL_WEBHOOK_SECRET, or use \
+             --register",
+        )
+        .into()),
+        _ => Ok(secrets),
+    }
 }
 
 impl<'a> Endpoint<'a> {

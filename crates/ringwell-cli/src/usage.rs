@@ -1,0 +1,18 @@
+//! Wrong usage that clap cannot find: an error with its own exit code.
+
+use std::fmt;
+
+/// The exit code for wrong usage, the same as in clap.
+pub(crate) const WRONG_USAGE: u8 = 2;
+
+/// An error in the way a command was called, not in what it did.
+#[derive(Debug)]
+pub(crate) struct WrongUsage(pub(crate) &'static str);
+
+impl fmt::Display for WrongUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for WrongUsage {}
