@@ -122,7 +122,7 @@ const PROVIDERS: [Provider; 7] = [
         secret: "any text of 16 bytes or more, or `whsec_…` of Standard Webhooks; `ringwell token` makes \
                  one.",
         hooks: &[("Your switch posts its events, as JSON or a form", "events")],
-        fallback: "If the switch gets no answer within a second, or another status than 200, it \
+        fallback: "If the switch gets no answer within a second, or a status other than 200, it \
                    connects the call to a default number.",
         notes: &[
             "Events and answers: [spec/calls.md](../spec/calls.md), \"The generic provider\".",

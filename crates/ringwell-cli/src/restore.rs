@@ -14,7 +14,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use ringwell_config::Database;
 use ringwell_core::Millis;
-use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored, read_lifetimes};
+use ringwell_node::disk::{
+    OsFiles, RESTORED, ReadLock, create_directory, mark_restored, read_lifetimes,
+};
 
 use crate::backup::{DATABASES, Sources, sources, verify_copy};
 use crate::database_lock::claim;
@@ -155,11 +157,10 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
         entries => entries.with_context(cannot_read)?,
     };
     for entry in entries {
-        // Ignores the lock of a database that belongs here.
-        let is_lock = Path::new(&entry.with_context(cannot_read)?.file_name())
-            .extension()
-            .is_some_and(|ending| ending == "lock");
-        if !is_lock {
+        let name = entry.with_context(cannot_read)?.file_name();
+        // The lock of a database that belongs here, or the mark of a restore that was killed.
+        let is_lock = Path::new(&name).extension().is_some_and(|ending| ending == "lock");
+        if !is_lock && name != RESTORED {
             // A server that runs here is a better reason.
             let _no_server = ReadLock::acquire(data)?;
             bail!("{} is not empty: move its files away first", data.display());

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 pub use ringwell_driver::store::{
-    Damage, Draft, FileError, Gaps, Identity, Inline, Leaving, OpenError, ReadError, Reader,
-    SeenJournals, ServedMap, Settings, SnapshotRef, Stats, Store, WriteMode, is_restored,
+    Damage, Draft, FileError, Gaps, Identity, Inline, Leaving, OpenError, RESTORED, ReadError,
+    Reader, SeenJournals, ServedMap, Settings, SnapshotRef, Stats, Store, WriteMode, is_restored,
     list_snapshots, mark_restored, read_lifetimes, read_snapshot, unmark_restored, write_whole,
 };
 use ringwell_driver::{open, store};

@@ -350,7 +350,7 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     let data = settings.data.display();
     match copied {
         Some(Copied::Restored) => {
-            tracing::error!(
+            tracing::warn!(
                 %data,
                 "this data directory was restored from a copy: answers since the copy are not \
                  known. All pools answer with overflow numbers for the longest lifetime, then \

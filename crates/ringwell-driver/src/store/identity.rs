@@ -15,7 +15,8 @@ use super::files::{FileError, Files, read_json, remove, write_json};
 use crate::canary::{Bug, planted};
 
 const FILE: &str = "identity.json";
-const RESTORED: &str = "RESTORED";
+/// The file that marks data as restored from a copy.
+pub const RESTORED: &str = "RESTORED";
 
 /// The name of a data directory, and the journals that must be in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

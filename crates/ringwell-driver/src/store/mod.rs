@@ -51,7 +51,7 @@ pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
 pub use gaps::{Gap, Gaps};
 pub use identity::{
-    FoundJournal, Identity, WrittenJournal, is_restored, mark_restored, unmark_restored,
+    FoundJournal, Identity, RESTORED, WrittenJournal, is_restored, mark_restored, unmark_restored,
 };
 pub use index::{JournalReader, ReadError};
 pub use inline::{Inline, InlineJournal, Unstored};
