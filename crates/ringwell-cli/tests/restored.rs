@@ -86,8 +86,8 @@ fn a_restore_that_was_killed_can_be_run_again() {
         .unwrap();
     assert_eq!(killed.code(), None, "killed by a signal");
     // As if it had been killed a moment earlier.
-    fs::remove_dir_all(data.join(".restoring")).unwrap();
-    let left: Vec<_> = fs::read_dir(data).unwrap().map(|it| it.unwrap().file_name()).collect();
+    std::fs::remove_dir_all(data.join(".restoring")).unwrap();
+    let left: Vec<_> = std::fs::read_dir(data).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, ["RESTORED"]);
     let restore = ["restore", copy.to_str().unwrap(), data.to_str().unwrap()];
     let again = ringwell(&restore).output().unwrap();
