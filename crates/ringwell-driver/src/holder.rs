@@ -331,7 +331,8 @@ impl Gap {
     fn new((_, past): &(u16, Past)) -> Option<Self> {
         let missing = past.missing?;
         let newest_wall = past.later_by;
-        Some(Self { missing, newest: past.later, newest_wall, lost_until: past.lost_until })
+        let newest = past.later.filter(|_| !past.is_later_sure);
+        Some(Self { missing, newest, newest_wall, lost_until: past.lost_until })
     }
 
     /// Of a shard that did not answer.
@@ -362,8 +363,8 @@ impl Gap {
 
 impl Later {
     fn take(past: &mut Past) -> Option<Self> {
-        let later = past.later.take().filter(|_| past.held.is_some() || past.missing.is_none());
-        let made_at = later.or(past.later_anyway.take())?;
+        let is_known = past.held.is_some() || past.missing.is_none() || past.is_later_sure;
+        let made_at = past.later.take().filter(|_| is_known)?;
         let arrived = past.held.as_mut().and_then(|held| held.next_allocated_at.take());
         Some(Self { made_at, arrived })
     }

@@ -63,9 +63,9 @@ pub struct Past {
     /// its time is unknown. Here it is only known to be earlier than the holder's
     /// `next_allocated_at`, which is when the number arrived.
     pub later: Option<Millis>,
-    /// The same if a lost period is the reason for `missing`: allocations before that one are in
-    /// doubt, but it is known to have followed.
-    pub later_anyway: Option<Millis>,
+    /// Whether a lost period is the reason for `missing`: allocations before `later` are in doubt,
+    /// but that one is known to have followed.
+    pub is_later_sure: bool,
     /// The wall clock at a moment by which the allocation of `later` had been made, if its own time
     /// is unknown.
     pub later_by: Option<Millis>,

@@ -221,7 +221,9 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     }
     let Past { held, missing, is_doubted, lost_until, later, next, overflow_until, .. } = past;
     let missing = missing.map(MissingJson::from);
-    let (anyway, by) = (past.later_anyway, past.later_by);
+    let by = past.later_by;
+    // Older nodes would take it for the newest.
+    let (later, anyway) = if past.is_later_sure { (None, later) } else { (later, None) };
     let times = [lost_until, later, anyway, by, next, overflow_until].map(|at| at.map(|at| at.0));
     let [lost_until, later, later_anyway, later_by, next, overflow_until] = times;
     let Some(held) = held.map(HeldJson::from) else {
@@ -257,9 +259,9 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             missing: none.missing.map(Missing::from),
             is_doubted: none.is_doubted,
             lost_until: none.lost_until.map(Millis),
-            later: none.later.map(Millis),
+            later: none.later.or(none.later_anyway).map(Millis),
             later_by: none.later_by.map(Millis),
-            later_anyway: none.later_anyway.map(Millis),
+            is_later_sure: none.later_anyway.is_some(),
             next: none.next.map(Millis),
             overflow_until: none.overflow_until.map(Millis),
         },
@@ -352,13 +354,13 @@ mod tests {
                 let next = Some(Millis(30)).filter(|_| held.is_none() || later.is_some());
                 let overflow_until = Some(Millis(40)).filter(|_| is_doubted);
                 let later_by = Some(Millis(17)).filter(|_| held.is_none() && later.is_some());
-                let later_anyway = Some(Millis(18)).filter(|_| held.is_none() && later.is_none());
-                let dated = Past { later, later_by, later_anyway, ..Past::default() };
+                let is_later_sure = lost_until.is_some() && is_doubted;
+                let dated = Past { later, later_by, is_later_sure, ..Past::default() };
                 let past =
                     Past { held, missing, is_doubted, lost_until, next, overflow_until, ..dated };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
-                assert_eq!(text.contains("later\""), later.is_some(), "{text}");
+                assert_eq!(text.contains("later"), later.is_some(), "{text}");
                 assert_eq!(past_from_json(serde_json::from_str(&text).unwrap()), past);
             }
         }

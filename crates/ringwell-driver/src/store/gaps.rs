@@ -151,7 +151,8 @@ impl Gaps {
             }
             Some(until) => Past {
                 missing: Some(Missing::NotKept),
-                later_anyway: past.later.filter(|_| !planted(Bug::LostWithGaps)),
+                later: past.later.filter(|_| !planted(Bug::LostWithGaps)),
+                is_later_sure: past.later.is_some(),
                 lost_until: Some(until),
                 is_doubted: past.is_doubted,
                 next: past.next,

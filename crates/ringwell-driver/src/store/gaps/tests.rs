@@ -58,7 +58,7 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     // An allocation that followed is known all the same.
     let past = Past { later: Some(Millis(300)), ..Past::default() };
     let judged = gaps.judge(past, Moment::Wall(Millis(5_000)), (None, true));
-    assert_eq!((judged.later, judged.later_anyway), (None, Some(Millis(300))));
+    assert_eq!((judged.later, judged.is_later_sure), (Some(Millis(300)), true));
     assert_eq!((judged.missing, judged.lost_until), (Some(Missing::NotKept), Some(Millis(200))));
 }
 
