@@ -46,7 +46,7 @@ pub(crate) async fn answer(thread: &HttpShard, request: Request<Incoming>) -> Re
         close(&mut response);
     }
     if status == StatusCode::UPGRADE_REQUIRED {
-        response.headers_mut().insert(UPGRADE, HeaderValue::from_static("ringwell-link/2"));
+        response.headers_mut().insert(UPGRADE, HeaderValue::from_static("ringwell-link/3"));
     }
     response
 }
