@@ -19,16 +19,16 @@ use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate, know};
 use crate::support::Virtual;
 
 /// The length of a hold because of a node that may have handed out a number a moment ago.
-const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
+pub(crate) const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
 
 /// Pools of the first node's shard 0 and of the second node's shard 2.
-fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
+pub(crate) fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
     let first = |side: &Side, shard| side.node.directory().pools_of(shard).next().unwrap().id();
     (first(&pair.a, 0), first(&pair.b, 2))
 }
 
 /// The list that moves the last ten numbers of pool `from` to pool `to`.
-fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
+pub(crate) fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
     let fields = |pool| -> PoolFields { before.pool(pool).unwrap().fields().clone() };
     let (mut from, mut to) = (fields(from), fields(to));
     let range = from.numbers.pop().unwrap();
@@ -43,19 +43,19 @@ fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
 }
 
 /// The first of these numbers.
-fn passed_number(before: &Directory, from: PoolId) -> PromoNumber {
+pub(crate) fn passed_number(before: &Directory, from: PoolId) -> PromoNumber {
     let range = *before.pool(from).unwrap().numbers().last().unwrap();
     PromoNumber::from_e164(range.last().to_e164() - 9).unwrap()
 }
 
-async fn change_list(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
+pub(crate) async fn change_list(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
     let make = move |before: &Directory| before.change(pools, &[]);
     change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
 }
 
 /// The remaining time of the hold of a pool, if its bucket was ever held. Asserts that the shard
 /// agrees with the list of holds.
-fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
+pub(crate) fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     let now = side.shard(shard).now();
     let hold = side.node.bucket_holds().get(bucket(pool));
     let left = hold.map(|hold| hold.until.since(now).0);

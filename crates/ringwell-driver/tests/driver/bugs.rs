@@ -5,10 +5,12 @@ use std::panic::catch_unwind;
 use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
-use crate::{arrivals, holder, witness};
+use crate::{arrivals, changes, holder, witness};
 
-const FOUND_BY: [(Bug, fn()); 6] = [
+const FOUND_BY: [(Bug, fn()); 8] = [
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
+    (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
+    (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
     (
         Bug::OtherVisitorIgnored,

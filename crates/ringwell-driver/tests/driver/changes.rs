@@ -3,10 +3,14 @@
 use std::rc::Rc;
 
 use ringwell_core::{Millis, PoolId};
-use ringwell_driver::change;
+use ringwell_directory::{BucketHold, BucketHolds, bucket};
 use ringwell_driver::message::Step;
+use ringwell_driver::open::hold_buckets;
+use ringwell_driver::{Path, change, moves};
 use ringwell_journal::{Durability, Record};
 
+use crate::arrivals::{LONGEST, change_list, left, passed, passed_number, two_pools};
+use crate::pair::{Links, Pair, know};
 use crate::support::{Virtual, shards};
 
 #[test]
@@ -27,4 +31,44 @@ fn holds_are_recorded_where_their_pools_enter_even_if_they_are_over() {
     };
     let recorded: Vec<_> = group.records().filter_map(|it| hold(it.unwrap().1)).collect();
     assert_eq!(recorded, holds);
+}
+
+/// The pool of node b that has the number is in transit, so the number is in no rotation, and the next
+/// owner may still have the old list.
+#[test]
+pub(crate) fn a_number_of_a_pool_in_transit_is_not_free_for_another_pool() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let (to, from) = two_pools(&pair);
+        let before = a.node.directory();
+        pair.b_to_a.set(Links::Without(Path::Take));
+        let of = [bucket(from)].into();
+        moves::give(&platform, &b.node, &b.peers, of, 1).await.unwrap_err();
+        change_list(&pair, a, passed(&before, from, to)).await;
+        assert_eq!(left(a, 0, to), Some(LONGEST.0));
+    });
+}
+
+/// The bucket was elsewhere, so another visitor may have got the number, however long its lockout here
+/// is.
+#[test]
+pub(crate) fn a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let shard = pair.a.shard(0);
+        let (pool, _) = two_pools(&pair);
+        let directory = shard.directory();
+        let number = passed_number(&directory, pool);
+        know(shard, number, shard.now() + Millis(400_000));
+        let mut holds = BucketHolds::default();
+        let since = shard.now() + Millis(1);
+        holds.add(bucket(pool), BucketHold { since, until: Millis::ZERO });
+        let mut engine = shard.engine.borrow_mut();
+        assert!(!engine.is_doubted(number));
+        hold_buckets(&mut engine, 0, &directory, &holds, since);
+        assert!(engine.is_doubted(number));
+    });
 }
