@@ -239,8 +239,8 @@ pub(crate) fn warn_of_unknown_pools(
     let unknown: Vec<String> = unknown.collect();
     (!unknown.is_empty()).then(|| {
         format!(
-            "calls.destination: ring_pools names pools that do not exist: {}; until they are \
-             created, this applies to no call",
+            "calls.destination: ring_pools names pools that do not exist: {}; the destination \
+             has no effect for these pools until they are created",
             unknown.join(", ")
         )
     })

@@ -130,8 +130,8 @@ impl Shard {
         }
     }
 
-    /// Takes over another shard's state of a number: keeps the later allocation by this node's
-    /// clock and the later end of the lockout. If the report of the same allocation lacks its
+    /// Merges another shard's state of a number: keeps the allocation that is later by this node's
+    /// clock, and the later end of the lockout. If the report of the same allocation lacks its
     /// visitor, the visitor known here stays. Returns the resulting state if it changed.
     ///
     /// # Panics

@@ -498,7 +498,8 @@ pub(crate) async fn confirm<P: Platform>(
 }
 
 /// Holds the pools of these buckets as long as their numbers may be locked by a node that served
-/// them with data from before a move. That node has stopped; it may be one that does not answer.
+/// them with data from before a move. That node has stopped, and may be one of those that do not
+/// answer now, so silent nodes count too.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,

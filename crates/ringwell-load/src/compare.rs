@@ -103,7 +103,8 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 struct Figures([f64; 6]);
 
 impl Figures {
-    /// The figures of as many intervals as there are in `samples`, each chosen by `pick`.
+    /// Computes the figures from `samples.len()` intervals. `pick` chooses each one, so that
+    /// intervals can be resampled.
     fn of(samples: &[Sample], seconds: f64, mut pick: impl FnMut(usize) -> usize) -> Self {
         let mut all: Vec<(u64, u64)> = Vec::new();
         let mut ok = 0;

@@ -214,8 +214,8 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
 }
 
 /// Checks the beginning of the file at `path`, and whether SQLite can write its files beside it. A
-/// missing or empty file is no fault, because it becomes a database, unless it is empty although a
-/// server has used it.
+/// missing file passes, and so does an empty one, because SQLite creates the database in it. An
+/// empty file that a server has used before is damaged.
 ///
 /// # Errors
 /// [`FileFault`].

@@ -58,7 +58,10 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
             p { "It is in the rotation of " a href={ "pools/" (pool.0) } { "ring pool " (pool.0) } "." }
         } @else if shared.is_empty() { p { "It is in no ring pool now." } }
         @if !shared.is_empty() {
-            p { "It is the overflow number of " (count(shared.len() as u64)) " ring pools." }
+            p { "It is the overflow number of "
+                @if shared.len() == 1 { "one ring pool." }
+                @else { (count(shared.len() as u64)) " ring pools." }
+            }
         }
         (actions::of_number(asked, number).await)
         (table.html())

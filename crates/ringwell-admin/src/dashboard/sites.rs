@@ -88,7 +88,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
             li { (swap.number) " becomes a number of "
                 a href={ (asked.up) "pools/" (swap.pool.0) } { "ring pool " (swap.pool.0) } "." }
         } }
-        p { "Pages of these origins may use it: " (text.origins.join(", ")) "." }
+        p { "Pages from these origins may use this site's tag: " (text.origins.join(", ")) "." }
         (table.html())
         @if is_kept { (site_forms::of_site(asked, &site)) }
         @else { (site_forms::of_configuration(asked, &site)) }

@@ -56,7 +56,7 @@ impl Wire {
         Self { ways, is_over, threads }
     }
 
-    /// Sets the transport time of every frame from `host`.
+    /// Delays every frame from `host` by `delay`.
     pub(crate) fn delay(&self, host: usize, delay: Duration) {
         let us = u64::try_from(delay.as_micros()).unwrap();
         self.ways[host].delay_us.store(us, Ordering::Relaxed);
