@@ -221,8 +221,7 @@ fn refuse_other_file(path: &Path) -> io::Result<()> {
     if is_socket(path) || !path.exists() {
         return Ok(());
     }
-    let text =
-        "a file that is not a socket is at that path: move it away or choose another path";
+    let text = "a file that is not a socket is at that path: move it away or choose another path";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
