@@ -163,8 +163,7 @@ async fn first() -> Response {
 
 /// Whether the path, without `/v1`, is that of the list of calls or of one call.
 fn reads_calls(path: &str) -> bool {
-    path.strip_prefix("/calls")
-        .is_some_and(|rest| rest.is_empty() || rest.rfind('/').is_some_and(|last| last == 0))
+    path == "/calls" || path.strip_prefix("/calls/").is_some_and(|id| !id.contains('/'))
 }
 
 /// A server that accepts calls has routes for these paths, which take precedence.

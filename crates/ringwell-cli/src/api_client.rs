@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::fs;
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,9 +54,8 @@ impl FromStr for Url {
             Err(_) if rest.is_some() => format!("{place}:80").parse(),
             read => read,
         };
-        let is_number = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-        let port = place.rsplit_once(':').map_or("", |(_, port)| port);
-        let is_large = is_number(port) && port.parse::<u16>().is_err();
+        let port = place.rsplit_once(':').map_or("", |(_, port)| port).parse::<u16>();
+        let is_large = port.is_err_and(|error| *error.kind() == IntErrorKind::PosOverflow);
         let why = if is_large {
             "the port must be 1 to 65535"
         } else {

@@ -1,4 +1,4 @@
-//! Standard output, for every command.
+//! Standard output and texts for people, for every command.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,4 +10,9 @@ pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Formats a count, as in `1 call`, `2 calls`.
+pub(crate) fn counted(count: u64, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }

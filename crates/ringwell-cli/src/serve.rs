@@ -16,10 +16,10 @@ use ringwell_node::{check_free, warn_of_validity};
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
-use crate::call_log::erase::counted;
 use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
+use crate::print::counted;
 use crate::{database_lock, directory, journal, logs, management};
 
 /// A person does not read more faults at once.

@@ -126,6 +126,11 @@ fn management_address(server: &Server) -> String {
     fields["address"].as_str().unwrap().to_owned()
 }
 
+/// The count of numbers that the server has in its pools.
+fn numbers(client: &mut Client) -> u64 {
+    client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
+}
+
 /// Repeats until the condition holds.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + SOON;
@@ -281,9 +286,6 @@ fn the_server_continues_without_its_database_and_reports_the_age_of_its_pools() 
     let managed = Managed { store, ..managed };
     managed.add(1, range(pools[0].first + 50, 7));
     soon("it is there again", || age_ms(&mut client) < 800);
-    let numbers = |client: &mut Client| {
-        client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
-    };
     soon("what has changed meanwhile", || numbers(&mut client) == 57);
     server.stop();
 }
@@ -294,9 +296,6 @@ fn a_database_that_goes_back_is_followed_and_reported() {
     let managed = Managed::new(Rig::postgres(), vec![pool.clone()]);
     let server = managed.start();
     let mut client = server.client();
-    let numbers = |client: &mut Client| {
-        client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
-    };
     let (name, _) = managed.database();
     managed.execute(&name, "CREATE TABLE before AS SELECT * FROM numbers");
     let added = range(pool.first + 50, 7);
@@ -332,8 +331,6 @@ fn a_confirmation_that_the_database_missed_is_repeated() {
     );
     let gone = range(pool.first, 10);
     managed.change(async |change| change.take_out(&[gone], Leave::Inventory).await).unwrap();
-    let numbers =
-        |client: &mut Client| client.get("/healthz", &[]).unwrap().json()["numbers"].clone();
     soon("the numbers leave the pool", || numbers(&mut client) == 40);
     server.says("the directory's database cannot be read");
     let left = || {

@@ -3,12 +3,26 @@
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn check(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history");
     command.arg("check").args(arguments).current_dir(fixtures).output().unwrap()
+}
+
+/// Writes the lines of the clean history whose kinds are selected into `folder`. Returns the path.
+fn part_of_clean(folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
+    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
+    let whole = fs::read_to_string(whole).unwrap();
+    let is_kept = |line: &&str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        is_kept(line["k"].as_str().unwrap())
+    };
+    let path = folder.join("history.jsonl");
+    fs::write(&path, whole.lines().filter(is_kept).collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    path.to_str().unwrap().to_owned()
 }
 
 fn stdout(output: &Output) -> String {
@@ -48,12 +62,8 @@ fn a_violation_is_reported_with_its_lines_and_the_nearest_fault() {
 #[test]
 fn a_history_without_a_journal_is_not_simply_reported_as_clean() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("clients.jsonl");
-    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
-    let whole = fs::read_to_string(whole).unwrap();
-    let seen = whole.lines().filter(|line| !line.contains("\"k\":\"jrn\""));
-    fs::write(&path, seen.collect::<Vec<_>>().join("\n") + "\n").unwrap();
-    let path = path.to_str().unwrap();
+    let path = part_of_clean(folder.path(), |kind| kind != "jrn");
+    let path = path.as_str();
     let text = stdout(&check(&[path]));
     assert!(text.starts_with("clean by "), "{text}");
     assert!(text.contains(" of 11 rules") && text.contains("load finish HISTORY"), "{text}");
@@ -64,14 +74,9 @@ fn a_history_without_a_journal_is_not_simply_reported_as_clean() {
 #[test]
 fn the_advice_names_only_lines_that_are_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("history.jsonl");
-    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
-    let whole = fs::read_to_string(whole).unwrap();
     let without = |kind: &str| {
-        let kind = format!("\"k\":\"{kind}\"");
-        let lines = whole.lines().filter(|line| !line.contains(&kind));
-        fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
-        stdout(&check(&[path.to_str().unwrap()]))
+        let path = part_of_clean(folder.path(), |other| other != kind);
+        stdout(&check(&[&path]))
     };
     let text = without("att");
     assert!(text.contains("--look-up URL") && !text.contains("--journal DATA"), "{text}");
@@ -82,13 +87,8 @@ fn the_advice_names_only_lines_that_are_missing() {
 #[test]
 fn a_history_without_batches_is_not_judged() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("empty.jsonl");
-    let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
-    let whole = fs::read_to_string(whole).unwrap();
-    let head = ["run", "cfg"].map(|kind| format!("\"k\":\"{kind}\""));
-    let lines = whole.lines().filter(|line| head.iter().any(|kind| line.contains(kind)));
-    fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
-    let output = check(&[path.to_str().unwrap()]);
+    let path = part_of_clean(folder.path(), |kind| ["run", "cfg"].contains(&kind));
+    let output = check(&[&path]);
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()));
     assert!(said.contains("nothing was judged"), "{said}");

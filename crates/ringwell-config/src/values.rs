@@ -3,6 +3,7 @@
 //! Owns their syntax. Independent of a text's source.
 
 use std::fmt;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -94,9 +95,8 @@ impl FromStr for Listen {
             Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
             None => !host.is_empty() && host.bytes().all(is_name),
         };
-        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = port.parse().map_err(|_| {
-            if !fits || !is_number {
+        let port = port.parse().map_err(|error: ParseIntError| {
+            if !fits || *error.kind() != IntErrorKind::PosOverflow {
                 return fault();
             }
             ValueError::new("the port must be 1 to 65535, or 0 for any free one")

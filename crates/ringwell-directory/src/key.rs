@@ -36,7 +36,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// What to write instead, if the rule does not say so itself.
+    /// The advice, if the rule itself does not say how to choose a key.
     #[must_use]
     pub fn hint(self) -> Option<&'static str> {
         match self {

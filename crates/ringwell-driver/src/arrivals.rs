@@ -113,7 +113,7 @@ pub async fn locked<P: Platform>(
     let is_own =
         |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
     let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
-    let (leaving, prepared) = (leaving(platform, node).await, node.prepared());
+    let (leaving, prepared) = (leaving(platform, node).await?, node.prepared());
     let is_moving = |pool: &PoolId| {
         let of = bucket(*pool);
         let moves = leaving.contains(&of) || prepared.contains_key(&of);
@@ -437,7 +437,8 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
-    let own = own.chain(leaving(platform, node).await);
+    // A file that cannot be read prevents the hand-over as well.
+    let own = own.chain(leaving(platform, node).await.unwrap_or_default());
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
     let has_served = served.is_some();
@@ -546,7 +547,8 @@ pub(crate) async fn hold<P: Platform>(
     // A change of owners changes no list.
     let lists = node.lists();
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
-    let leaving = leaving(platform, node).await.into_iter().filter(is_new);
+    // A file that cannot be read prevents the hand-over as well.
+    let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
     let pools: Vec<_> = pools.cloned().chain(leaving).collect();
@@ -562,12 +564,14 @@ pub(crate) async fn hold<P: Platform>(
 /// The buckets that this node has released but the next owner has not accepted yet. Numbers that
 /// enter their pools now were not this node's at the release, so it must not report its own state
 /// of them as the newest.
-async fn leaving<P: Platform>(platform: &P, node: &Node) -> BTreeSet<u16> {
+///
+/// # Errors
+/// The reason why they are unknown.
+async fn leaving<P: Platform>(platform: &P, node: &Node) -> Result<BTreeSet<u16>, String> {
     let (files, data) = (platform.files(), node.config.data.clone());
     let read = platform.offload(move || ServedMap::read(&files, &data)).await;
-    // A file that cannot be read prevents the hand-over as well.
-    let served = read.and_then(Result::ok).flatten();
-    served.into_iter().flat_map(|it| it.leaving).flat_map(|it| it.buckets).collect()
+    let served = read.ok_or("the node is stopping")?.map_err(|error| error.to_string())?;
+    Ok(served.into_iter().flat_map(|it| it.leaving).flat_map(|it| it.buckets).collect())
 }
 
 /// Records the node's holds and lists. The owners in the file may be newer than those in use,

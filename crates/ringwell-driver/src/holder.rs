@@ -149,15 +149,10 @@ impl LookUp<'_> {
         let overflow_until = answers.iter().filter_map(|(_, past)| past.overflow_until).max();
         let joined = self.join_all(at, answers, unreachable).await?;
         let past = not_before_overflow(joined.past, at, overflow_until);
-        // No shard has the record, and none could have it.
-        let is_lost = |held: &PastAllocation| held.pool.is_none() && joined.unreachable.is_empty();
-        if past.missing.is_none()
-            && past.held.as_ref().is_some_and(is_lost)
-            && !planted(Bug::LostRecordsNamed)
-        {
-            let past = Past { missing: Some(Missing::NotKept), ..Past::default() };
-            return Ok(Joined { past, ..joined });
-        }
+        let lacks_record = past.held.as_ref().is_some_and(|held| held.pool.is_none());
+        // No shard has the record, and none that could have it is unreachable or slow.
+        let is_lost = lacks_record && past.missing.is_none() && joined.unreachable.is_empty();
+        let past = if is_lost && !planted(Bug::LostRecordsNamed) { not_kept() } else { past };
         Ok(Joined { past, ..joined })
     }
 
@@ -198,8 +193,7 @@ impl LookUp<'_> {
             unreachable.dedup();
             if made.found.as_ref().is_some_and(|made| made.allocated_wall > at) {
                 // It came here before it was made: a clock was wrong.
-                let missing = Some(Missing::NotKept);
-                return Ok(Joined { past: Past { missing, ..Past::default() }, unreachable });
+                return Ok(Joined { past: not_kept(), unreachable });
             }
             let received = completed(received, made.found);
             let others = answers.iter().filter(|held| held.pool.is_some());
@@ -269,7 +263,7 @@ impl LookUp<'_> {
                 continue;
             }
             let Some(made) = self.record(made_at).await?.found else {
-                return Ok(Past { missing: Some(Missing::NotKept), ..Past::default() });
+                return Ok(not_kept());
             };
             // Its node did not answer at first, and does now.
             if made.allocated_wall <= at {
@@ -370,6 +364,11 @@ impl Later {
     }
 }
 
+/// The answer if a visitor may have had the number, and cannot be named.
+fn not_kept() -> Past {
+    Past { missing: Some(Missing::NotKept), ..Past::default() }
+}
+
 /// Many visitors see an overflow number: a visitor whose lockout was over when the number was, or
 /// became, one is not named, and nor is it said that no visitor saw it.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
@@ -381,7 +380,7 @@ fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -
     let was_shared = overflow_until.is_some_and(|until| until < Millis(u64::MAX));
     let had_none = past.held.is_none() && past.missing.is_none() && was_shared;
     if had_none || past.held.as_ref().is_some_and(is_before) {
-        return Past { missing: Some(Missing::NotKept), ..Past::default() };
+        return not_kept();
     }
     past
 }

@@ -63,31 +63,27 @@ fn server(address: &str, varz: &Value) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Checks servers that could not be reached at the start, once they can be.
-pub(crate) async fn later(away: Vec<(String, String)>) {
-    for (address, error) in &away {
-        tracing::warn!(
-            address,
+/// Checks a server that could not be reached at the start, once it can be.
+pub(crate) async fn later((address, error): (String, String)) {
+    tracing::warn!(
+        address,
+        %error,
+        "a server of the journals cannot be reached. The others are enough; it is checked when it \
+         is back"
+    );
+    let mut pause = AGAIN;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Ok(varz) = get(&address).await else { continue };
+        let Err(error) = server(&address, &varz) else { break };
+        tracing::error!(
             %error,
-            "a server of the journals cannot be reached. The others are enough; it is checked when it \
-             is back"
+            "a server of the journals is back and must not be used: stop it, and correct its \
+             configuration before you start it again"
         );
+        pause = REMINDER;
     }
-    for (address, _) in away {
-        let mut pause = AGAIN;
-        loop {
-            tokio::time::sleep(pause).await;
-            let Ok(varz) = get(&address).await else { continue };
-            let Err(error) = server(&address, &varz) else { break };
-            tracing::error!(
-                %error,
-                "a server of the journals is back and must not be used: stop it, and correct its \
-                 configuration before you start it again"
-            );
-            pause = REMINDER;
-        }
-        tracing::info!(address, "a server of the journals is back, and fit");
-    }
+    tracing::info!(address, "a server of the journals is back, and fit");
 }
 
 /// A server's machine.

@@ -80,8 +80,7 @@ impl NatsLogs {
         let wanted = settings.clone();
         let client = wait(&handle, async move {
             let client = patiently(|| connect(&wanted)).await?;
-            let away = check::servers(&client, &wanted).await?;
-            if !away.is_empty() {
+            for away in check::servers(&client, &wanted).await? {
                 tokio::spawn(check::later(away));
             }
             Ok::<_, NatsError>(client)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::RingPool;
+use ringwell_directory::{Directory, Fault, RingPool};
 use tokio::sync::{mpsc, oneshot};
 
 use ringwell_driver::Platform;
@@ -176,12 +176,13 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
             }
             Order::Replace { all, reply } => {
                 tokio::spawn(async move {
-                    let _one = node.changes.lock().await;
                     let all: Vec<_> = all.into_iter().map(Arc::new).collect();
-                    let made =
-                        change::apply(&Tokio, &node, &peers, move |before| before.replace(&all));
-                    let taken = made.await.map(drop).map_err(|error| error.to_string());
-                    server.application.iter().for_each(|application| application.disown_all());
+                    let taken =
+                        become_next(&node, &peers, move |before| before.replace(&all)).await;
+                    if let Some(application) = server.application.as_ref().filter(|_| taken.is_ok())
+                    {
+                        application.disown_all();
+                    }
                     let _ = reply.send(taken);
                 });
             }
@@ -222,10 +223,21 @@ pub(crate) async fn take(
     put: Vec<RingPool>,
     removed: &[PoolId],
 ) -> Result<(), String> {
-    let _one = node.changes.lock().await;
     let removed = removed.to_vec();
-    let taken =
-        change::apply(&Tokio, node, peers, move |before| before.change(put, &removed)).await;
+    become_next(node, peers, move |before| before.change(put, &removed)).await
+}
+
+/// Brings this process to the state of the directory that `make` derives from the present one.
+///
+/// # Errors
+/// Returns the reason if nothing was changed.
+async fn become_next(
+    node: &Node,
+    peers: &Peers,
+    make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
+) -> Result<(), String> {
+    let _one = node.changes.lock().await;
+    let taken = change::apply(&Tokio, node, peers, make).await;
     taken.map(drop).map_err(|error| error.to_string())
 }
 

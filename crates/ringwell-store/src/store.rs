@@ -232,7 +232,8 @@ impl Store {
     }
 
     /// Records that a node has served `version` since `at`. A node confirms before it hands out its
-    /// first number, and after it has applied each new version; it never returns to an older one.
+    /// first number, and after it has applied each new version. It returns to an older one only if
+    /// the database itself has gone back.
     ///
     /// # Errors
     /// [`StoreError::Database`].

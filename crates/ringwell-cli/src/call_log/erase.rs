@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 
 use crate::api_client::{Access, ApiClient};
+use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
 Removes callers, parameters and verdicts from the call log, its events and pending webhooks. \
@@ -106,9 +107,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn open(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     file.with_context(|| format!("cannot write {}; nothing is erased", path.display()))
-}
-
-/// Formats a count, as in `1 call`, `2 calls`.
-pub(crate) fn counted(count: u64, of: &str) -> String {
-    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }

@@ -157,17 +157,12 @@ impl Follower {
     async fn take(&mut self, delta: Delta) -> Result<Looked, StoreError> {
         let Delta { version, changed, removed, sites } = delta;
         let (put, gone) = (changed.len(), removed.len());
-        match self.live.change(changed, removed).await {
-            Ok(()) => {
-                tracing::info!(version, changed = put, removed = gone, "the directory has changed");
-                self.refused = None;
-            }
-            Err(OrderError::Refused(reason)) => {
-                self.refused(version, reason);
-                return Ok(Looked::Behind);
-            }
-            Err(OrderError::Stopping) => return Ok(Looked::Ended),
+        let taken = self.live.change(changed, removed).await;
+        let looked = self.taken(version, taken);
+        if looked != Looked::Current {
+            return Ok(looked);
         }
+        tracing::info!(version, changed = put, removed = gone, "the directory has changed");
         if let Some(sites) = sites {
             self.sites = sites;
             self.serve_sites().await;
@@ -180,13 +175,12 @@ impl Follower {
     /// has in its pools would otherwise be free for others.
     async fn go_back(&mut self) -> Result<Looked, StoreError> {
         let Loaded { version, pools, sites } = self.store.load_all().await?;
-        match self.live.replace(pools).await {
-            Ok(()) => self.refused = None,
-            Err(OrderError::Refused(reason)) => {
-                self.refused(version, reason);
-                return Ok(Looked::Behind);
-            }
-            Err(OrderError::Stopping) => return Ok(Looked::Ended),
+        let taken = self.live.replace(pools).await;
+        let looked = self.taken(version, taken);
+        if looked != Looked::Current {
+            // The next attempt reads all pools again.
+            tokio::time::sleep(SILENT_MAX).await;
+            return Ok(looked);
         }
         tracing::error!(
             version,
@@ -198,6 +192,21 @@ impl Follower {
         (self.version, self.sites) = (version, sites);
         self.serve_sites().await;
         Ok(Looked::Current)
+    }
+
+    /// Notes whether the shards have taken the pools of `version`.
+    fn taken(&mut self, version: u64, taken: Result<(), OrderError>) -> Looked {
+        match taken {
+            Ok(()) => {
+                self.refused = None;
+                Looked::Current
+            }
+            Err(OrderError::Refused(reason)) => {
+                self.refused(version, reason);
+                Looked::Behind
+            }
+            Err(OrderError::Stopping) => Looked::Ended,
+        }
     }
 
     async fn serve_sites(&mut self) {

@@ -25,7 +25,8 @@ use ringwell_wire::params;
 use serde::{Deserialize, Serialize};
 
 use super::{BACKUP_LIST, ShardFiles, shards_in};
-use crate::call_log::erase::{counted, pair};
+use crate::call_log::erase::pair;
+use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
 Overwrites the parameters of allocations in all segments; numbers, times, lockouts, checksums and \

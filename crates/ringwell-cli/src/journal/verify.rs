@@ -15,7 +15,7 @@ use ringwell_node::disk::{
 
 use super::replay::first_frame;
 use super::{ShardFiles, readable, shards_in};
-use crate::call_log::erase::counted;
+use crate::print::counted;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
@@ -84,9 +84,6 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     let recovered = match checked {
         Ok(recovered) => recovered,
         Err(error) => {
-            // The error recommends this command.
-            let error = error.to_string();
-            let error = error.split("; `ringwell journal verify`").next().unwrap_or_default();
             writeln!(out, "  REFUSED: {error}")?;
             return Ok(false);
         }

@@ -227,6 +227,14 @@ fn a_node_starts_while_one_of_three_servers_is_down() {
         nats.restart(down);
         server.stop();
     }
+    nats.kill(0);
+    let server = start();
+    trial.wait_for_numbers(&server);
+    // Servers that run do not change this setting.
+    nats.reconfigure(|text| text.replace("sync_interval: always", ""));
+    nats.restart(0);
+    server.says("is back and must not be used");
+    server.stop();
 }
 
 /// The variable with the path of another release's program. Every second start of an upgrade runs

@@ -36,7 +36,11 @@ pub struct ShardStore<F> {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be trusted, or cannot be read.
-    #[error("the journal of shard {shard} in {}: {source}", directory.display())]
+    #[error(
+        "the journal of shard {shard} in {}: {source}. `ringwell journal verify` shows all that is \
+         wrong",
+        directory.display()
+    )]
     Refused {
         /// The shard.
         shard: u32,

@@ -126,8 +126,7 @@ pub enum RecoverError<E> {
     },
 }
 
-const RESTORE: &str = "Restore the file from a copy and start again; \
-     `ringwell journal verify` shows all that is wrong";
+const RESTORE: &str = "Restore the file from a copy and start again";
 const RESTORE_FILES: &str = "restore them from a copy and start again";
 const VERSION: &str = "Was it written by a newer version of the program?";
 
