@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use ringwell_config::Listen;
+use ringwell_config::{Listen, shown_file};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -175,14 +175,20 @@ impl ApiClient {
         let token = match &access.token_file {
             Some(path) => Some(
                 fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?,
+                    .with_context(|| format!("cannot read {}", shown_file(path)))?,
             ),
             None => variable("RINGWELL_TOKEN").filter(|token| !token.is_empty()),
         };
+        let source = match &access.token_file {
+            Some(path) => shown_file(path),
+            None => "RINGWELL_TOKEN".to_owned(),
+        };
         let authorization = token.map(|token| {
-            ensure!(!token.trim().is_empty(), "the management token is empty");
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-                .context("the management token has invalid characters")?;
+            ensure!(!token.trim().is_empty(), "the management token ({source}) is empty");
+            let mut value =
+                HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
+                    anyhow!("{source} contains no management token: it has other characters")
+                })?;
             value.set_sensitive(true);
             Ok(value)
         });

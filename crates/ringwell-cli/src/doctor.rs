@@ -35,6 +35,7 @@ use crate::database_lock::{self, one_file_for_both};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::journal::erase::INTENT;
 use crate::print::print;
+use crate::restore;
 use crate::serve::{NAME_CONFIG, TOKEN_VARIABLE, is_file, pools_of};
 
 use findings::{Finding, Findings, Grade};
@@ -353,6 +354,9 @@ fn data_directory(config: &Config, findings: &mut Findings) {
         findings.ok("data", format!("{shown} will be made at the first start"));
     }
     if let Err(error) = disk::check_lock(data) {
+        findings.bad("data", error.to_string());
+    }
+    if let Err(error) = restore::check_complete(data) {
         findings.bad("data", error.to_string());
     }
     if let Err(error) = file_exists(&data.join(INTENT)) {

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use ringwell_config::shown_file;
 use ringwell_load::{
     FinishError, LoadPlan, LookUps, LookedUp, Outcome, Pace, Pool, Progress, Spike, Spread, Target,
     add_journal, add_state, compare, look_up, parse_duration, parse_rate,
@@ -232,7 +233,7 @@ impl Finish {
     fn run(self) -> anyhow::Result<ExitCode> {
         if let (Some(target), Some(path)) = (self.look_up, self.token_file) {
             let token = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
+                .with_context(|| format!("cannot read {}", shown_file(&path)))?;
             let token = token.trim_end().to_owned();
             let wanted = LookUps { target, token, count: self.look_ups };
             let LookedUp { asked, allocated, refused } = look_up(&self.history, &wanted)?;

@@ -115,9 +115,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "the copy is damaged, and nothing was restored; if there is no better copy, restore it \
             by other means and start once with serve --restored",
     )?;
-    mark_restored(&OsFiles, data)?;
     let unfinished = data.join(UNFINISHED);
+    create_directory(data)?;
     begin(&unfinished)?;
+    mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, &unfinished)?;
     for (name, target) in &targets {
         set_aside(&unfinished.join(name), target)?;
@@ -184,13 +185,34 @@ fn hold(copy: &Path) -> String {
     }
 }
 
-/// Makes the directory for the copied files, and removes those of a failed restore.
+/// Makes the directory for the copied files, and removes those of a failed restore. The directory
+/// itself stays, because it shows that the restore is not complete.
 fn begin(unfinished: &Path) -> anyhow::Result<()> {
-    if unfinished.exists() {
-        let removed = fs::remove_dir_all(unfinished);
-        removed.with_context(|| format!("cannot remove {}", unfinished.display()))?;
-    }
     create_directory(unfinished)?;
+    let cannot = || format!("cannot empty {}", unfinished.display());
+    for entry in fs::read_dir(unfinished).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        let is_directory = entry.file_type().with_context(cannot)?.is_dir();
+        let remove = if is_directory { fs::remove_dir_all } else { fs::remove_file };
+        remove(entry.path()).with_context(cannot)?;
+    }
+    Ok(())
+}
+
+/// Refuses a data directory to which a restore has copied only a part of the files.
+///
+/// # Errors
+/// If there is such a part.
+pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
+    let unfinished = data.join(UNFINISHED);
+    ensure!(
+        !unfinished.is_dir() || data.join(JOURNAL).exists(),
+        "{}: a restore was interrupted, and the files of the copy are not all here. Run `ringwell \
+         restore` again with the same copy. To begin without the copy instead, remove {}: all \
+         numbers may then be handed out again, whoever holds them",
+        data.display(),
+        unfinished.display()
+    );
     Ok(())
 }
 

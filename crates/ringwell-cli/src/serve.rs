@@ -20,7 +20,7 @@ use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::print::counted;
-use crate::{database_lock, directory, journal, logs, management};
+use crate::{database_lock, directory, journal, logs, management, restore};
 
 /// A person does not read more faults at once.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -186,6 +186,7 @@ fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), F
 
 /// Prepares the data directory before it is opened.
 fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
+    restore::check_complete(data)?;
     journal::erase::finish(data)?;
     if is_restored {
         disk::mark_restored(&disk::OsFiles, data)?;
@@ -308,7 +309,7 @@ fn check_engine(config: &Config) -> anyhow::Result<()> {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
             "this program was built without the feature `nats`, which journals on {} need: \
              `cargo install --features nats` builds it",
-            replicated.servers.join(", ")
+            replicated.shown_servers()
         ),
         Some(_) | None => Ok(()),
     }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use hyper::Method;
+use ringwell_config::shown_file;
 use serde_json::{Value, json};
 
 use crate::pools::say;
@@ -177,7 +178,7 @@ impl Settings {
             site["leases_per_minute"] = json!(leases);
         }
         if let Some(file) = &self.edge_key_file {
-            let key = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+            let key = fs::read_to_string(file).with_context(|| shown_file(file))?;
             site["edge_key"] = json!(key.trim());
         }
         if self.no_edge_key {

@@ -396,3 +396,17 @@ fn nodes_with_several_shards_each_gather_from_all() {
         server.stop();
     }
 }
+
+/// With journals in a log, it would otherwise take the shards over from the process that serves.
+#[test]
+fn a_process_whose_link_address_is_in_use_ends_before_it_opens_a_journal() {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    let server = cluster.start(0);
+    let (site, map) = (&cluster.sites[1], cluster.path("cluster.toml"));
+    let second = site.serve(&["--cluster", map.to_str().unwrap(), "--node", "a"]).output().unwrap();
+    let log = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{log}");
+    assert!(log.contains(&format!("cannot listen on 127.0.0.1:{}", cluster.port)), "{log}");
+    assert!(!site.data().join("journal").exists());
+    server.stop();
+}

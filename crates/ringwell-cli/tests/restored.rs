@@ -85,15 +85,26 @@ fn a_restore_that_was_killed_can_be_run_again() {
         .status()
         .unwrap();
     assert_eq!(killed.code(), None, "killed by a signal");
+    // A part of the copy is not served.
+    let interrupted = refused_start(&site);
+    assert!(interrupted.contains("a restore was interrupted"), "{interrupted}");
     // As if it had been killed a moment earlier.
     std::fs::remove_dir_all(data.join(".restoring")).unwrap();
-    let left: Vec<_> = std::fs::read_dir(data).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(left, ["RESTORED"]);
+    std::fs::create_dir(data.join(".restoring")).unwrap();
+    std::fs::remove_file(data.join("RESTORED")).unwrap();
+    assert_eq!(refused_start(&site), interrupted);
     let restore = ["restore", copy.to_str().unwrap(), data.to_str().unwrap()];
     let again = ringwell(&restore).output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
+}
+
+/// Returns the message with which the server refuses to start.
+fn refused_start(site: &Site) -> String {
+    let output = site.serve(&[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
 }
 
 /// Returns the message with which `ringwell restore` refuses.

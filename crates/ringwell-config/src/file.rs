@@ -207,7 +207,7 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     section.set(&mut into.stream, "stream", text(name));
     section.set(&mut into.replicas, "replicas", whole(&limits::REPLICAS));
     section.set(&mut into.stream_bytes, "stream_bytes", size(&limits::HISTORY_BYTES));
-    let path = |name: &str| Ok(Some(base.join(parse_path(name)?)));
+    let path = |name: &str| readable(base.join(parse_path(name)?)).map(Some);
     section.set(&mut into.credentials, "credentials", text(path));
     section.set(&mut into.authority, "authority", text(path));
     section.set(&mut into.standby, "standby", truth);

@@ -44,7 +44,7 @@ pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, meant, parse_deadline, parse_shards};
 pub use self::proxies::{TrustedProxy, client_address};
-pub use self::secret_files::secret_files;
+pub use self::secret_files::{secret_files, shown_file};
 pub use self::settings::{
     Api, Application, ClientTls, Config, Journal, Limits, Links, Log, Management, Replicated,
 };

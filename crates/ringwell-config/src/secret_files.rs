@@ -41,6 +41,39 @@ fn is_secret((section, field): (&str, &str)) -> bool {
     }
 }
 
+/// The name of a file with a secret, for messages. A value that looks like the secret itself, written
+/// in place of the name, is not shown.
+#[must_use]
+pub fn shown_file(path: &Path) -> String {
+    let last = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_short =
+        last.len() < 20 && path.parent().is_none_or(|it| it.as_os_str().is_empty() || it.is_dir());
+    let is_name = is_short || (last.contains('.') && last.len() <= 100);
+    let has_lines = path.as_os_str().as_encoded_bytes().contains(&b'\n');
+    if path.exists() || (is_name && !has_lines) {
+        path.display().to_string()
+    } else {
+        "the file (its name is not shown, because it may be the secret itself)".to_owned()
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_secret_in_place_of_a_file_is_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = folder.path().join("a-long-name-without-an-ending");
+    std::fs::write(&there, "").unwrap();
+    for shown in ["secret", "keys/server.pem", "../demo-token", "/missing/key.pem"] {
+        assert_eq!(shown_file(Path::new(shown)), shown);
+    }
+    assert_eq!(shown_file(&there), there.display().to_string());
+    let secret = "MfKQ9r8GKYqTwjUPD8ILPZIo2LaLaSw";
+    for hidden in [secret, "MfKQ/short", "-----BEGIN PRIVATE KEY-----\nMII.\n-----END-----"] {
+        let shown = shown_file(&folder.path().join(hidden));
+        assert!(shown.contains("not shown") && !shown.contains("MfKQ"), "{shown}");
+    }
+}
+
 #[cfg(test)]
 #[test]
 fn files_with_secrets_are_found_in_all_tables() {

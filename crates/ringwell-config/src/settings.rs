@@ -200,6 +200,20 @@ pub struct Replicated {
     pub standby: bool,
 }
 
+impl Replicated {
+    /// The servers for messages, without the user and password that an address may contain.
+    #[must_use]
+    pub fn shown_servers(&self) -> String {
+        let without_user = |address: &String| match address.split_once("://") {
+            Some((scheme, rest)) => {
+                format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+            }
+            None => address.clone(),
+        };
+        self.servers.iter().map(without_user).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// TLS for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {

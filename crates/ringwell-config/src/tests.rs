@@ -351,6 +351,18 @@ fn no_configuration_shows_its_keys() {
 }
 
 #[test]
+fn no_message_shows_the_password_in_an_address() {
+    let servers = ["nats://me:secret@10.0.0.1:4222", "tls://10.0.0.2:4222", "nats://a:s@b@h:1"];
+    let servers = servers.map(str::to_owned).to_vec();
+    let shown = Replicated { servers, ..Replicated::default() }.shown_servers();
+    assert_eq!(shown, "nats://10.0.0.1:4222, tls://10.0.0.2:4222, nats://h:1");
+    check_line(
+        "ring_pools = \"postgres://me:secret@host/db\"\n",
+        "ringwell.toml:1: ring_pools: must be a path, is the address of a server\n",
+    );
+}
+
+#[test]
 fn fields_of_the_shared_journal_need_its_engine() {
     let why = "is only for engine = \"nats\"";
     check(

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ringwell_directory::Fault;
 use toml::de::DeTable;
 
+use super::secret_files::shown_file;
 use super::section::Source;
 use super::values::ValueError;
 
@@ -46,7 +47,7 @@ pub(super) fn readable(path: PathBuf) -> Result<PathBuf, ValueError> {
         // Opening a pipe would wait for its writer.
         if found.is_file() { File::open(&path).map(drop) } else { Ok(()) }
     };
-    let cannot = |error| ValueError::new(format!("{}: cannot be read: {error}", path.display()));
+    let cannot = |error| ValueError::new(format!("{}: cannot be read: {error}", shown_file(&path)));
     std::fs::metadata(&path).and_then(examine).map_err(cannot)?;
     Ok(path)
 }

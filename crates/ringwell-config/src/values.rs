@@ -239,7 +239,14 @@ pub(super) fn parse_range(text: &str) -> Result<NumberRange, ValueError> {
 
 /// Reads a path that is not empty.
 pub(super) fn parse_path(text: &str) -> Result<PathBuf, ValueError> {
-    if text.is_empty() { Err(ValueError::new("must not be empty")) } else { Ok(text.into()) }
+    if text.is_empty() {
+        return Err(ValueError::new("must not be empty"));
+    }
+    // It may contain a password, so it must not be shown.
+    if text.contains("://") {
+        return Err(ValueError::new("must be a path, is the address of a server"));
+    }
+    Ok(text.into())
 }
 
 #[cfg(test)]

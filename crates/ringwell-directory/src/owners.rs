@@ -162,6 +162,16 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
+    /// The own buckets that have moved away and back since `before`, according to another node.
+    #[must_use]
+    pub fn returned_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
+        let both = before.of.iter().zip(&self.of);
+        let is_back = |(before, now): (&Owner, &Owner)| {
+            now.moves > before.moves && is_own(before.shard) && is_own(now.shard)
+        };
+        (0..).zip(both).filter(|(_, owner)| is_back(*owner)).map(|(bucket, _)| bucket).collect()
+    }
+
     /// The buckets that moved to own shards according to another copy but not according to this
     /// one. This copy's data are then from before the move.
     #[must_use]

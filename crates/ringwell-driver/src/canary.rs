@@ -56,11 +56,13 @@ bugs! {
     SnapshotMissesGroup "snapshot-misses-group";
     /// A snapshot counts before the last group that it covers is stored.
     SnapshotTooEarly "snapshot-too-early";
-    /// A snapshot leaves out the numbers that changes of pools moved while it was taken. With this
-    /// bug a snapshot is nearly always in progress, and waits after its first piece.
+    /// A snapshot leaves out the numbers that changes of pools moved while it was taken.
     SnapshotMissesMoved "snapshot-misses-moved";
     /// Old history is dropped without copying the records that are still the newest.
     NoCarry "no-carry";
+    /// With durability `os`, old history is dropped while the copies of its records are only in the
+    /// operating system's cache.
+    CopiesUnflushed "copies-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
     /// At startup the wall clock determines how long the process was away, even within one boot.
@@ -173,6 +175,12 @@ bugs! {
     LockoutOutlastsDoubt "lockout-outlasts-doubt";
     /// Buckets that were taken back stay in transit if the answer was lost.
     AbortNotCompleted "abort-not-completed";
+    /// Buckets return to the owner that gave them, although their next owner has served them.
+    BackWithoutState "back-without-state";
+    /// Buckets that come back to data from before they left do not bring their state.
+    ReturnLate "return-late";
+    /// With durability `os`, an orderly stop does not flush what arrives after its snapshot.
+    StopUnflushed "stop-unflushed";
     /// The next owner does not get the list of allocations that a move left out.
     DoubtsStayBehind "doubts-stay-behind";
     /// A hold that is recorded while buckets are taken restores their previous owners.

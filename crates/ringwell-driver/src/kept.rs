@@ -19,6 +19,7 @@ pub async fn keep<P: Platform>(
     let (holds, lists) = (node.bucket_holds(), node.lists());
     let (is_own, stale) = (|shard| node.is_own(shard), node.stale().into_iter().collect());
     let map = ServedMap::of(owners.clone(), is_own, leaving, holds, stale, lists);
+    let map = ServedMap { abandoned: node.abandoned(), ..map };
     let data = node.config.data.clone();
     let files = platform.files();
     let written = platform.offload(move || {

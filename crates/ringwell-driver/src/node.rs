@@ -1,6 +1,8 @@
 //! The state that all shards of a process share: configuration, directory, and the state of the
 //! node.
 
+mod moved;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Directory, Owners};
+use ringwell_directory::{BucketHolds, Directory, Owner, Owners};
 use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
@@ -121,6 +123,8 @@ pub struct Begun {
     pub lifetimes: Lifetimes,
     /// Buckets that this data has served after they had become another node's.
     pub stale: BTreeSet<u16>,
+    /// Owners that took buckets back, because this node had not accepted them.
+    pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
@@ -162,6 +166,8 @@ pub struct Node {
     /// Buckets that this node may have served after they had become another node's, until that node
     /// holds them.
     stale: RwLock<BTreeSet<u16>>,
+    abandoned: RwLock<BTreeMap<u16, Owner>>,
+    returned: RwLock<BTreeSet<u16>>,
     /// Buckets that this node owns according to others, but not according to its data.
     claimed: RwLock<BTreeSet<u16>>,
     /// Buckets whose pools have lost numbers since the start.
@@ -232,6 +238,8 @@ impl Node {
             lists: RwLock::new(begun.lists.clone()),
             lifetimes: RwLock::new(begun.lifetimes),
             stale: RwLock::new(begun.stale.clone()),
+            abandoned: RwLock::new(begun.abandoned.clone()),
+            returned: RwLock::default(),
             claimed: RwLock::default(),
             shrunk: RwLock::default(),
             prepared: RwLock::default(),
@@ -351,45 +359,6 @@ impl Node {
             };
         }
         *lists != before
-    }
-
-    /// Buckets that this node may have served after they had become another node's, and that the
-    /// other node does not hold yet.
-    #[must_use]
-    pub fn stale(&self) -> Vec<u16> {
-        let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner);
-        stale.iter().copied().collect()
-    }
-
-    /// Adds to [`Self::stale`].
-    pub fn add_stale(&self, buckets: &[u16]) {
-        self.stale.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
-    }
-
-    /// Removes from [`Self::stale`].
-    pub fn settle_stale(&self, held: &[u16]) {
-        let mut stale = self.stale.write().unwrap_or_else(PoisonError::into_inner);
-        stale.retain(|bucket| !held.contains(bucket));
-    }
-
-    /// Adds buckets that this node owns only according to others. Returns whether any is new.
-    pub fn add_claimed(&self, buckets: &[u16]) -> bool {
-        let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
-        let before = claimed.len();
-        claimed.extend(buckets);
-        claimed.len() > before
-    }
-
-    /// Undoes [`Self::add_claimed`]: this node has taken the buckets back.
-    pub fn forget_claimed(&self, buckets: &[u16]) {
-        let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
-        claimed.retain(|bucket| !buckets.contains(bucket));
-    }
-
-    /// Whether [`Self::add_claimed`] has added the bucket.
-    #[must_use]
-    pub fn is_claimed(&self, bucket: u16) -> bool {
-        self.claimed.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
     }
 
     /// Whether pools of this bucket have lost numbers since the start.

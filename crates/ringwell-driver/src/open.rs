@@ -33,7 +33,7 @@ use std::mem::take;
 
 use read::KeptIn;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Directory};
+use ringwell_directory::{BucketHolds, Directory, Owner};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Cut, Durability, Noted, Verdict};
 
@@ -104,6 +104,8 @@ pub struct Begun<F: Files> {
     pub lifetimes: Lifetimes,
     /// Buckets that this data has served after they had become another node's.
     pub stale: BTreeSet<u16>,
+    /// Owners that took buckets back, because this node had not accepted them.
+    pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
@@ -173,6 +175,7 @@ impl<F: Files> Begun<F> {
             served_lists: take(&mut self.served_lists),
             lifetimes: self.lifetimes,
             stale: take(&mut self.stale),
+            abandoned: take(&mut self.abandoned),
             boot: self.boot,
             unknown_until: self.unknown_until,
         }
@@ -257,8 +260,7 @@ pub fn begin<F: Files>(
     let served = if member.is_some() { ServedMap::read(files, &settings.data)? } else { None };
     let placement = directory.placement();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
-    let is_of_map = |served: &&ServedMap| member.is_some_and(|(_, it)| it == served.version);
-    let stale = served.as_ref().filter(is_of_map).map(|it| it.stale.clone()).unwrap_or_default();
+    let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));
     // This is like a change of the list: numbers that other nodes allocated under the former list
     // may still be locked.
     let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
@@ -290,6 +292,7 @@ pub fn begin<F: Files>(
         served_lists: None,
         lifetimes,
         stale,
+        abandoned,
         boot,
         unknown_until: Millis::ZERO,
         copied,
@@ -313,6 +316,16 @@ pub fn begin<F: Files>(
         }
     }
     Ok(begun)
+}
+
+/// The buckets whose moves other nodes may not know yet, if they moved by this version of the map:
+/// [`ServedMap::stale`] and [`ServedMap::abandoned`].
+fn unsettled(
+    served: Option<&ServedMap>,
+    version: Option<u64>,
+) -> (BTreeSet<u16>, BTreeMap<u16, Owner>) {
+    let of_map = served.filter(|served| version == Some(served.version));
+    of_map.map(|it| (it.stale.clone(), it.abandoned.clone())).unwrap_or_default()
 }
 
 /// The periods in which answered allocations may be missing; `newest` is the one that ends with

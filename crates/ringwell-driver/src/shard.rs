@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::Replicated;
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::Directory;
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, Refusal, RowKey};
@@ -331,7 +332,7 @@ impl<P: Platform> Shard<P> {
             }
         };
         let journal = self.node.config.journal.replicated.as_ref();
-        let servers = journal.map(|journal| journal.servers.join(", "));
+        let servers = journal.map(Replicated::shown_servers);
         tracing::error!(shard = self.id, servers = servers.as_deref(), reason, "{what}");
         self.node.set_trouble(self.id, state, reason, self.platform.moment());
         self.refuse(why);

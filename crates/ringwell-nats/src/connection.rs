@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
-use ringwell_config::Replicated;
+use ringwell_config::{Replicated, shown_file};
 
 use crate::error::{NatsError, unreached};
 
@@ -25,7 +25,7 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })
     });
     if let Some(path) = &settings.credentials {
-        let unreadable = |error: String| failed(format!("{}: {error}", path.display()));
+        let unreadable = |error: String| failed(format!("{}: {error}", shown_file(path)));
         let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
         options = match text.trim() {
             // The seed of a user's key, in the form printed by `nk -gen user`.

@@ -97,5 +97,5 @@ pub enum Unfit {
 }
 
 pub(crate) fn unreached(settings: &Replicated, reason: &str) -> NatsError {
-    NatsError::Unreached { servers: settings.servers.join(", "), reason: reason.to_owned() }
+    NatsError::Unreached { servers: settings.shown_servers(), reason: reason.to_owned() }
 }

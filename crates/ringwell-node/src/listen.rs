@@ -6,7 +6,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use ringwell_config::Listen;
+use ringwell_config::{Config, Listen};
+use ringwell_driver::membership::Membership;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// The maximum number of connections that the kernel may queue before it refuses more.
@@ -46,6 +47,18 @@ pub fn check_free(addresses: &[Listen]) -> Result<(), ListenError> {
 /// The error of the operating system.
 pub fn try_bind(address: &Listen) -> io::Result<()> {
     Listeners::none(0).add(address).map(drop)
+}
+
+/// Checks that all addresses can be bound. Runs before this process takes shards over from another
+/// one, which would then not serve them any more.
+///
+/// # Errors
+/// [`ListenError`] names the address and what to do.
+pub(crate) fn probe(config: &Config, member: Option<&Membership>) -> Result<(), ListenError> {
+    let secure = config.tls.iter().flat_map(|tls| &tls.listen);
+    let all = config.listen.iter().chain(secure).chain(&config.site_listen);
+    let link = member.map(|member| &member.own().link);
+    Listeners::probe(&all.chain(link).cloned().collect::<Vec<_>>())
 }
 
 /// All listeners: `shards[i]` holds those of shard i. Unix sockets are unlinked at the end.

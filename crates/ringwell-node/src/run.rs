@@ -18,7 +18,7 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::disk::{self, Inline, Journal, OsFiles, Reader, Store};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
-use crate::listen::{Listener, Listeners};
+use crate::listen::{self, Listener, Listeners};
 use crate::lock_watch::LockWatch;
 use crate::platform::{self, Tokio, boxed};
 use crate::priority::step_back;
@@ -124,8 +124,7 @@ pub fn serve(
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
-    Listeners::probe(&config.listen)?;
-    Listeners::probe(&config.site_listen)?;
+    listen::probe(&config, member)?;
     if logs.is_none() {
         warn_of_disk(&config, durability);
     }

@@ -142,7 +142,8 @@ impl Store for Journal {
     }
 
     fn close(mut self) -> Result<(), String> {
-        self.end()
+        self.end()?;
+        self.handle.flush().map_err(|error| error.to_string())
     }
 }
 

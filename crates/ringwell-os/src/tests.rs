@@ -11,7 +11,7 @@ use std::thread::Thread;
 
 use ringwell_core::Millis;
 use ringwell_core::Position;
-use ringwell_directory::BucketHolds;
+use ringwell_directory::{BucketHolds, Owner};
 use ringwell_driver::store::{
     Appended, Draft, Identity, OpenError, ReadError, Reader, ServedMap, Settings, Store, WriteMode,
     WrittenJournal, is_restored, mark_restored, unmark_restored,
@@ -369,9 +369,21 @@ fn the_served_state_is_read_back_and_damage_is_reported() {
     for version in 1..3 {
         let buckets = (0..512).collect();
         let holds = BucketHolds::default();
-        let (owners, leaving, lists, lifetimes) = (None, Vec::new(), None, None);
-        let stale = [3, 5].into_iter().take(usize::from(version > 1)).collect();
-        let map = ServedMap { version, buckets, owners, leaving, holds, stale, lists, lifetimes };
+        let is_later = version > 1;
+        let stale = [3, 5].into_iter().filter(|_| is_later).collect();
+        let back = (7, Owner { moves: 2, shard: 1 });
+        let abandoned = [back].into_iter().filter(|_| is_later).collect();
+        let map = ServedMap {
+            version,
+            buckets,
+            owners: None,
+            leaving: Vec::new(),
+            holds,
+            stale,
+            abandoned,
+            lists: None,
+            lifetimes: None,
+        };
         map.write(&OsFiles, data.path()).unwrap();
         assert_eq!(ServedMap::read(&OsFiles, data.path()).unwrap(), Some(map));
     }

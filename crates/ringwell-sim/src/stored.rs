@@ -32,6 +32,14 @@ pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     }
 }
 
+/// Flushes what an orderly stop leaves in the cache, like the end of the server's store.
+pub(crate) fn close(store: &Stored) -> Result<(), FileError> {
+    match store {
+        Either::Left(files) => files.journal.flush(),
+        Either::Right(_) => Ok(()),
+    }
+}
+
 impl Filed {
     fn new(sim: Sim, files: InlineJournal<SimFiles>) -> Self {
         let (journal, frames) = files.into_parts();

@@ -24,6 +24,10 @@ const ELSEWHERE: &[Bug] = &[
     Bug::LifetimesNotKept,
     Bug::TakenOverwritten,
     Bug::OwnGapsForgotten,
+    Bug::StopUnflushed,
+    Bug::SnapshotMissesMoved,
+    Bug::ReportGivenUp,
+    Bug::ReturnLate,
     Bug::OtherVisitorIgnored,
     Bug::LostWithGaps,
     Bug::LockoutOutlastsDoubt,
@@ -50,7 +54,7 @@ const ELSEWHERE: &[Bug] = &[
 ];
 
 /// Found first in a later seed than most bugs: tried from here on.
-const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 417), (Bug::LengthenedUnsaved, 4281)];
+const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867), (Bug::LengthenedUnsaved, 3688)];
 
 /// A bug that is found only with several kinds of faults at their highest rates and none disabled,
 /// and in few seeds.
@@ -69,8 +73,22 @@ const COINCIDENCES: &[Coincidence] = &[
         bug: Bug::AdoptUnstored,
         on: &[Kind::Move, Kind::CrashAfter, Kind::SlowDisk, Kind::Power],
         has_hours: false,
-        from: 20_229,
+        from: 2_108,
         rules: &["forgotten", "double"],
+    },
+    Coincidence {
+        bug: Bug::CopiesUnflushed,
+        on: &[Kind::Manage, Kind::Move, Kind::Stop, Kind::Kill, Kind::Power],
+        has_hours: false,
+        from: 644,
+        rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::BackWithoutState,
+        on: &[Kind::Os, Kind::Power, Kind::Kill, Kind::Stop, Kind::Move],
+        has_hours: false,
+        from: 264,
+        rules: &["forgotten", "double", "another answer"],
     },
     Coincidence {
         bug: Bug::DoubtsStayBehind,
@@ -90,15 +108,8 @@ const COINCIDENCES: &[Coincidence] = &[
         bug: Bug::LaterIgnored,
         on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
         has_hours: false,
-        from: 1_003,
+        from: 468,
         rules: &["attribution"],
-    },
-    Coincidence {
-        bug: Bug::SnapshotMissesMoved,
-        on: &[Kind::Manage, Kind::Move, Kind::Stop, Kind::Kill],
-        has_hours: false,
-        from: 536,
-        rules: &["attribution", "forgotten", "double", "another answer"],
     },
     Coincidence {
         bug: Bug::ThroughTooEarly,
@@ -108,17 +119,10 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["attribution", "forgotten", "refused", "visitor moved"],
     },
     Coincidence {
-        bug: Bug::ReportGivenUp,
-        on: &[Kind::Move, Kind::Restored, Kind::CopyBack],
-        has_hours: false,
-        from: 615,
-        rules: &["forgotten"],
-    },
-    Coincidence {
         bug: Bug::AbortNotCompleted,
         on: &[Kind::Move, Kind::Abort, Kind::FrameLost, Kind::Partition],
         has_hours: false,
-        from: 85,
+        from: 1_112,
         rules: &["not live"],
     },
     Coincidence {
@@ -126,7 +130,7 @@ const COINCIDENCES: &[Coincidence] = &[
         on: &[Kind::Manage, Kind::MapChange, Kind::Hasty, Kind::ListSpread],
         has_hours: true,
         from: 20_011,
-        rules: &["double", "forgotten"],
+        rules: &["double", "forgotten", "attribution"],
     },
 ];
 
@@ -190,7 +194,7 @@ const CASES: &[Case] = &[
     (
         Bug::SnapshotMissesGroup,
         &[Kind::SlowDisk, Kind::Kill],
-        &["attribution", "forgotten", "double in shard time", "another answer"],
+        &["attribution", "forgotten", "double in shard time", "another answer", "refused"],
     ),
     (
         Bug::SnapshotTooEarly,
@@ -275,7 +279,7 @@ const CASES: &[Case] = &[
     (
         Bug::NoAgreement,
         &[Kind::Move, Kind::Kill],
-        &["forgotten", "double", "another answer", "visitor moved"],
+        &["forgotten", "double", "another answer", "visitor moved", "attribution"],
     ),
     (
         Bug::ForeignClock,

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use hyper::Method;
 use hyper::body::Bytes;
 use jiff::Timestamp;
-use ringwell_config::Listen;
+use ringwell_config::{Listen, shown_file};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn secrets(args: &Args) -> anyhow::Result<Vec<String>> {
     let text = match &args.secret_file {
         Some(path) => {
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", shown_file(path)))?
         }
         None => variable("RINGWELL_WEBHOOK_SECRET").unwrap_or_default(),
     };

@@ -163,6 +163,8 @@ async fn learn_now<P: Platform>(
         return Learnt { has_learnt, held };
     }
     let stale = owners.lost_since(&before, is_own);
+    let returned = owners.returned_since(&before, is_own);
+    node.add_returned(&returned);
     if let Err(error) = use_owners(platform, node, peers, owners.clone()).await {
         tracing::error!(%error, "another node's map could not be applied");
         return Learnt { has_learnt: false, held };

@@ -114,9 +114,11 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
 /// Reduces an allocation to its lockout if the number is already in rotation here, in another pool,
 /// with a different allocation: look-ups find the moved one where it was made.
 fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
-    let number = known.slot.number;
-    let newest = engine.shard().find(number).and_then(|_| engine.shard().newest(number));
-    match newest {
+    let (rules, number) = (engine.shard(), known.slot.number);
+    let pool = rules.find(number).and_then(|slot| rules.pool_of(slot));
+    // In the same pool, if its bucket comes back to data from before it left.
+    let is_elsewhere = pool.is_some_and(|pool| rules.pool_id(pool) != known.pool);
+    match rules.newest(number).filter(|_| is_elsewhere) {
         Some(newest) if newest.allocated_at != known.slot.allocated_at => Retired {
             slot: Slot { allocated_at: Millis::ZERO, ..known.slot },
             local_at: Millis::ZERO,
@@ -130,8 +132,12 @@ fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
 /// Whether the buckets have been accepted, by this move or a later one: either all, or none.
 fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     let Some(owners) = node.owners() else { return false };
-    let is_known = |bucket, moves| owners.get(bucket).is_some_and(|known| known.moves >= moves);
-    adopted.buckets.iter().any(|(bucket, owner)| is_known(*bucket, owner.moves))
+    adopted.buckets.iter().any(|(bucket, owner)| {
+        let is_it = |known: Owner| known == *owner && node.is_returned(*bucket);
+        let is_known = |known: Owner| known.moves >= owner.moves;
+        let known = owners.get(*bucket);
+        known.is_some_and(|known| is_known(known) && (!is_it(known) || planted(Bug::ReturnLate)))
+    })
 }
 
 /// Makes the buckets this node's from now on. Their previous owner's state was already adopted.
@@ -267,13 +273,19 @@ async fn abandon_now<P: Platform>(
     if owners.version() != back.version {
         return Err("the cluster files differ".to_owned());
     }
+    let abandoned = node.abandoned();
+    let is_known = |bucket: u16, owner: &Owner| {
+        planted(Bug::BackWithoutState) || abandoned.get(&bucket) == Some(owner)
+    };
     let mut learnt = 0;
     for (bucket, owner) in &back.buckets {
         let known = owners.get(*bucket).ok_or("there is no such bucket")?;
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
             return Err("it has accepted them: the move is about to end".to_owned());
         }
-        if known.moves >= owner.moves && known != *owner {
+        // The present owner may be the same: by a later move, or by a newer cluster file.
+        let is_same = known == *owner && is_known(*bucket, owner);
+        if known.moves >= owner.moves && !is_same {
             return Err("it has accepted them, and they have moved on since".to_owned());
         }
         learnt += usize::from(owners.take(*bucket, *owner));
@@ -281,6 +293,7 @@ async fn abandon_now<P: Platform>(
     if learnt == 0 {
         return Ok(());
     }
+    node.add_abandoned(&back.buckets);
     let served =
         ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
     let leaving = served.map(|served| served.leaving).unwrap_or_default();

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringwell_core::Millis;
 use ringwell_journal::{
-    BLOCK_BYTES, FrameHeader, Group, Noted, SEGMENT_HEADER_BYTES, SegmentInfo, decode_body,
-    decode_header,
+    BLOCK_BYTES, Durability, FrameHeader, Group, Noted, SEGMENT_HEADER_BYTES, SegmentInfo,
+    decode_body, decode_header,
 };
 
 use super::Settings;
@@ -116,6 +116,27 @@ impl<F: Files> Shared<F> {
         }
         self.counters.failed();
         failed(&self.files, &self.settings, error)
+    }
+
+    /// With durability `os`, flushes the groups from `replay_from` or the oldest kept snapshot on,
+    /// because they may be only in the operating system's cache. Earlier ones were flushed with that
+    /// snapshot. If a flush fails, the journal ends, because the next one would falsely succeed.
+    pub(super) fn flush_cached(&self, replay_from: u64) -> Result<(), FileError> {
+        if self.settings.durability != Durability::Os {
+            return Ok(());
+        }
+        self.check_failed()?;
+        let newer: Vec<u64> = {
+            let index = self.index();
+            let from = index.snapshots.iter().copied().min().unwrap_or(0).min(replay_from);
+            let newer = index.segments.iter().filter(|info| info.next_n >= from);
+            newer.map(|info| info.header.segno).collect()
+        };
+        for segno in newer {
+            let file = self.files.open(&segment_path(&self.directory, segno), Access::Write)?;
+            self.files.flush_data(&file).map_err(|error| self.failed(error))?;
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use super::segments::segment_path;
 use super::snapshots::SnapshotFile;
 use super::spares::Spares;
 use super::stats::Stats;
+use crate::canary::{Bug, planted};
 
 /// One shard's journal, open. A separate type stores its groups: [`super::Frames`].
 #[derive(Debug)]
@@ -28,14 +29,19 @@ pub struct Journal<F> {
 pub struct Dropped<F> {
     path: PathBuf,
     spares: Arc<Spares<F>>,
+    shared: Arc<Shared<F>>,
 }
 
 impl<F: Files> Dropped<F> {
-    /// Makes its file a spare, or removes it. Waits for the disk.
+    /// Makes its file a spare, or removes it, once the copies of its records are on the disk. Waits
+    /// for the disk.
     ///
     /// # Errors
     /// [`FileError`]; then the file may remain, and the next start handles it.
     pub fn put_away(&self) -> Result<(), FileError> {
+        if !planted(Bug::CopiesUnflushed) {
+            self.shared.flush_cached(u64::MAX)?;
+        }
         self.spares.give(&self.path)
     }
 }
@@ -135,6 +141,18 @@ impl<F: Files> Journal<F> {
         believed_wall(now, clocks, noted).since(end) > age
     }
 
+    /// Flushes everything that is only in the operating system's cache. Runs when nothing more is
+    /// written.
+    ///
+    /// # Errors
+    /// [`FileError`]; then the next start holds all pools.
+    pub fn flush(&self) -> Result<(), FileError> {
+        if planted(Bug::StopUnflushed) {
+            return Ok(());
+        }
+        self.shared.flush_cached(u64::MAX)
+    }
+
     /// Whether more is kept than configured only because the kept snapshots need it.
     #[must_use]
     pub fn waits_for_snapshot(&self) -> bool {
@@ -152,6 +170,7 @@ impl<F: Files> Journal<F> {
         index.oldest().filter(|oldest| *oldest == part)?;
         let segment = index.segments.pop_front()?;
         let path = segment_path(&self.shared.directory, segment.header.segno);
-        Some(Dropped { path, spares: Arc::clone(&self.spares) })
+        let (spares, shared) = (Arc::clone(&self.spares), Arc::clone(&self.shared));
+        Some(Dropped { path, spares, shared })
     }
 }

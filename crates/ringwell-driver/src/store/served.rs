@@ -4,10 +4,10 @@
 //! unknown here. Its pools, including those added later, are held for a lifetime, unless the bucket
 //! was moved here with its lockouts. The file records the time of its arrival.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ringwell_directory::{BUCKETS, BucketHolds, Owners};
+use ringwell_directory::{BUCKETS, BucketHolds, Owner, Owners};
 use serde::{Deserialize, Serialize};
 
 use crate::lifetimes::Lifetimes;
@@ -40,6 +40,9 @@ pub struct ServedMap {
     /// Buckets that were served after they had become another node's, if it does not hold them yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stale: BTreeSet<u16>,
+    /// Owners that took buckets back, because this node had not accepted them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub abandoned: BTreeMap<u16, Owner>,
     /// Digests of the lists of pools that were served; `None` in files of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
@@ -83,8 +86,17 @@ impl ServedMap {
             buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of))
         });
         let version = owners.version();
-        let (owners, lists) = (Some(owners), Some(lists));
-        Self { version, buckets, owners, leaving, holds, stale, lists, lifetimes: None }
+        Self {
+            version,
+            buckets,
+            owners: Some(owners),
+            leaving,
+            holds,
+            stale,
+            abandoned: BTreeMap::new(),
+            lists: Some(lists),
+            lifetimes: None,
+        }
     }
 
     /// The state that `data` served last; `None` if it was never part of a cluster.

@@ -4,12 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringwell_journal::{Durability, SnapshotError, SnapshotReader};
+use ringwell_journal::{SnapshotError, SnapshotReader};
 
 use super::files::{Access, FileError, Files, numbered, remove, rename};
 use super::index::Shared;
 use super::interface::Draft;
-use super::segments::segment_path;
 
 /// The count of snapshots to keep: if the newest cannot be read, the previous one is used.
 const KEPT: usize = 2;
@@ -77,30 +76,6 @@ impl<F: Files> SnapshotFile<F> {
         let (written, shared) = (0, Arc::clone(shared));
         Ok(Self { file, written, is_published: false, unfinished, replay_from, shared })
     }
-
-    /// The journal must never end before its newest snapshot: if groups are only in the operating
-    /// system's cache, those since the oldest snapshot that is kept are flushed now. Earlier groups
-    /// were flushed with that snapshot. If a flush fails, the journal ends, because the next one
-    /// would falsely succeed.
-    fn sync_journal(&self) -> Result<(), FileError> {
-        if self.shared.settings.durability != Durability::Os {
-            return Ok(());
-        }
-        self.shared.check_failed()?;
-        let newer: Vec<u64> = {
-            let index = self.shared.index();
-            let from = index.snapshots.iter().copied().min().unwrap_or(0).min(self.replay_from);
-            let newer = index.segments.iter().filter(|info| info.next_n >= from);
-            newer.map(|info| info.header.segno).collect()
-        };
-        for segno in newer {
-            let path = segment_path(&self.shared.directory, segno);
-            let files = &self.shared.files;
-            let flushed = files.flush_data(&files.open(&path, Access::Write)?);
-            flushed.map_err(|error| self.shared.failed(error))?;
-        }
-        Ok(())
-    }
 }
 
 impl<F: Files> Draft for SnapshotFile<F> {
@@ -122,7 +97,8 @@ impl<F: Files> Draft for SnapshotFile<F> {
         }
         let files = &self.shared.files;
         files.flush(&self.file)?;
-        self.sync_journal()?;
+        // The journal must never end before its newest snapshot.
+        self.shared.flush_cached(self.replay_from)?;
         let directory = &self.shared.directory;
         rename(files, &self.unfinished, &directory.join(format!("{:020}.rps", self.replay_from)))?;
         self.is_published = true;

@@ -5,12 +5,27 @@ use std::panic::catch_unwind;
 use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
-use crate::{arrivals, changes, holder, witness};
+use crate::{arrivals, changes, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 8] = [
+const FOUND_BY: [(Bug, fn()); 14] = [
+    (
+        Bug::SnapshotMissesMoved,
+        snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
+    ),
+    (Bug::ReportGivenUp, witness::a_report_whose_sender_has_gone_is_recorded),
+    (Bug::StopUnflushed, disk::the_end_of_a_journal_flushes_the_groups_that_were_not),
+    (
+        Bug::CopiesUnflushed,
+        disk::copies_of_old_records_are_flushed_before_the_originals_are_dropped,
+    ),
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
     (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
     (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),
+    (
+        Bug::BackWithoutState,
+        moves_back::buckets_on_their_way_back_are_not_taken_back_without_their_lockouts,
+    ),
+    (Bug::ReturnLate, moves_back::buckets_that_come_back_to_older_data_bring_lockouts_and_answers),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
     (
         Bug::OtherVisitorIgnored,

@@ -261,6 +261,33 @@ fn a_snapshot_flushes_the_groups_that_were_not_and_covers_only_stored_ones() {
 }
 
 #[test]
+pub fn the_end_of_a_journal_flushes_the_groups_that_were_not() {
+    for (durability, wanted) in [(Durability::Disk, 0), (Durability::Os, 1)] {
+        let mut it = open(durability, 1 << 20);
+        it.store().unwrap();
+        it.disk.flushes();
+        it.journal.into_parts().0.flush().unwrap();
+        assert_eq!(it.disk.flushes(), wanted, "{durability:?}");
+    }
+}
+
+#[test]
+pub fn copies_of_old_records_are_flushed_before_the_originals_are_dropped() {
+    let (it, firsts) = segments(0, 3);
+    for first in &firsts[1..3] {
+        it.publish(*first, it.tip.next_n - 1).unwrap();
+    }
+    let clocks = Clocks { boot: 1, shard_offset: 5, wall_offset: 7 };
+    let oldest = it.journal.expired(it.tip.last_at, clocks).unwrap();
+    it.disk.flushes();
+    let dropped = it.journal.into_parts().0.drop_segment(oldest).unwrap();
+    assert_eq!(it.disk.flushes(), 0);
+    dropped.put_away().unwrap();
+    // The copies are in the newest segment.
+    assert!(it.disk.flushes() > 0);
+}
+
+#[test]
 fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     let mut it = open(Durability::Os, 128 << 10);
     while std::fs::read_dir(it.journal.directory()).unwrap().count() < 4 {

@@ -17,6 +17,7 @@ mod journals;
 mod life;
 mod link;
 mod moves;
+mod moves_back;
 mod open;
 mod pair;
 mod rows;

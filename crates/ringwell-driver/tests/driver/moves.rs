@@ -23,11 +23,11 @@ use crate::pair::{self, Links, Pair, Side, allocate, locked};
 use crate::support::Virtual;
 
 /// All buckets of shard 0, which is on the first node.
-fn buckets(pair: &Pair) -> BTreeSet<u16> {
+pub fn buckets(pair: &Pair) -> BTreeSet<u16> {
     pair.a.node.directory().placement().buckets_of(0).collect()
 }
 
-fn pools(side: &Side, shard: u16) -> Vec<PoolId> {
+pub fn pools(side: &Side, shard: u16) -> Vec<PoolId> {
     side.node.directory().pools_of(shard).map(|pool| pool.id()).collect()
 }
 
@@ -47,7 +47,7 @@ pub async fn give(pair: &Pair, to: u16) -> Result<Value, MoveError> {
     given.map(|given| serde_json::to_value(given).unwrap())
 }
 
-fn served(side: &Side) -> ServedMap {
+pub fn served(side: &Side) -> ServedMap {
     ServedMap::read(&OsFiles, &side.node.config.data).unwrap().unwrap()
 }
 

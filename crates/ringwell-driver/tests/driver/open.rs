@@ -1,6 +1,6 @@
 //! Starts from the files of an earlier process, with other shards, lists, clocks and maps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ringwell_config::demo_pools;
@@ -406,6 +406,7 @@ fn map(version: u64, buckets: impl IntoIterator<Item = u16>, holds: BucketHolds)
         leaving: Vec::new(),
         holds,
         stale: BTreeSet::new(),
+        abandoned: BTreeMap::new(),
         lists: None,
         lifetimes: None,
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_driver::maintenance::task;
+use ringwell_driver::maintenance::{Snapshot, task};
 use ringwell_driver::store::{
     Appended, Draft, FileError, Memory, MemoryReader, Part, Stats, Store,
 };
 use ringwell_driver::{Moment, Platform, Shard, life, writer};
-use ringwell_engine::Refusal;
+use ringwell_engine::{Refusal, SnapshotStep};
 use ringwell_journal::{Clocks, Durability, Group};
 
 use crate::support::{Virtual, body, bulk, shards_with};
@@ -120,6 +120,20 @@ async fn ask(shard: &Rc<Shard<Virtual>>) {
 
 async fn at(platform: &Virtual, ms: u64) {
     platform.sleep_until(Moment(Duration::from_millis(ms))).await;
+}
+
+/// The engine's tests show that this step writes them.
+#[test]
+pub fn a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken() {
+    let platform = Virtual::default();
+    let (shard, store) = shard(&platform, 0);
+    let mut engine = shard.engine.borrow_mut();
+    let mut snapshot = Snapshot::begin(&*store, &engine, 0).unwrap();
+    let mut has_step = false;
+    while !snapshot.piece(&mut engine, 100) {
+        has_step |= matches!(snapshot.step(), SnapshotStep::Moved(_));
+    }
+    assert!(has_step);
 }
 
 #[test]

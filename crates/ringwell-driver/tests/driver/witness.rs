@@ -161,7 +161,7 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
 }
 
 #[test]
-fn a_report_whose_sender_has_gone_is_recorded() {
+pub fn a_report_whose_sender_has_gone_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let (_, other) = two_nodes(10, folder.path());
     let platform = Virtual::default();

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 
 fn served(version: u64, buckets: impl IntoIterator<Item = u16>) -> ServedMap {
@@ -8,6 +10,7 @@ fn served(version: u64, buckets: impl IntoIterator<Item = u16>) -> ServedMap {
         leaving: Vec::new(),
         holds: BucketHolds::default(),
         stale: BTreeSet::new(),
+        abandoned: BTreeMap::new(),
         lists: None,
         lifetimes: None,
     }

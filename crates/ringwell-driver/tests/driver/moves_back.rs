@@ -1,0 +1,84 @@
+//! Buckets that come back to a node that does not know that they were away.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ringwell_core::{PoolId, PromoNumber};
+use ringwell_directory::Directory;
+use ringwell_driver::moves::{self, MoveError};
+use ringwell_driver::{Path, Platform, change};
+use ringwell_engine::Outcome;
+
+use crate::moves::{buckets, give, hand_out, pools, served};
+use crate::pair::{Links, Pair, Side, allocate, locked};
+use crate::support::Virtual;
+
+/// Hands out a number from each of these pools, for the same batch every time.
+fn hand_out_of(side: &Side, shard: u16, of: &[PoolId]) -> BTreeMap<PoolId, PromoNumber> {
+    hand_out(side, shard, 1).into_iter().filter(|(pool, _)| of.contains(pool)).collect()
+}
+
+/// The next owner has accepted the buckets, and returns them, but neither move is known to be
+/// complete at the first owner.
+#[test]
+pub fn buckets_on_their_way_back_are_not_taken_back_without_their_lockouts() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b, moving, moved) = (&pair.a, &pair.b, buckets(&pair), pools(&pair.a, 0));
+        pair.a_to_b.set(Links::Deaf(Path::Take));
+        give(&pair, 2).await.unwrap_err();
+        let given = hand_out_of(b, 2, &moved);
+        pair.a_to_b.set(Links::Up);
+        pair.b_to_a.set(Links::Without(Path::Take));
+        moves::give(&platform, &b.node, &b.peers, moving, 0).await.unwrap_err();
+        let aborted = moves::abort(&platform, &a.node, &a.peers).await;
+        assert!(matches!(aborted, Err(MoveError::NotTakenBack { shard: 2, .. })), "{aborted:?}");
+        let has = |side, shard| moved.iter().all(|pool| pools(side, shard).contains(pool));
+        assert!(!has(a, 0) && !has(b, 2));
+        // Both moves complete.
+        pair.b_to_a.set(Links::Up);
+        for side in [a, b] {
+            let (at, node, peers) = (platform.clone(), side.node.clone(), side.peers.clone());
+            platform.spawn(moves::resume(at, node, peers));
+        }
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        assert!(served(a).leaving.is_empty() && served(b).leaving.is_empty());
+        assert!(has(a, 0) && !has(b, 2));
+        assert!(given.values().all(|number| locked(a.shard(0)).contains_key(number)));
+    });
+}
+
+/// The data of the first owner was replaced by an older copy while the buckets were on their way
+/// back to it.
+#[test]
+pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b, moving, moved) = (&pair.a, &pair.b, buckets(&pair), pools(&pair.a, 0));
+        let before = a.node.owners().unwrap();
+        give(&pair, 2).await.unwrap();
+        let given = hand_out_of(b, 2, &moved);
+        pair.b_to_a.set(Links::Without(Path::Adopt));
+        moves::give(&platform, &b.node, &b.peers, moving, 0).await.unwrap_err();
+        platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
+        let placement = before.placement();
+        let old = move |list: &Directory| Ok(list.moved(placement));
+        change::apply(&platform, &a.node, &a.peers, old).await.unwrap();
+        a.node.set_owners(before);
+        assert_eq!(moves::learn_from(&platform, &a.node, &a.peers, 2).await, Some(true));
+        pair.b_to_a.set(Links::Up);
+        let (at, node, peers) = (platform.clone(), b.node.clone(), b.peers.clone());
+        platform.spawn(moves::resume(at, node, peers));
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        assert!(served(b).leaving.is_empty());
+        assert!(given.values().all(|number| locked(a.shard(0)).contains_key(number)));
+        for (pool, number) in &given {
+            // It may not be known who had the number last.
+            let repeated = allocate(a.shard(0), *pool, 1);
+            let is_same = repeated == Outcome::Kept { number: *number };
+            assert!(is_same || matches!(repeated, Outcome::Exhausted { .. }), "{repeated:?}");
+        }
+    });
+}
