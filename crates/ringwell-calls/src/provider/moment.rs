@@ -6,8 +6,9 @@ use ringwell_core::Millis;
 
 /// The largest accepted lead of a provider's clock over ours.
 const AHEAD_MAX: Millis = Millis(60_000);
-/// The longest accepted delay of a report.
-const BEHIND_MAX: Millis = Millis(24 * 60 * 60 * 1000);
+/// The longest accepted delay of a report. A report that waited at a switch must not be attributed to
+/// the visitor of the time when it arrives.
+const BEHIND_MAX: Millis = Millis(30 * 24 * 60 * 60 * 1000);
 
 /// Reads RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<Millis> {
@@ -38,7 +39,7 @@ pub(super) fn believed(provider: Option<Millis>, received: Millis) -> Millis {
 
 #[cfg(test)]
 #[test]
-fn moments_are_read_in_each_form_and_believed_within_a_day() {
+fn moments_are_read_in_each_form_and_believed_within_thirty_days() {
     let at = Some(Millis(1_700_000_000_000));
     for text in
         ["Tue, 14 Nov 2023 22:13:20 +0000", "2023-11-14T22:13:20Z", "1700000000", "1700000000000"]
@@ -48,8 +49,10 @@ fn moments_are_read_in_each_form_and_believed_within_a_day() {
     for text in ["", "soon", "2023-11-14 22:13", "99999999999999"] {
         assert_eq!(parse(text), None, "{text}");
     }
+    for late in [1_000, BEHIND_MAX.0] {
+        assert_eq!(Some(believed(at, Millis(1_700_000_000_000 + late))), at);
+    }
     let received = Millis(1_700_000_001_000);
-    assert_eq!(Some(believed(at, received)), at);
     for wrong in [None, Some(Millis(1)), Some(Millis(1_700_000_070_000))] {
         assert_eq!(believed(wrong, received), received);
     }

@@ -223,7 +223,10 @@ impl Appending {
                 if is_ours && group.header.n == n {
                     Fate::Taken { epoch: group.header.epoch }
                 } else {
-                    Fate::Failed(format!("message {n} of the log belongs to another journal"))
+                    Fate::Failed(format!(
+                        "message {n} of the log belongs to another journal: if two processes \
+                         were started at the same time on an empty log, start this one again"
+                    ))
                 }
             }
         }
