@@ -59,7 +59,7 @@ impl Problem {
     }
 
     pub(crate) fn wrong_method() -> Self {
-        let detail = "method not allowed on this path: use a method from the Allow header";
+        let detail = "this path takes another method; the Allow header names it";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     }
 
@@ -70,8 +70,8 @@ impl Problem {
     }
 
     pub(crate) fn misdirected() -> Self {
-        let detail = "this address accepts requests from its own machine only: use localhost, or \
-            add the host name to management.hosts";
+        let detail = "this address is for programs on its own machine: use localhost, or add \
+            the name to management.hosts";
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
@@ -156,7 +156,7 @@ impl From<StoreError> for Problem {
                     tracing::error!(%error, left_out, "the directory cannot be read");
                 }
                 let detail = if error.is_full() {
-                    "the disk of the directory's database is full: free some space, then try again"
+                    "the disk of the directory's database is full: make room, then try again"
                 } else {
                     "the directory's database does not answer: try again later"
                 };

@@ -115,22 +115,21 @@ impl fmt::Display for ApiError {
             Self::NotThere { url, reason } => {
                 write!(
                     f,
-                    "no server answers at {url}: {reason}. Check that the server is running and \
-                    listens at this address"
+                    "no server answers at {url}: {reason}. Is it running, and does it listen there?"
                 )
             }
             Self::Lost { url, reason } => write!(
                 f,
-                "{url} has not answered: {reason}. The request may have taken effect: check before \
-                 you repeat it"
+                "{url} has not answered: {reason}. The request may have been carried out: check \
+                 before repeating it"
             ),
             Self::Refused { url, status: StatusCode::UNAUTHORIZED, has_token, .. } => {
                 match has_token {
                     true => write!(
                         f,
-                        "{url} refuses this token: add the token's SHA-256 to \
-                         management.token_sha256 of that server, or to its variable \
-                         RINGWELL_TOKEN_SHA256 if that is set"
+                        "{url} refuses this token: its SHA-256 must be in \
+                         management.token_sha256 of that server, or in the variable \
+                         RINGWELL_TOKEN_SHA256 if that is set there"
                     ),
                     false => write!(
                         f,
@@ -145,9 +144,8 @@ impl fmt::Display for ApiError {
             {
                 write!(
                     f,
-                    "{url} does not support this request: name a client address (`listen`) with \
-                     --url, not the management address. The server may also be an older Ringwell, \
-                     or another program"
+                    "{url} has no such request: use an address of clients (`listen`) with --url, not that \
+                     of management; or it is not a Ringwell server, or an older one"
                 )
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {
@@ -189,10 +187,7 @@ impl ApiClient {
             ensure!(!token.trim().is_empty(), "the management token ({source}) is empty");
             let mut value =
                 HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
-                    anyhow!(
-                        "{source} does not contain a management token: a token cannot have \
-                        these characters"
-                    )
+                    anyhow!("{source} contains no management token: it has other characters")
                 })?;
             value.set_sensitive(true);
             Ok(value)

@@ -191,10 +191,7 @@ impl Running {
             ..Fault::default()
         })?;
         if self.fixed != (settings.listen.clone(), settings.database.clone()) {
-            tracing::warn!(
-                "changes of calls.listen and calls.database take effect only after a \
-                restart"
-            );
+            tracing::warn!("calls.listen and calls.database keep their values until a restart");
         }
         Ok(())
     }

@@ -163,8 +163,7 @@ impl Phone {
         let text = String::from_utf8_lossy(&answer).into_owned();
         ensure!(
             status != StatusCode::NOT_FOUND,
-            "{} does not accept webhooks for account {}: name calls.listen of the running server \
-            with --url",
+            "{} has no account {} for webhooks: use calls.listen of the running server",
             self.url,
             self.account
         );

@@ -157,8 +157,7 @@ impl<P: Platform> Link<P> {
                 tracing::warn!(
                     shard = self.neighbour.shard,
                     node = self.neighbour.node,
-                    "a shard did not answer in time: its rows get overflow numbers until the shard \
-                    answers pings"
+                    "a shard was slow or gone: its rows get overflow numbers until it answers pings"
                 );
                 self.platform.spawn(Rc::clone(self).ping());
             }

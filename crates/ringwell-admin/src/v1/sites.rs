@@ -142,7 +142,7 @@ pub(crate) async fn put(
         && !may_see(&context, &visitor, owned).await?
     {
         // The answer reports that the key is taken, without naming its owner.
-        return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is already in use")));
+        return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is taken")));
     }
     let site = wanted.site(key, before.as_ref())?;
     for swap in &site.swaps {
@@ -176,7 +176,7 @@ pub(crate) async fn remove(
 }
 
 fn no_site() -> Problem {
-    Problem::not_found("no such site")
+    Problem::not_found("there is no such site")
 }
 
 async fn find(context: &Context, visitor: &Visitor, key: &str) -> Result<Option<Site>, Problem> {
