@@ -172,22 +172,21 @@ impl ApiClient {
     /// # Errors
     /// If the token cannot be read or is malformed.
     pub(crate) fn new(access: &Access) -> anyhow::Result<Self> {
-        let token = match &access.token_file {
-            Some(path) => Some(
-                fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", shown_file(path)))?,
-            ),
-            None => variable("RINGWELL_TOKEN").filter(|token| !token.is_empty()),
-        };
-        let source = match &access.token_file {
-            Some(path) => shown_file(path),
-            None => "RINGWELL_TOKEN".to_owned(),
+        let (token, source) = if let Some(path) = &access.token_file {
+            let source = shown_file(path);
+            let token = fs::read_to_string(path);
+            (Some(token.with_context(|| format!("cannot read {source}"))?), source)
+        } else {
+            let token = variable("RINGWELL_TOKEN").filter(|token| !token.is_empty());
+            (token, "RINGWELL_TOKEN".to_owned())
         };
         let authorization = token.map(|token| {
             ensure!(!token.trim().is_empty(), "the management token ({source}) is empty");
             let mut value =
                 HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
-                    anyhow!("{source} contains no management token: it has other characters")
+                    anyhow!(
+                        "{source} does not contain a management token: a token is one line of text"
+                    )
                 })?;
             value.set_sensitive(true);
             Ok(value)

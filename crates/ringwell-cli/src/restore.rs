@@ -208,8 +208,8 @@ pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
     ensure!(
         !unfinished.is_dir() || data.join(JOURNAL).exists(),
         "{}: a restore was interrupted, and the files of the copy are not all here. Run `ringwell \
-         restore` again with the same copy. To begin without the copy instead, remove {}: all \
-         numbers may then be handed out again, whoever holds them",
+         restore` again with the same copy. To begin without the copy, remove {} and start once \
+         with `serve --restored`",
         data.display(),
         unfinished.display()
     );

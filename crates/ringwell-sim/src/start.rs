@@ -268,11 +268,7 @@ impl World {
             holds: Vec::new(),
             pools: specs
                 .iter()
-                .filter(|spec| {
-                    // In memory, a node forgets which buckets it gave away.
-                    let is_memory = self.durability == Durability::Memory;
-                    is_memory || self.nodes[node].is_own_bucket(bucket(spec.id))
-                })
+                .filter(|spec| self.nodes[node].is_own_bucket(bucket(spec.id)))
                 .map(|spec| (spec.id.0, rule(spec, self.bug)))
                 .collect(),
         }

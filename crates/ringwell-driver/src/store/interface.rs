@@ -104,7 +104,7 @@ pub trait Store: 'static {
     /// The store's counts since it was opened.
     fn stats(&self) -> Stats;
 
-    /// Ends the store's running work.
+    /// Ends the store's running work, and flushes what is only in the operating system's cache.
     ///
     /// # Errors
     /// The error, as text.

@@ -430,8 +430,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         let ended = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
         let MoveError::NotTakenBack { reason, .. } = &ended else { panic!("{ended}") };
         assert!(reason.contains("has accepted them"), "{reason}");
-        let (at, node, peers) = (platform.clone(), a.node.clone(), a.peers.clone());
-        platform.spawn(moves::resume(at, node, peers));
+        a.resume_moves(&platform);
         platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
         assert!(served(a).leaving.is_empty());
         assert!(given.keys().all(|pool| !pools(a, 0).contains(pool)));
@@ -461,8 +460,7 @@ fn a_move_that_was_accepted_is_not_taken_back_after_another_move_there() {
         }
         assert!(matches!(aborted, Err(MoveError::NotTakenBack { shard: 2, .. })), "{aborted:?}");
         // The move completes.
-        let (at, node, peers) = (platform.clone(), a.node.clone(), a.peers.clone());
-        platform.spawn(moves::resume(at, node, peers));
+        a.resume_moves(&platform);
         platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
         assert!(served(a).leaving.is_empty());
         assert!(given.keys().all(|pool| !pools(a, 0).contains(pool) && pools(b, 3).contains(pool)));

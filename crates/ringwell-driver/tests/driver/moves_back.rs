@@ -39,8 +39,7 @@ pub fn buckets_on_their_way_back_are_not_taken_back_without_their_lockouts() {
         // Both moves complete.
         pair.b_to_a.set(Links::Up);
         for side in [a, b] {
-            let (at, node, peers) = (platform.clone(), side.node.clone(), side.peers.clone());
-            platform.spawn(moves::resume(at, node, peers));
+            side.resume_moves(&platform);
         }
         platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
         assert!(served(a).leaving.is_empty() && served(b).leaving.is_empty());
@@ -69,8 +68,7 @@ pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
         a.node.set_owners(before);
         assert_eq!(moves::learn_from(&platform, &a.node, &a.peers, 2).await, Some(true));
         pair.b_to_a.set(Links::Up);
-        let (at, node, peers) = (platform.clone(), b.node.clone(), b.peers.clone());
-        platform.spawn(moves::resume(at, node, peers));
+        b.resume_moves(&platform);
         platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
         assert!(served(b).leaving.is_empty());
         assert!(given.values().all(|number| locked(a.shard(0)).contains_key(number)));

@@ -20,7 +20,7 @@ use ringwell_driver::message::{Message, PeerAnswer, PeerRow, PeerRows};
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::store::{Memory, write_whole};
-use ringwell_driver::{Path, Platform, Shard, rows, serve, writer};
+use ringwell_driver::{Path, Platform, Shard, moves, rows, serve, writer};
 use ringwell_engine::{Ask, Outcome, Refusal, Restore, RowKey};
 use ringwell_journal::{Durability, Tip};
 use ringwell_mesh::frame::{self, RowAnswer};
@@ -81,6 +81,12 @@ pub struct Side {
 impl Side {
     pub fn shard(&self, shard: u16) -> &Rc<Shard<Virtual>> {
         self.shards.iter().find(|it| it.id == shard).unwrap()
+    }
+
+    /// Continues interrupted moves of this node.
+    pub fn resume_moves(&self, platform: &Virtual) {
+        let (node, peers) = (Arc::clone(&self.node), self.peers.clone());
+        platform.spawn(moves::resume(platform.clone(), node, peers));
     }
 
     /// Answers a request from the other node.
