@@ -204,11 +204,11 @@ impl std::fmt::Display for Denied {
             Self::Unknown => f.write_str("send `Authorization: Bearer TOKEN`"),
             Self::Role { has, needs } => {
                 let (has, needs) = (has.as_str(), needs.as_str());
-                write!(f, "the token has the role {has}, and this needs the role {needs}")
+                write!(f, "the token has the role {has}, but this request needs the role {needs}")
             }
             Self::Network => f.write_str(
-                "the token is limited to one network, and this concerns another one, or all: use a \
-                 token that is not limited",
+                "the token is limited to one network, but this request concerns another network or \
+                 all of them: use a token that is not limited",
             ),
             Self::Store(error) => error.fmt(f),
         }

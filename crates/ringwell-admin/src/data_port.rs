@@ -14,7 +14,7 @@ use axum::{Extension, Router};
 use ringwell_directory::TokenHashes;
 use ringwell_node::{Handle, PushError, Unread};
 
-use crate::problem::Problem;
+use crate::problem::{NO_SUCH_PATH, Problem};
 use crate::v1::{attribution, moves, overflow, release, shards};
 use crate::{Dashboard, access, health, metrics};
 
@@ -100,10 +100,11 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
         return next.run(request).await;
     }
     let detail = if is_admin {
-        "tokens of the database may only read here; use a token of management.token_sha256"
+        "tokens of the database can only read on this address: use a token of \
+        management.token_sha256"
     } else {
-        "this token may only read attributions and calls here; use one with the role admin, or a \
-         token of management.token_sha256"
+        "this token can only read attributions and calls on this address: use a token with the \
+         role admin, or a token of management.token_sha256"
     };
     Problem::new(StatusCode::FORBIDDEN, detail).into_response()
 }
@@ -112,8 +113,8 @@ fn unknown_token() -> Response {
     Problem::new(
         StatusCode::UNAUTHORIZED,
         "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
-         management.token_sha256, or for reading with one of the database that is not limited to \
-         one network",
+         management.token_sha256, or, for reading, with a token of the database that is not \
+         limited to one network",
     )
     .into_response()
 }
@@ -156,8 +157,8 @@ async fn first() -> Response {
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    let text = "This is Ringwell. Programs request promo numbers here. The dashboard is at /ui/ \
-        of the management address: run `ringwell ui` on the server for a link to it.\n";
+    let text = "This is Ringwell. Programs request promo numbers here. The dashboard is at /ui/ of \
+        the management address: run `ringwell ui` on the server to get a link.\n";
     (headers, text).into_response()
 }
 
@@ -171,15 +172,15 @@ async fn not_found_in_v1(uri: Uri) -> Problem {
     let path = uri.path();
     if reads_calls(path) || ["/events", "/outcomes", "/webhooks", "/blocks"].contains(&path) {
         return Problem::not_found(
-            "this server accepts no calls: add [calls] to its configuration (docs/calls.md)",
+            "this server does not accept calls: add [calls] to its configuration (docs/calls.md)",
         );
     }
     not_found().await
 }
 
 async fn not_found() -> Problem {
-    Problem::not_found(
-        "there is nothing here; docs/spec/api.md lists the endpoints, and the dashboard is on the \
-         management address",
-    )
+    Problem::not_found(format!(
+        "{NO_SUCH_PATH}: docs/spec/api.md lists the endpoints, and the dashboard is on the \
+         management address"
+    ))
 }

@@ -143,7 +143,7 @@ impl HttpBody for Metered {
             Some(Ok(frame)) => match frame.data_ref().map(Bytes::len) {
                 None => Some(Err(axum::Error::new("trailer fields are not accepted"))),
                 Some(bytes) if self.room.take(bytes) => Some(Ok(frame)),
-                Some(_) => Some(Err(axum::Error::new("there is no memory left for the body"))),
+                Some(_) => Some(Err(axum::Error::new("not enough memory for the request body"))),
             },
             end => end,
         })

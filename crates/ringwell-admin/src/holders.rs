@@ -20,8 +20,10 @@ pub async fn holders(
         let past = match node.holder(number, at).await {
             Ok(joined) => match joined.lacks().filter(|_| found.is_empty()) {
                 Some(shard) => {
-                    let problem =
-                        format!("shard {shard} cannot be reached, and may know the visitor");
+                    let problem = format!(
+                        "shard {shard} cannot be reached, and its history may contain the \
+                            visitor"
+                    );
                     return Err(HolderError::Unavailable(problem));
                 }
                 None => joined.past,
@@ -79,9 +81,9 @@ pub async fn keep_alives(
 
 fn gap(missing: Missing) -> HolderError {
     let reason = match missing {
-        Missing::NotKept => "the history does not go back so far",
+        Missing::NotKept => "the history does not go back that far",
         Missing::TooLong => "the number was handed out too often since then",
-        Missing::Damaged => "the history is damaged there",
+        Missing::Damaged => "the history of that time is damaged",
     };
     HolderError::Gone(reason.to_owned())
 }

@@ -41,6 +41,7 @@ use gate::Gate;
 pub use gate::Recognized;
 pub use holders::{holders, keep_alives};
 pub use loads::SharedLoads;
+pub use problem::NO_SUCH_PATH;
 use problem::Problem;
 pub use running_server::{Later, PoolLoad, PoolState, RunningServer};
 pub use v1::openapi;

@@ -148,13 +148,13 @@ impl Scrape {
         self.link(encoder, of, |link| ConstCounter::new(link.connects))?;
         let of = ("link_requests", "Sub-requests sent, one for each batch with rows of the shard");
         self.link(encoder, of, |link| ConstCounter::new(link.requests))?;
-        let of = ("link_slow", "Sub-requests whose answer was slow");
+        let of = ("link_slow", "Sub-requests with a slow answer");
         self.link(encoder, of, |link| ConstCounter::new(link.slow))?;
         let of = ("link_lost", "Sub-requests that were refused or got no answer in time");
         self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
         let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
-        let of = ("link_released_late", "Numbers released because their answer came too late");
+        let of = ("link_released_late", "Numbers released because the answer came too late");
         self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
         self.link_latency(encoder)
     }
@@ -208,7 +208,7 @@ impl Scrape {
                 ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Visitors of web pages not yet known to be people";
+        let help = "Visitors of web pages not yet confirmed to be people";
         let mut gauge =
             encoder.encode_descriptor("site_provisional", help, None, MetricType::Gauge)?;
         let waiting = i64::try_from(self.node.sites_waiting()).unwrap_or(i64::MAX);
@@ -216,7 +216,7 @@ impl Scrape {
     }
 
     fn overflowing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Rows without a number, of the ten ring pools with the most of them";
+        let help = "Rows without a number, for the ten ring pools with the most such rows";
         let mut family =
             encoder.encode_descriptor("pool_overflow_rows", help, None, MetricType::Counter)?;
         for pool in &self.overflowing {
@@ -228,7 +228,7 @@ impl Scrape {
 
     fn in_trouble(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Some(pools) = self.in_trouble else { return Ok(()) };
-        let help = "Ring pools that are too small, or will be exhausted within an hour";
+        let help = "Ring pools that are too small or will be exhausted within an hour";
         let kind = MetricType::Gauge;
         let mut family = encoder.encode_descriptor("ring_pools_in_trouble", help, None, kind)?;
         for (state, pools) in ["too_small", "exhausting"].into_iter().zip(pools) {
@@ -240,9 +240,9 @@ impl Scrape {
 
     fn waiting_calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Waiting { all, kept } = self.waiting;
-        let of_file = "Of these, the reports in calls-waiting.jsonl, which a restart does not lose";
+        let of_file = "Reports of calls waiting in calls-waiting.jsonl, which survive a restart";
         for (name, help, reports) in [
-            ("call_reports_waiting", "Reports of calls that the call log has not stored yet", all),
+            ("call_reports_waiting", "Reports of calls not yet stored in the call log", all),
             ("call_reports_waiting_in_file", of_file, kept),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -305,9 +305,9 @@ impl Collector for Scrape {
         self.latency(encoder)?;
         self.links(encoder)?;
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;
-        let help = "Lockouts that a returning visitor extended";
+        let help = "Lockouts extended by returning visitors";
         self.counter(encoder, "kept", help, |s| s.engine.kept)?;
-        let help = "Rows of repeated batches that got the same answer again";
+        let help = "Rows of repeated batches answered with the same numbers again";
         self.counter(encoder, "repeated_rows", help, |s| s.engine.repeated)?;
         self.counter(encoder, "releases", "Lockouts ended early", |s| s.engine.released)?;
         let help = "Records copied before their segment was dropped";
@@ -316,7 +316,7 @@ impl Collector for Scrape {
         self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
         let help = "Rows of repeatable batches whose answers are remembered";
         self.gauge(encoder, "remembered_rows", help, |s| s.answers as u64)?;
-        let help = "Groups of records written to the journal";
+        let help = "Writes to the journal, each of one or more records";
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
         let help = "Bytes written to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
@@ -324,11 +324,12 @@ impl Collector for Scrape {
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
         let help = "Seconds since the journal last stored anything; 0 while it works";
         self.gauge(encoder, "journal_trouble_seconds", help, |s| s.journal.trouble_seconds)?;
-        let help = "Seconds for which pools of the shard are held because lockouts may be lost; 0 if none is";
+        let help = "Seconds for which pools of the shard are held because lockouts may be lost; 0 \
+            if no pool is held";
         self.gauge(encoder, "held_seconds", help, |s| s.journal.held_seconds)?;
         let help = "Disk space of the retained history, in bytes";
         self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;
-        let help = "History that was not read at startup: 0 not read yet, 1 whole, 2 damaged";
+        let help = "State of the history not read at startup: 0 not read yet, 1 intact, 2 damaged";
         self.gauge(encoder, "journal_history", help, |s| s.journal.history)?;
         self.clock(encoder)
     }

@@ -59,8 +59,8 @@ pub(crate) async fn refused(
     let first = change.unknown(&bad).await?.first().map(|range| range.first());
     Ok(first.map(|number| {
         format!(
-            "{number} is not a number that can be in use, by libphonenumber's data; to accept \
-                numbers for tests, set check_numbers = \"possible\" under [inventory]"
+            "{number} is not a valid number according to libphonenumber: to accept test numbers, \
+                set check_numbers = \"possible\" under [inventory]"
         )
     }))
 }

@@ -10,6 +10,10 @@ use crate::access::Denied;
 
 static SILENT: Repeated = Repeated::new();
 
+/// The beginning of the detail for a path without a service. Other errors with status 404 name the
+/// missing object.
+pub const NO_SUCH_PATH: &str = "this path does not exist";
+
 /// One error, with a text that says what to do.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -59,7 +63,7 @@ impl Problem {
     }
 
     pub(crate) fn wrong_method() -> Self {
-        let detail = "this path takes another method; the Allow header names it";
+        let detail = "method not allowed on this path: use a method from the Allow header";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     }
 
@@ -70,8 +74,8 @@ impl Problem {
     }
 
     pub(crate) fn misdirected() -> Self {
-        let detail = "this address is for programs on its own machine: use localhost, or add \
-            the name to management.hosts";
+        let detail = "this address accepts requests from its own machine only: use localhost, or \
+            add the host name to management.hosts";
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
@@ -156,7 +160,7 @@ impl From<StoreError> for Problem {
                     tracing::error!(%error, left_out, "the directory cannot be read");
                 }
                 let detail = if error.is_full() {
-                    "the disk of the directory's database is full: make room, then try again"
+                    "the disk of the directory's database is full: free some space, then try again"
                 } else {
                     "the directory's database does not answer: try again later"
                 };

@@ -80,8 +80,8 @@ pub enum LogError {
     Open(StoreError),
     /// The file was removed. A new one is created after some time.
     #[error(
-        "the call log's file {} is missing: if none is put in its place within seconds, a new one is \
-            made",
+        "the call log's file {} is missing: put the file back within seconds, or a new one is \
+            created",
         .0.display()
     )]
     Missing(PathBuf),

@@ -87,7 +87,9 @@ fn read(
         return Err("to: one to ten numbers with + or SIP addresses".to_owned());
     }
     if to.iter().any(|target| number == Some(target)) {
-        return Err("to: the called number itself: the call would come back without end".to_owned());
+        return Err(
+            "to: must not be the called number itself, because the call would loop".to_owned()
+        );
     }
     if timeout.is_some_and(|seconds| !TIMEOUT_S.contains(&seconds)) {
         return Err("timeout: 5 to 120 seconds".to_owned());

@@ -155,7 +155,7 @@ pub struct NotStored;
 
 /// The service has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the service of calls has ended")]
+#[error("the call service has stopped")]
 pub struct Stopped;
 
 impl Service {
@@ -212,7 +212,7 @@ impl Service {
             tracing::warn!(reports = kept, "reports of calls wait for the next start");
         }
         if tokio::time::timeout(LOG_CLOSE_MAX, self.inner.log.close()).await.is_err() {
-            tracing::warn!("the call log was not closed in time; the next start completes that");
+            tracing::warn!("the call log was not closed in time; the next start recovers it");
         }
     }
 
@@ -436,8 +436,8 @@ impl Service {
             tracing::error!(
                 number,
                 left_out,
-                "calls.destination: calls are not sent to {}: it is a number of this server, and \
-                 the call would come back without end",
+                "calls.destination: calls are not sent to {}: the number belongs to this server, \
+                 and the call would loop",
                 removed.join(", ")
             );
         }

@@ -18,6 +18,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use ringwell_admin::NO_SUCH_PATH;
 use ringwell_config::{Listen, shown_file};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -115,21 +116,22 @@ impl fmt::Display for ApiError {
             Self::NotThere { url, reason } => {
                 write!(
                     f,
-                    "no server answers at {url}: {reason}. Is it running, and does it listen there?"
+                    "no server answers at {url}: {reason}. Check that the server is running and \
+                    listens at this address"
                 )
             }
             Self::Lost { url, reason } => write!(
                 f,
-                "{url} has not answered: {reason}. The request may have been carried out: check \
-                 before repeating it"
+                "{url} has not answered: {reason}. The request may have taken effect: check before \
+                 you repeat it"
             ),
             Self::Refused { url, status: StatusCode::UNAUTHORIZED, has_token, .. } => {
                 match has_token {
                     true => write!(
                         f,
-                        "{url} refuses this token: its SHA-256 must be in \
-                         management.token_sha256 of that server, or in the variable \
-                         RINGWELL_TOKEN_SHA256 if that is set there"
+                        "{url} refuses this token: add the token's SHA-256 to \
+                         management.token_sha256 of that server, or to its variable \
+                         RINGWELL_TOKEN_SHA256 if that is set"
                     ),
                     false => write!(
                         f,
@@ -139,13 +141,13 @@ impl fmt::Display for ApiError {
                 }
             }
             Self::Refused { url, status: StatusCode::NOT_FOUND, detail, .. }
-                if !detail.starts_with("there is no such")
-                    && !detail.starts_with("this server") =>
+                if detail.is_empty() || detail.starts_with(NO_SUCH_PATH) =>
             {
                 write!(
                     f,
-                    "{url} has no such request: use an address of clients (`listen`) with --url, not that \
-                     of management; or it is not a Ringwell server, or an older one"
+                    "{url} does not support this request: name a client address (`listen`) with \
+                     --url, not the management address. The server may also be an older Ringwell, \
+                     or another program"
                 )
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {

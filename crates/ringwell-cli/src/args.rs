@@ -23,16 +23,16 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  done
   1  failed, or found a fault (doctor, journal verify, check, pools import)
-  2  wrong usage, and for `check` a file that cannot be read, or nothing to judge
+  2  wrong usage; for `check`, also an unreadable file, or nothing to judge
 
 Start with the demo. It makes ring pools, serves them on 127.0.0.1:8080, and prints requests to \
 try:
   ringwell demo";
 
 const SERVE_HELP: &str = "\
-Settings come from the file; it is overridden by RINGWELL_DATA, RINGWELL_LISTEN (addresses \
-separated by commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, \
-RINGWELL_TOKEN_SHA256, RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL, and these by flags.
+Settings come from the file. The variables RINGWELL_DATA, RINGWELL_LISTEN (addresses separated by \
+commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, RINGWELL_TOKEN_SHA256, \
+RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL override the file, and flags override both.
 
 Examples:
   ringwell serve --config ringwell.toml --check
@@ -55,9 +55,9 @@ Examples:
   ringwell journal replay ./data";
 
 const TOKEN_HELP: &str = "\
-Give the secret to clients, which send it as `Authorization: Bearer SECRET`; it is not stored \
-anywhere. The setting, its SHA-256, goes into the configuration under [management], or into \
-RINGWELL_TOKEN_SHA256. All of stderr can be pasted into a configuration.
+Give the secret to clients, which send it as `Authorization: Bearer SECRET`; the command does not \
+store the secret. The setting is the secret's SHA-256: put it into the configuration under \
+[management], or into RINGWELL_TOKEN_SHA256. All of stderr can be pasted into a configuration.
 
 Examples:
   ringwell token
@@ -79,7 +79,7 @@ pub(crate) struct Ringwell {
 /// The commands in the order of a user's work: try it, plan, set up, run, measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make ring pools to play with, and serve them
+    /// Create sample ring pools and serve them
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
     /// Calculate how many numbers a pool needs, or what machines a cluster needs
@@ -103,19 +103,19 @@ pub(crate) enum Command {
     /// Manage web sites whose pages show each visitor a number
     #[command(after_help = sites::HELP)]
     Sites(Box<sites::Args>),
-    /// Print the line that a web site puts into its pages
+    /// Print the script tag for the pages of a web site
     #[command(after_help = snippet::HELP)]
     Snippet(snippet::Args),
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
-    /// Call a number of a running server as its provider would, as a trial
+    /// Make a test call to a number of a running server, as its provider would
     #[command(after_help = test_call::HELP)]
     Call(test_call::Args),
     /// Export calls of a running server, report their results, block callers, erase personal data
     #[command(after_help = call_log::HELP)]
     Calls(call_log::Args),
-    /// Receive a server's webhooks on this machine, as a trial
+    /// Receive a server's webhooks on this machine, for testing
     #[command(after_help = webhooks::HELP)]
     Webhooks(webhooks::Args),
     /// Print a link that opens the dashboard of a running server
@@ -124,8 +124,7 @@ pub(crate) enum Command {
     /// Copy a server's data while it serves, and check the copy
     #[command(after_help = backup::HELP)]
     Backup(backup::Args),
-    /// Turn a copy into a data directory again; its server then hands out no number that may be
-    /// locked
+    /// Restore a data directory from a copy, without handing out a number that may be locked
     #[command(after_help = restore::HELP)]
     Restore(restore::Args),
     /// Check and read journals, or erase parameters in them
@@ -134,13 +133,13 @@ pub(crate) enum Command {
     /// Show which shard owns which buckets, and move them between running nodes
     #[command(after_help = shards::HELP)]
     Shards(shards::Args),
-    /// Print a configuration of haproxy for the nodes of a cluster
+    /// Print a haproxy configuration for the nodes of a cluster
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
     /// Send batches to a server and report answers and latencies
     #[command(after_help = load::HELP)]
     Load(Box<load::Args>),
-    /// Judge a history: did the server keep its promises?
+    /// Check a history against the server's guarantees
     #[command(after_help = check::HELP)]
     Check(check::Args),
     /// Print a completion script for a shell
@@ -164,11 +163,11 @@ pub(crate) struct Serve {
     /// Data directory for journals and snapshots
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The data directory was restored from a copy: hand out nothing for the longest lifetime. Use
-    /// it for one start only; `ringwell restore` needs no such flag
+    /// The data directory was restored from a copy: hand out no numbers for the longest lifetime.
+    /// Use this flag for one start only; `ringwell restore` does not need it
     #[arg(long)]
     pub(crate) restored: bool,
-    /// The cluster that this server is a node of: the file names its shards
+    /// The cluster file, which lists this server's node and its shards
     #[arg(
         long,
         value_name = "FILE",
@@ -212,14 +211,14 @@ pub(crate) struct Server {
     /// Number of shards; 0 for one per core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
-    /// Where an allocation is stored before it is answered: `disk` survives a power cut, `os` a
+    /// Where an allocation is stored before the answer is sent: `disk` survives a power cut, `os` a
     /// crash of the process
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
     /// Deadline of a batch, e.g. 100ms; later rows get overflow numbers
     #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
     deadline: Option<Duration>,
-    /// The form of the logs: auto is text on a terminal and JSON otherwise
+    /// Log format: auto is text on a terminal and JSON otherwise
     #[arg(long, value_name = "FORMAT", value_parser = log_format())]
     log_format: Option<LogFormat>,
 }

@@ -73,7 +73,7 @@ const PIECE: usize = 64 << 10;
         ringwell backup --verify DIR"
 )]
 pub(crate) struct Args {
-    /// The server's configuration: names data directory and database
+    /// The server's configuration: names the data directory and the database
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
     /// The data directory, instead of the configuration's
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     /// A new directory for the backup
     #[arg(long, value_name = "DIR", group = "what")]
     to: Option<PathBuf>,
-    /// Check a backup that was taken before
+    /// Check an existing backup
     #[arg(long, value_name = "DIR", group = "what")]
     verify: Option<PathBuf>,
 }
@@ -114,14 +114,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.verify {
         let list = verify(path)?;
         let (count, at) = (list.files.len(), &list.taken_at);
-        return print(format!("{}: sound, {count} files of {at}\n", path.display()).as_bytes());
+        return print(
+            format!("{}: sound, {count} files, taken at {at}\n", path.display()).as_bytes(),
+        );
     }
     let to = args.to.as_deref().context("name a new directory with --to")?;
     let sources = match sources(args.config.as_deref(), args.data.clone())? {
         Ok(found) => found,
         Err(code) => return Ok(code),
     };
-    ensure!(!to.exists(), "{} exists already: name a new directory with --to", to.display());
+    ensure!(!to.exists(), "{} already exists: name a new directory with --to", to.display());
     let data = sources.data.display();
     ensure!(
         !is_inside(to, &sources.data),
@@ -135,7 +137,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let _ = fs::remove_dir_all(&partial);
     }
     let list = taken?;
-    fs::rename(&partial, to).with_context(|| format!("cannot make {}", to.display()))?;
+    fs::rename(&partial, to).with_context(|| format!("cannot create {}", to.display()))?;
     if let Some(parent) = to.parent() {
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         File::open(parent)?.sync_all()?;
@@ -146,7 +148,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = format!("{shown}: {count} files, {mib} MiB, copied and checked\n");
     for (what, database) in ["The directory is", "Calls are"].into_iter().zip(&sources.databases) {
         if matches!(database, Some(Database::Postgres(_))) {
-            eprintln!("{what} in PostgreSQL, which is not copied here: use pg_dump.");
+            eprintln!("{what} in PostgreSQL, which this command does not copy: use pg_dump.");
         }
     }
     // A demo keeps its pools in files.
@@ -208,7 +210,7 @@ fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     let name = to.file_name().context("--to must name a directory")?;
     let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
     if partial.exists() {
-        bail!("{} is left from an interrupted backup: remove it", partial.display());
+        bail!("{} is left over from an interrupted backup: remove it", partial.display());
     }
     create_directory(&partial)?;
     Ok(partial)
@@ -220,8 +222,8 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     let shards = shards(data)?;
     if let Some(shard) = replaced_journal(data)? {
         bail!(
-            "the journal of shard {shard} that was written last is missing in {}: the backup would \
-                not have its allocations. Bring it back (`ringwell doctor` says more)",
+            "the last written journal of shard {shard} is missing in {}: the backup would lack its \
+                allocations. Put that journal back (`ringwell doctor` shows details)",
             data.display()
         );
     }
@@ -293,7 +295,7 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
             Ok(()) => {}
             // The segment was dropped between listing and opening.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                trouble = String::from("its files change too fast");
+                trouble = String::from("the shard's files change too fast for a copy");
                 continue;
             }
             Err(error) => return Err(error).with_context(|| format!("copying {}", from.display())),
@@ -305,8 +307,8 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
         trouble = String::from_utf8_lossy(&said).into_owned();
     }
     bail!(
-        "{} could not be copied soundly in {TRIES} tries; `ringwell journal verify` says whether the \
-         journal itself is. The last try:\n{trouble}",
+        "no copy of {} was sound in {TRIES} attempts: check the journal itself with `ringwell \
+         journal verify`. The last attempt:\n{trouble}",
         from.display()
     )
 }

@@ -12,8 +12,8 @@ mod parquet;
 use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
-Uses the address of clients (--url), even if the server has a management address. The management \
-token comes from --token-file or RINGWELL_TOKEN.
+Uses the server's client address (--url), even if the server has a management address. The \
+management token comes from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell calls export --since 24h --format csv >calls.csv
@@ -42,9 +42,9 @@ enum Command {
     /// Refuse the calls of a caller from now on
     #[command(after_help = blocks::HELP)]
     Block(blocks::Add),
-    /// Connect a blocked caller again
+    /// Unblock a caller
     Unblock(blocks::Remove),
-    /// List the callers who are not connected
+    /// List the blocked callers
     Blocks(blocks::List),
 }
 

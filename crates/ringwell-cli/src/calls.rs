@@ -191,7 +191,10 @@ impl Running {
             ..Fault::default()
         })?;
         if self.fixed != (settings.listen.clone(), settings.database.clone()) {
-            tracing::warn!("calls.listen and calls.database keep their values until a restart");
+            tracing::warn!(
+                "changes of calls.listen and calls.database take effect only after a \
+                restart"
+            );
         }
         Ok(())
     }

@@ -43,7 +43,10 @@ pub(crate) fn one_file_for_both(config: &Config) -> Option<Fault> {
     let (pools, calls) = pools.zip(calls)?;
     (place(&pools) == place(&calls)).then(|| Fault {
         field: field.to_owned(),
-        message: format!("{} has the ring pools: calls need a file of their own", calls.display()),
+        message: format!(
+            "{} contains the ring pools: store calls in a separate file",
+            calls.display()
+        ),
         hint: Some(format!("write e.g. \"sqlite:{}\"", usual_call_log(config).display())),
         ..Fault::default()
     })
@@ -99,8 +102,8 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
 pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     if fs::metadata(path).is_ok_and(|file| file.nlink() > 1) {
         bail!(
-            "{} has another name (a hard link), by which another server could use it: remove the \
-                other name (`find -samefile` finds it)",
+            "{} has a second name (a hard link), under which another server could open the file: \
+                remove that name (`find -samefile` finds it)",
             path.display()
         );
     }

@@ -102,8 +102,8 @@ pub(crate) fn open(
             // that this node still serves.
             if !store.confirm_again(node, loaded.version, now()).await? {
                 tracing::error!(
-                    "the disk of the directory's database is full: the server serves the pools \
-                     that it confirmed before, and nothing can be changed until there is room"
+                    "the disk of the directory's database is full: the server continues with the \
+                     pools that it confirmed before, and changes fail until disk space is freed"
                 );
             }
             let noted = store.journal(node).await?;
@@ -135,7 +135,7 @@ fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     match database {
         Database::File(path) if is_full => error.context(format!(
-            "the directory's database {} must be written, and its disk is full: make room on it",
+            "cannot write the directory's database {}, because its disk is full: make room on it",
             path.display()
         )),
         _ => error.context("directory.database"),

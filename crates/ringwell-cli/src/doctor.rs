@@ -34,7 +34,7 @@ use crate::calls::{WAITING, pool_in_file, warn_of_unknown_pools};
 use crate::database_lock::{self, one_file_for_both};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::journal::erase::INTENT;
-use crate::print::print;
+use crate::print::{counted, print};
 use crate::restore;
 use crate::serve::{NAME_CONFIG, TOKEN_VARIABLE, is_file, pools_of};
 
@@ -186,7 +186,9 @@ fn drawn(findings: &[Finding]) -> String {
         (0, 0) => writeln!(text, "\nAll is well."),
         (0, 1) => writeln!(text, "\nFit to serve; 1 note."),
         (0, notes) => writeln!(text, "\nFit to serve; {notes} notes."),
-        (bad, _) => writeln!(text, "\n{bad} to fix before this can serve."),
+        (bad, _) => {
+            writeln!(text, "\nNot fit to serve; {} to fix first.", counted(bad as u64, "problem"))
+        }
     };
     text
 }
@@ -204,7 +206,7 @@ fn machine(findings: &mut Findings) {
     if now < CLOCK_MIN {
         findings.bad(
             "clock",
-            "was never set, but look-ups of calls use it: set it, and run \
+            "was never set, but look-ups of calls depend on the time: set the clock, and run \
             chrony",
         );
     } else if has_time_service() {
@@ -212,8 +214,8 @@ fn machine(findings: &mut Findings) {
     } else {
         findings.note(
             "clock",
-            "found no time service (chronyd, ntpd, systemd-timesyncd); calls are looked up by \
-                the time of day",
+            "no time service (chronyd, ntpd, systemd-timesyncd) is running: start one, because \
+                calls are looked up by the time of day",
         );
     }
 }
@@ -247,7 +249,9 @@ fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Con
                 findings.bad("config", format!("{fault}{advice}"));
             }
             if let Some(more) = faults.len().checked_sub(10).filter(|more| *more > 0) {
-                findings.bad("config", format!("and {more} more faults: ringwell serve --check"));
+                let more = counted(more as u64, "more fault");
+                findings
+                    .bad("config", format!("and {more}: run `ringwell serve --check` to see all"));
             }
             None
         }
@@ -308,7 +312,7 @@ fn secrets(path: &Path, findings: &mut Findings) {
         let path = path.display();
         findings.note(
             "secrets",
-            format!("every user can read {path}, which may hold keys: chmod 640 {path}"),
+            format!("every user can read {path}, which may contain keys: chmod 640 {path}"),
         );
     }
 }
@@ -327,7 +331,7 @@ fn descriptors(config: &Config, findings: &mut Findings) {
         Some(maximum) if maximum < wanted => findings.note(
             "files",
             format!(
-                "this user may open {maximum} files, {wanted} are needed for \
+                "this user may open {maximum} files, but {wanted} are needed for \
                  limits.connections = {}: raise the limit (LimitNOFILE, ulimit -n)",
                 config.limits.connections
             ),
@@ -341,7 +345,7 @@ fn descriptors(config: &Config, findings: &mut Findings) {
 
 fn data_directory(config: &Config, findings: &mut Findings) {
     if config.durability == Durability::Memory {
-        return findings.note("data", "durability \"memory\": a restart forgets every allocation");
+        return findings.note("data", "durability \"memory\": a restart loses every allocation");
     }
     // A relative path has no ancestors that can be examined.
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
@@ -351,7 +355,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     let Some(place) = there.filter(|place| place.is_dir()) else { return };
     let shown = data.display();
     if place != data {
-        findings.ok("data", format!("{shown} will be made at the first start"));
+        findings.ok("data", format!("{shown} will be created at the first start"));
     }
     if let Err(error) = disk::check_lock(data) {
         findings.bad("data", error.to_string());
@@ -378,7 +382,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
                 format!("{error}; free space on the disk of {}", place.display())
             } else if error.source.kind() == io::ErrorKind::PermissionDenied {
                 format!(
-                    "{error}; run this as the user that serves: sudo -u ringwell ringwell doctor"
+                    "{error}; run doctor as the server's user: sudo -u ringwell ringwell doctor"
                 )
             } else {
                 error.to_string()
@@ -394,7 +398,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
                     probe.flush_p99
                 );
                 if probe.flush_p50 > SLOW_FLUSH {
-                    findings.note("disk", text + ": every answer waits for one");
+                    findings.note("disk", text + ": every answer waits for a flush");
                 } else {
                     findings.ok("disk", text);
                 }
@@ -412,9 +416,9 @@ fn replaced_journal(data: &Path, findings: &mut Findings) {
         Ok(Some(shard)) => findings.bad(
             "data",
             format!(
-                "the journal of shard {shard} that was written last is missing in {}: bring it back, \
-                or mount its volume, before the next start, which otherwise holds all ring pools \
-                for the longest lifetime",
+                "the last written journal of shard {shard} is missing in {}: put it back, or mount \
+                its volume, before the next start; otherwise all ring pools answer with overflow \
+                numbers for the longest lifetime",
                 data.display()
             ),
         ),
@@ -435,7 +439,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
          MiB"
     );
     if free < start.max(FREE_MIN) {
-        findings.bad("space", text);
+        findings.bad("space", text + ": make room on the disk");
     } else if free < most {
         findings.note("space", text + ": lower journal.history_bytes, or watch the disk");
     } else {
@@ -464,7 +468,7 @@ fn ports(config: &Config, findings: &mut Findings) {
             health.and_then(|body| serde_json::from_slice::<serde_json::Value>(&body).ok());
         let version = health.and_then(|health| health["version"].as_str().map(str::to_owned));
         if let Some(version) = version.as_ref().filter(|_| is_served) {
-            findings.ok("port", format!("{address}: ringwell {version} serves there"));
+            findings.ok("port", format!("{address} is in use by the running ringwell {version}"));
         } else {
             taken(address, findings);
         }
@@ -479,7 +483,7 @@ fn ports(config: &Config, findings: &mut Findings) {
         if is_free(address) {
             findings.ok("port", format!("{address} is free"));
         } else if running.is_some() && asked(address).is_some() {
-            findings.ok("port", format!("{address}: the running server answers there"));
+            findings.ok("port", format!("{address} is in use by the running server"));
         } else {
             taken(address, findings);
         }
@@ -488,8 +492,8 @@ fn ports(config: &Config, findings: &mut Findings) {
 
 fn taken(address: &Listen, findings: &mut Findings) {
     let text = format!(
-        "{address} is in use, or cannot be listened on: `ss -ltnp` shows by which program. If it \
-         is another Ringwell server, stop that or choose another address"
+        "{address} is in use, or the server cannot listen on it: `ss -ltnp` shows which program \
+         uses it. If that is another Ringwell server, stop it or choose another address"
     );
     findings.bad("port", text);
 }
@@ -505,7 +509,11 @@ fn databases(config: &Config, findings: &mut Findings) {
     let calls = config.calls.as_ref().and_then(|calls| calls.database.as_ref());
     let is_postgres = |database: &Database| matches!(database, Database::Postgres(_));
     if config.database.as_ref().is_some_and(is_postgres) || calls.is_some_and(is_postgres) {
-        findings.note("database", "PostgreSQL: not tried; `ringwell serve` reports if it is down");
+        findings.note(
+            "database",
+            "PostgreSQL: not checked; `ringwell serve` reports whether the \
+            database is down",
+        );
     }
     if let Some(fault) = one_file_for_both(config) {
         findings.bad("database", fault.to_string());
@@ -520,7 +528,10 @@ fn databases(config: &Config, findings: &mut Findings) {
     {
         findings.bad(
             "calls",
-            format!("{error}; reports of calls wait there while their database is away"),
+            format!(
+                "{error}; reports of calls are stored there while the call database is \
+                unavailable"
+            ),
         );
     }
 }
@@ -532,11 +543,11 @@ fn database_file((field, path): (&str, &Path), config: &Config, findings: &mut F
         findings.bad("database", database_lock::message(field, &fault));
     } else if path.is_file() {
         match fs::OpenOptions::new().read(true).write(true).open(path) {
-            Ok(_) => findings.ok("database", format!("{shown} can be written")),
+            Ok(_) => findings.ok("database", format!("{shown} is writable")),
             Err(error) => findings.bad("database", format!("{shown}: {error}")),
         }
     } else if folder.unwrap_or(Path::new(".")).is_dir() || path.starts_with(&config.data) {
-        findings.ok("database", format!("{shown} will be made at the first start"));
+        findings.ok("database", format!("{shown} will be created at the first start"));
     } else {
         findings.bad("database", format!("{shown}: its directory is missing: create it"));
     }

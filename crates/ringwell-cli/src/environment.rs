@@ -28,7 +28,7 @@ pub(crate) fn warn_of_slips() -> impl Iterator<Item = String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| {
         let meant = ringwell_config::meant(&name)?;
-        Some(format!("the variable {name} is ignored: was {meant} meant?"))
+        Some(format!("the variable {name} is ignored: did you mean {meant}?"))
     })
 }
 

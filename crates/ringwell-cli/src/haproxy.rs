@@ -31,7 +31,7 @@ const PROXIES: usize = 4;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The cluster whose nodes it spreads requests over, a TOML file
+    /// The cluster file (TOML) that lists the nodes
     #[arg(long, value_name = "FILE", env = "RINGWELL_CLUSTER")]
     cluster: PathBuf,
     /// The nodes' configuration, for deadline and limits; without it, their defaults
@@ -228,7 +228,7 @@ backend ringwell
     # that takes {slack} ms longer counts as hung.
     timeout server {server}ms
     # A kept connection may close just as a request is sent, and a node may hang. It is then unknown
-    # whether the node has read the request. Batches with an Idempotency-Key are recognised by every
+    # whether the node has read the request. Batches with an Idempotency-Key are recognized by every
     # node and are sent again. Others are not, because that could use up numbers twice.
     retry-on conn-failure empty-response response-timeout
     acl is_recognised req.hdr(idempotency-key) -m found

@@ -130,7 +130,7 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
         let has_snapshots = !list_snapshots(&OsFiles, directory)?.is_empty();
         ensure!(
             !has_snapshots,
-            "{} has snapshots and no segments: restore them from a copy",
+            "{} has snapshots but no segments: restore the segments from a copy",
             directory.display()
         );
         return Ok(None);

@@ -43,7 +43,7 @@ pub(crate) fn cannot_listen(
     error: io::Error,
 ) -> anyhow::Error {
     let advice = if error.kind() == io::ErrorKind::AddrInUse {
-        format!("another program listens there: stop it, or choose another {setting}")
+        format!("another program uses the address. Stop that program, or choose another {setting}")
     } else {
         format!("choose another {setting}")
     };
@@ -139,7 +139,7 @@ impl Listener {
             let stream = match accepted {
                 Ok(stream) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, address = self.address(), "a connection cannot be accepted");
+                    tracing::warn!(%error, address = self.address(), "cannot accept a connection");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }

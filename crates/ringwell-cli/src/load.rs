@@ -45,8 +45,8 @@ Examples:
 
 const FINISH_HELP: &str = "\
 Adds the data that `ringwell check` needs in addition to the clients' view. The servers should be \
-idle; look-ups need them, but the journal can also be read after they have stopped. For a \
-cluster, run it once for each node, with --node.
+idle. Look-ups need running servers, but the journal can also be read after the servers have \
+stopped. For a cluster, run it once for each node, with --node.
 
 Examples:
   ringwell load finish run.jsonl --journal demo-data \\
@@ -65,9 +65,9 @@ pub(crate) struct Args {
 enum Command {
     /// Compare two runs (files of --json), with a confidence interval for each ratio
     Compare {
-        /// The run that the other is compared with
+        /// The baseline run
         a: PathBuf,
-        /// The other run
+        /// The run to compare with the baseline
         b: PathBuf,
     },
     /// Add look-ups, journal and final state to a history
@@ -88,10 +88,10 @@ struct Finish {
     /// Look up the holders of the numbers on this server
     #[arg(long, value_name = "URL", requires = "token_file")]
     look_up: Option<Target>,
-    /// File with the management token for it
+    /// File with the management token for --look-up
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Number of rows to look up, evenly over the run; 0 for all
+    /// Number of rows to look up, spread evenly over the run; 0 for all
     #[arg(long, value_name = "N", default_value_t = 1000)]
     look_ups: usize,
 }
@@ -120,7 +120,8 @@ struct Run {
     /// The rate (in a closed loop: the count of sending connections) rises from 0 within this time
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     ramp: Duration,
-    /// From AT on, for a while, the rate is N times as high, e.g. 10s,2s,x5; may be repeated
+    /// Multiply the rate by N, from the time AT and for the duration FOR, e.g. 10s,2s,x5; may be
+    /// repeated
     #[arg(long, value_name = "AT,FOR,xN", requires = "rate", value_parser = str::parse::<Spike>)]
     spike: Vec<Spike>,
     /// Kept-alive connections
@@ -148,7 +149,7 @@ struct Run {
     /// Write the percentile distribution in the format of HDR histogram plotters (.hgrm)
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
-    /// Write an HTML page with table and curves; it needs no other file
+    /// Write a self-contained HTML page with a table and curves
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }
@@ -196,7 +197,7 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     // A second Ctrl-C ends the program immediately.
     flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
         .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)))
-        .context("cannot take signals")?;
+        .context("cannot handle signals")?;
     let mut view = LiveView::new();
     let outcome = ringwell_load::run(&plan, &stop, &mut |progress| view.show(progress));
     view.end();

@@ -163,7 +163,8 @@ impl Phone {
         let text = String::from_utf8_lossy(&answer).into_owned();
         ensure!(
             status != StatusCode::NOT_FOUND,
-            "{} has no account {} for webhooks: use calls.listen of the running server",
+            "{} does not accept webhooks for account {}: name calls.listen of the running server \
+            with --url",
             self.url,
             self.account
         );

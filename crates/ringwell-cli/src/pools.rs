@@ -67,7 +67,7 @@ enum Command {
         /// Id of the ring pool
         id: u64,
     },
-    /// Print the present state of a ring pool: free and locked numbers, and the time when the next
+    /// Print the current state of a ring pool: free and locked numbers, and when the next number
     /// becomes free
     State {
         /// Id of the ring pool
@@ -81,9 +81,9 @@ enum Command {
         #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
         target: f64,
     },
-    /// Make a ring pool, of given numbers or from the inventory
+    /// Create a ring pool from given numbers or from the inventory
     Create(create::Create),
-    /// Change how many numbers a ring pool may have: it draws from the inventory or returns numbers
+    /// Change the size of a ring pool, which draws numbers from the inventory or returns them
     Resize {
         /// Id of the ring pool
         id: u64,
@@ -91,7 +91,7 @@ enum Command {
         #[arg(long, value_name = "N")]
         size: u32,
     },
-    /// Give numbers to a ring pool
+    /// Add numbers to a ring pool
     AddNumbers {
         /// Id of the ring pool
         id: u64,
@@ -122,7 +122,7 @@ enum Command {
     Remove {
         /// Id of the ring pool
         id: u64,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -213,8 +213,8 @@ fn filled(pool: &Value) -> ExitCode {
     let id = show::text(pool, "id");
     let numbers = numbers::counted(&missing.into());
     eprintln!(
-        "The inventory has no more numbers for ring pool {id}, which lacks {numbers}: add some by \
-            `ringwell pools add-numbers {id} RANGE`"
+        "The inventory has no more numbers for ring pool {id}, which lacks {numbers}: add numbers \
+            with `ringwell pools add-numbers {id} RANGE`"
     );
     ExitCode::FAILURE
 }
@@ -234,7 +234,7 @@ fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Re
         )
     })?;
     eprintln!(
-        "The new key of ring pool {id}. The former one remains valid until `ringwell pools \
+        "New key of ring pool {id}; the former key stays valid until you run `ringwell pools \
             rotate-key {id} --end`:"
     );
     say(json, &answer, || format!("{}\n", show::text(&answer, "ring_pool_key")))
@@ -252,8 +252,7 @@ fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<Exi
         let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
         ensure!(
             can_ask,
-            "this is not a terminal, so it cannot ask for confirmation: pass --yes to remove \
-                ring pool {id}"
+            "cannot ask for confirmation without a terminal: pass --yes to remove ring pool {id}"
         );
         let (name, numbers) = (show::text(&pool, "name"), show::counted(&pool));
         eprint!("Remove ring pool {id}, {name}, with {numbers}? [y/N] ");

@@ -29,7 +29,7 @@ With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite)
 the configuration. The replaced files get names that end in .before-restore. Without --config the \
 databases are only copied into the data directory.
 
-The copy must be that of a stopped server, or of a single moment (`ringwell backup`, or a \
+The copy must come from a stopped server, or show a single moment (`ringwell backup`, or a \
 snapshot of the file system). It is checked before anything is copied. The next `ringwell serve` \
 answers all rows with overflow numbers until every lockout that is missing in the copy has ended, \
 that is, for the longest lifetime of the pools.
@@ -66,8 +66,8 @@ pub(crate) struct Args {
     copy: PathBuf,
     /// The data directory; it must be empty or missing
     data: Option<PathBuf>,
-    /// The server's configuration: names data directory and databases [default: the variable
-    /// `RINGWELL_CONFIG`, if no DATA is given]
+    /// The server's configuration: names the data directory and the databases [default: the
+    /// variable `RINGWELL_CONFIG`, if no DATA is given]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -95,12 +95,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let data = data.as_path();
     let databases = if config.is_some() { databases } else { [None, None] };
-    ensure!(copy.is_dir(), "there is no directory {}", copy.display());
+    ensure!(copy.is_dir(), "directory {} does not exist", copy.display());
     if !copy.join("journal").is_dir() {
         bail!("{} is not a copy of a data directory: it has no journal", copy.display());
     }
     if place(data)?.starts_with(place(copy)?) {
-        bail!("{} is inside the copy: name a directory outside of it", data.display());
+        bail!("{} is inside the copy: name a directory outside the copy", data.display());
     }
     check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
@@ -112,8 +112,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let claims = targets.iter().map(|(_, target)| claim(target, "ring pools or calls"));
     let _claims = claims.collect::<anyhow::Result<Vec<_>>>()?;
     verify_copy(copy).context(
-        "the copy is damaged, and nothing was restored; if there is no better copy, restore it \
-            by other means and start once with serve --restored",
+        "the copy is damaged, and nothing was restored: use a better copy. If there is none, copy \
+            the files by other means, and start once with `ringwell serve --restored`",
     )?;
     let unfinished = data.join(UNFINISHED);
     create_directory(data)?;
@@ -128,7 +128,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         println!("{}: restored", target.display());
         if is_kept {
             let kept = with_ending(target, REPLACED);
-            println!("{}: the replaced file; remove it when all is well", kept.display());
+            println!(
+                "{}: the replaced file; remove it once the server works with the restored one",
+                kept.display()
+            );
         }
     }
     finish(&unfinished, data)?;
@@ -139,9 +142,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     println!(
-        "{files} files restored. The next start answers all rows with overflow numbers {}: no \
-            lockout that is missing in the copy can be left then. `/readyz` says which pools are \
-            held",
+        "{files} files restored. The next start answers all rows with overflow numbers {}: by \
+            then, every lockout that is missing in the copy has ended. `/readyz` lists the pools \
+            that are still held",
         hold(copy)
     );
     Ok(ExitCode::SUCCESS)
@@ -207,9 +210,9 @@ pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
     let unfinished = data.join(UNFINISHED);
     ensure!(
         !unfinished.is_dir() || data.join(JOURNAL).exists(),
-        "{}: a restore was interrupted, and the files of the copy are not all here. Run `ringwell \
-         restore` again with the same copy. To begin without the copy, remove {} and start once \
-         with `serve --restored`",
+        "{}: a restore was interrupted, and some files of the copy are missing here. Run `ringwell \
+         restore` again with the same copy. To start without the copy instead, remove {} and start \
+         once with `serve --restored`",
         data.display(),
         unfinished.display()
     );

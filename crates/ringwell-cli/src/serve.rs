@@ -146,7 +146,7 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
 /// node that is still starting.
 fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
     let hung_up = Arc::<AtomicBool>::default();
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot take signals")?;
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot handle signals")?;
     Ok(hung_up)
 }
 
@@ -178,7 +178,8 @@ fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), F
         (Some(running), Some(calls)) => running.reload(calls)?,
         (None, None) => {}
         _ => tracing::warn!(
-            "calls were added to or removed from the configuration: this takes effect at a restart"
+            "[calls] was added to or removed from the configuration: restart the server to apply \
+            the change"
         ),
     }
     Ok(())
@@ -218,8 +219,8 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
         let warning = |pool| {
             format!(
                 "site {}: ring pool {pool} has a lifetime of a minute or less, and pages extend \
-                    the lockout of their number once a minute: it may go to another visitor \
-                    while a page shows it",
+                    the lockout of their number once a minute: a number may go to another visitor \
+                    while a page still shows it. Set a longer lifetime",
                 site.key
             )
         };
@@ -307,8 +308,8 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
 fn check_engine(config: &Config) -> anyhow::Result<()> {
     match &config.journal.replicated {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
-            "this program was built without the feature `nats`, which journals on {} need: \
-             `cargo install --features nats` builds it",
+            "this program was built without the feature `nats`, which journals on {} need: build \
+             it with `cargo install --features nats`",
             replicated.shown_servers()
         ),
         Some(_) | None => Ok(()),

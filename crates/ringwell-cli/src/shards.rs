@@ -72,9 +72,9 @@ enum Command {
         #[command(flatten)]
         access: Access,
     },
-    /// Return buckets to a node that gave them up, if they do not arrive
+    /// Return buckets to the node that gave them up, if their move does not finish
     Abort {
-        /// The name, in the cluster file, of the node that gave them up
+        /// Name of that node in the cluster file
         node: String,
         #[command(flatten)]
         access: Access,
@@ -158,7 +158,12 @@ impl Overview {
             "owners": listed["owners"].take(),
         });
         let owners: Vec<ListedOwner> = serde_json::from_value(json["owners"].clone())
-            .with_context(|| format!("{url} does not list the owners: is it an older release?"))?;
+            .with_context(|| {
+                format!(
+                    "{url} does not list the owners of the buckets: the server \
+                may be an older release"
+                )
+            })?;
         ensure!(
             !owners.is_empty(),
             "{url} is not a node of a cluster: it owns all shards. `ringwell top --url {url}` shows \
@@ -373,14 +378,13 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
             };
             if matches!(error.downcast_ref(), Some(ApiError::NotThere { .. })) {
                 bail!(
-                    "node {node} does not answer, and only it can pass its buckets on with \
-                        their lockouts ({left}). Start it, then drain it. If its machine is \
-                        lost, assign its buckets to others by a new cluster file: see \
-                        \"Changing the owners by the cluster file\" in docs/operations.md. \
-                        {error:#}"
+                    "node {node} does not answer, and no other node has the lockouts of its \
+                        buckets ({left}). Start the node, then drain it. If its machine is lost, \
+                        assign its buckets to other nodes in a new cluster file: see \"Changing \
+                        the owners by the cluster file\" in docs/operations.md. {error:#}"
                 );
             }
-            bail!("node {node} is not drained ({left}); run this again. {error:#}");
+            bail!("node {node} is not drained ({left}); run the command again. {error:#}");
         }
         left.retain(|bucket| !piece.contains(bucket));
         if shows {

@@ -116,8 +116,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (views, lines) = read(&args.site_log)?;
     let (Some(first), Some(last)) = (views.first(), views.last()) else {
         bail!(
-            "{} has no page view: {} lines of robots, {} of other files, {} that are not lines of an \
-             access log",
+            "{} has no page views: {} lines of robots, {} of other files, {} that are not lines of \
+             an access log",
             args.site_log.display(),
             lines.robots,
             lines.others,
@@ -241,9 +241,8 @@ fn text(traffic: &Traffic, all: &[Line]) -> String {
     let Lines { pages, robots, others, unreadable } = traffic.lines;
     let visits = all.first().map_or(0, |line| line.found.visits);
     let mut text = format!(
-        "{pages} page views in {}, {visits} visits; busiest hour: {} visitors\n\
-         passed over: {robots} lines of robots, {others} of other files and errors, {unreadable} that \
-         cannot be read\n",
+        "{pages} page views in {}, {visits} visits; busiest hour: {} visitors\nskipped: {robots} \
+         lines of robots, {others} of other files and errors, {unreadable} that cannot be read\n",
         span(traffic.hours * 3_600.0),
         traffic.busiest
     );

@@ -48,7 +48,7 @@ enum Command {
         /// Its key, as in `pk_shop`
         key: String,
     },
-    /// Make a site
+    /// Create a site
     Create {
         /// Its key: `pk_` and 4 to 60 letters, digits, _ and -. The pages contain it
         key: String,
@@ -71,7 +71,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Settings {
-    /// An origin whose pages may use it, as in <https://shop.example>; may be repeated
+    /// An origin whose pages may use the site, as in <https://shop.example>; may be repeated
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
     /// A number on the pages and the ring pool that replaces it, as in +18005550100=16; may be
@@ -81,13 +81,13 @@ struct Settings {
     /// A parameter of the page's address that is stored with the allocation; may be repeated
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
-    /// The condition for remembering a visitor
+    /// The consent needed to remember a visitor
     #[arg(long, value_parser = ["off", "required", "cookieless"])]
     consent: Option<String>,
-    /// New numbers for one address in a minute
+    /// New numbers that one address may get per minute
     #[arg(long, value_name = "N")]
     leases_per_minute: Option<u32>,
-    /// A file with the secret of servers that swap numbers themselves
+    /// File with the secret for servers that swap numbers themselves
     #[arg(long, value_name = "FILE", conflicts_with = "no_edge_key")]
     edge_key_file: Option<PathBuf>,
     /// Do not allow servers to swap numbers themselves
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Create { key, settings } => {
             ensure!(
                 server.find(&path(key)?)?.is_none(),
-                "there is a site {key} already: `ringwell sites change {key}` changes it"
+                "site {key} already exists: change it with `ringwell sites change {key}`"
             );
             let site = settings.over(json!({ "origins": [], "swaps": [] }))?;
             put(&server, key, &site, json)
@@ -145,7 +145,7 @@ fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
         !key.is_empty() && key.bytes().all(is_plain),
-        "{key:?} is not a site key: it has letters, digits, _ and -, and begins with pk_"
+        "{key:?} is not a site key: site keys have letters, digits, _ and -, and begin with pk_"
     );
     Ok(format!("/v1/sites/{key}"))
 }

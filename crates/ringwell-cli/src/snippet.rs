@@ -65,11 +65,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let (path, integrity) = (&script.path, &script.integrity);
         let _ = write!(
             text,
-            "\nOr this version of the script and no other:\n\
-             <script async src=\"{origin}{path}\" integrity=\"{integrity}\" \
-             crossorigin=\"anonymous\" data-site=\"{site}\"{more}></script>\n\
-             \nIf the pages have a Content-Security-Policy, add to it:\n\
-             script-src {origin}; connect-src {origin}\n"
+            "\nTo load only this version of the script:\n<script async src=\"{origin}{path}\" \
+             integrity=\"{integrity}\" crossorigin=\"anonymous\" \
+             data-site=\"{site}\"{more}></script>\n\nIf the pages have a Content-Security-Policy, \
+             add to it:\nscript-src {origin}; connect-src {origin}\n"
         );
     }
     print(text.as_bytes())

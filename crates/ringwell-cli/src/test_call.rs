@@ -38,7 +38,7 @@ const FROM: &str = "+12005550100";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The number to ring: ten digits, or with + and country code
+    /// The number to call: ten digits, or with + and country code
     #[arg(long, value_name = "NUMBER")]
     to: String,
     /// Number of the caller

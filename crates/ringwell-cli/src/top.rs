@@ -17,9 +17,9 @@ use crate::table::table;
 
 pub(crate) const HELP: &str = "\
 Counts are those of one node since it started: query each node of a cluster. `exhausted` rows \
-found every number of the pool locked out: give it more numbers (`ringwell plan` says how many), \
-or a shorter lifetime. `not served` rows belong to a shard that was slow, busy or down: `ringwell \
-shards list` and ringwell_overflow_rows_total in /metrics show which one.
+found every number of the pool locked out: give the pool more numbers (`ringwell plan` shows how \
+many), or a shorter lifetime. `not served` rows belong to a shard that was slow, busy or down: \
+`ringwell shards list` and ringwell_overflow_rows_total in /metrics show which one.
 
 Examples:
   ringwell top --token-file demo-data/demo-token
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Count of pools
     #[arg(long, value_name = "N", default_value_t = 10)]
     pools: u16,
-    /// Print one table and end; the default if stdout is not a terminal
+    /// Print one table and exit; the default if stdout is not a terminal
     #[arg(long)]
     once: bool,
     /// Print JSON, once: the answer of `GET /v1/overflow`
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let url = &args.access.url;
         let text = drawn(&now, Some(&before));
         print(
-            format!("{CLEAR}{url}, every {} s; Ctrl-C ends it\n\n{text}", EVERY.as_secs())
+            format!("{CLEAR}{url}, every {} s; Ctrl-C to stop\n\n{text}", EVERY.as_secs())
                 .as_bytes(),
         )?;
         before = now.iter().map(|pool| (pool.ring_pool_id, rows(pool))).collect();

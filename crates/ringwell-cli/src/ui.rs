@@ -13,9 +13,9 @@ use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-The link works once, within five minutes; the session lasts twelve hours and ends with the token. \
-A server has a dashboard if `directory.database` or `management.dashboard` is set. The management \
-token comes from --token-file or RINGWELL_TOKEN.
+The link works once, within five minutes; the session lasts twelve hours, or until the token \
+becomes invalid. A server has a dashboard if `directory.database` or `management.dashboard` is \
+set. The management token comes from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell ui --token-file secret
@@ -51,14 +51,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(path) = path else {
         if status == StatusCode::NOT_FOUND {
             bail!(
-                "{url} has no dashboard: set management.dashboard, and name that address by --url"
+                "{url} has no dashboard: set management.dashboard, and name management.address \
+                with --url"
             );
         }
         if status == StatusCode::UNAUTHORIZED {
             let (url, has_token) = (url.clone(), client.has_token());
             return Err(ApiError::Refused { url, status, detail: String::new(), has_token }.into());
         }
-        let reason = answer["detail"].as_str().unwrap_or("it gives no reason");
+        let reason = answer["detail"].as_str().unwrap_or("no reason given");
         return Err(anyhow!("{url} refuses: {reason}"));
     };
     print(format!("{url}{path}\n").as_bytes())

@@ -259,9 +259,13 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     }
     thread::sleep(Duration::from_millis(200));
     let log = server.log();
-    for reason in
-        ["ring pool 77", "is in ring pool 1 too", "500", "is not JSON", "gave no ring pool"]
-    {
+    for reason in [
+        "ring pool 77",
+        "is in ring pool 1 too",
+        "500",
+        "is not JSON",
+        "no ring pool from the main",
+    ] {
         assert!(log.contains(reason), "{reason}: {log}");
     }
     assert!(!log.contains("the-token-of-the-application"));
@@ -285,7 +289,7 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     let asked = backend.requests();
     assert!(asked > 100, "{asked}");
     let log = server.log();
-    let lines = log.lines().filter(|line| line.contains("gave no ring pool")).count();
+    let lines = log.lines().filter(|line| line.contains("no ring pool from the main")).count();
     // The log has at most one such line a second.
     let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");

@@ -344,7 +344,7 @@ fn demo(data: &Path) -> String {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let said: Vec<String> = lines.take_while(|line| line != "Ctrl-C ends it.").collect();
+    let said: Vec<String> = lines.take_while(|line| line != "Ctrl-C stops the demo.").collect();
     child.kill().unwrap();
     child.wait().unwrap();
     said.join("\n")

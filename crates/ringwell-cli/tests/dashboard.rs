@@ -274,14 +274,14 @@ fn the_pages_of_sites_show_the_configuration_as_last_read() {
                  [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 16\n"
             );
             std::fs::write(place.site.config(), without.clone() + &section).unwrap();
-            assert!(place.server.reload().contains("read again"));
+            assert!(place.server.reload().contains("reloaded"));
             until("the site with its new origin", || {
                 person.see("/ui/sites").contains("pk_file").then_some(())?;
                 person.see("/ui/sites/pk_file").contains(origin).then_some(())
             });
         }
         std::fs::write(place.site.config(), &without).unwrap();
-        assert!(place.server.reload().contains("read again"));
+        assert!(place.server.reload().contains("reloaded"));
         until("no site", || (!person.see("/ui/sites").contains("pk_file")).then_some(()));
     }
 }
@@ -337,7 +337,10 @@ fn authorized_users_resize_a_pool_change_its_key_and_quarantine_a_number() {
     let state = |wanted: &str| place.of_v1(&format!("/v1/numbers/{number}"))["state"] == wanted;
     assert!(state("quarantined"));
     let page = writer.see(&format!("/ui/number?number={number}"));
-    assert!(page.contains("It is in quarantine") && !page.contains("Who changed it"), "{page}");
+    assert!(
+        page.contains("The number is in quarantine") && !page.contains("Who changed it"),
+        "{page}"
+    );
     let page = admin.see(&format!("/ui/number?number={number}"));
     assert!(page.contains("the write (token"), "the administrator sees the author: {page}");
     assert_eq!(writer.change("/ui/number/release", &format!("number={number}")).status, 303);
@@ -452,7 +455,7 @@ fn a_disabled_endpoint_is_enabled_and_gets_its_missed_events() {
     until("what it missed", || (receiver.taken.load(Ordering::Relaxed) >= 2).then_some(()));
     let page = until("a success", || {
         let page = admin.see("/ui/webhooks");
-        page.contains("✔ takes events").then_some(page)
+        page.contains("✔ accepts events").then_some(page)
     });
     for said in ["Who changed it", "enable webhooks", "replay webhooks", "configured token"] {
         assert!(page.contains(said), "{said}: {page}");

@@ -309,7 +309,7 @@ fn a_database_that_goes_back_is_followed_and_reported() {
          UPDATE directory SET version = version - 1; COMMIT",
     );
     soon("the numbers have left", || numbers(&mut client) == 50);
-    server.says("has gone back to an older version");
+    server.says("has an older version than before");
     managed.add(1, added);
     soon("the numbers are there again", || numbers(&mut client) == 57);
     server.stop();

@@ -292,7 +292,7 @@ fn a_backup_is_not_damaged_by_erasing_in_it() {
     let (code, said) = run(&["journal", "erase", text(&copy), "--parameter", "gclid=Cj0secret"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("is a backup"), "{said}");
-    assert!(said.contains("remove it, and take a new one"), "{said}");
+    assert!(said.contains("delete the backup, and take a new one"), "{said}");
     done(&["backup", "--verify", text(&copy)]);
 }
 

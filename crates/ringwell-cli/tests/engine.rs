@@ -358,7 +358,7 @@ fn the_doctor_sees_servers_and_streams() {
     let trial = trial(&nats);
     let text = doctor(&trial);
     assert!(text.contains("3 servers of a tested version flush each message"), "{text}");
-    assert!(text.contains("RINGWELL_0 will be made at the first start"), "{text}");
+    assert!(text.contains("RINGWELL_0 will be created at the first start"), "{text}");
     assert!(text.contains("clocks of the servers differ from this one by"), "{text}");
     assert!(text.contains("this client has all permissions that it needs"), "{text}");
     assert!(text.contains("anyone who can reach the servers may publish"), "{text}");

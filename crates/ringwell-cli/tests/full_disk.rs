@@ -214,7 +214,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
     disk.fill();
     site.write(with(second));
-    assert!(server.reload().contains("read again"));
+    assert!(server.reload().contains("reloaded"));
     server.says("lifetimes are not recorded");
     assert_eq!(fs::read_to_string(&kept).unwrap(), before);
     server.kill();
@@ -225,7 +225,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     // was never recorded.
     disk.kept_full(|| thread::sleep(Duration::from_secs(3)));
     site.write(with(hour));
-    assert!(server.reload().contains("read again"));
+    assert!(server.reload().contains("reloaded"));
     site.write(with(second));
     // On a busy machine, the server may make more room only now.
     let line = disk.kept_full(|| server.reload());
@@ -235,7 +235,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     assert_eq!(fs::read_to_string(&kept).unwrap(), before);
     disk.make_room();
     let line = server.reload();
-    assert!(line.contains("read again"), "{line}");
+    assert!(line.contains("reloaded"), "{line}");
     let recorded = fs::read_to_string(&kept).unwrap();
     assert!(recorded.contains("\"earlier\":3600000"), "{recorded}");
 

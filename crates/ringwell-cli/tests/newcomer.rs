@@ -80,8 +80,8 @@ fn a_server_that_cannot_start_leaves_no_data_directory_behind() {
     let free = format!("management.address = \"127.0.0.1:0\"\n{good}{database}");
     for (settings, wanted) in [
         (listen, "choose another address with --listen"),
-        (management, "stop it, or choose another management.address"),
-        (calls, "stop it, or choose another calls.listen"),
+        (management, "Stop that program, or choose another management.address"),
+        (calls, "Stop that program, or choose another calls.listen"),
         (free, "another server uses its ring pools"),
     ] {
         fs::write(&config, settings).unwrap();
@@ -139,7 +139,7 @@ fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     let verified = run(&["backup", "--verify", &to]);
     assert!(stdout(&verified).contains("sound"), "{}", stderr(&verified));
     let again = run(&["backup", "--config", &config, "--to", &to]);
-    assert!(stderr(&again).contains("exists already"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("already exists"), "{}", stderr(&again));
     server.kill();
 
     let copy = Server::start(site.serve(&["--data", &to]));
@@ -204,7 +204,7 @@ fn a_reload_accepts_new_management_tokens() {
     let config = fs::read_to_string(site.config()).unwrap();
     let (head, rest) = config.split_once("token_sha256 = [").unwrap();
     fs::write(site.config(), format!("{head}token_sha256 = [\"{hash}\", {rest}")).unwrap();
-    assert!(server.reload().contains("tokens were read again"), "{}", server.log());
+    assert!(server.reload().contains("tokens were reloaded"), "{}", server.log());
     assert_eq!(status(), 200);
 }
 
@@ -226,7 +226,7 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     let bad = ringwell(&["doctor", "--config", &config]).env("RINGWELL_LISTEN", &listen).output();
     let bad = bad.unwrap();
     assert_eq!(bad.status.code(), Some(1));
-    assert!(stdout(&bad).contains("cannot be listened on"), "{}", stdout(&bad));
+    assert!(stdout(&bad).contains("the server cannot listen on it"), "{}", stdout(&bad));
     // Checks the address of a server that is started with flags, which override the variable.
     let given = ["doctor", "--config", &config, "--listen", "127.0.0.1:0", "--shards", "1"];
     let good = ringwell(&given).env("RINGWELL_LISTEN", &listen).output().unwrap();
@@ -235,7 +235,7 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     assert_eq!(bad.status.code(), Some(1));
     assert!(stdout(&bad).contains(&format!("{listen} is in use")), "{}", stdout(&bad));
     let memory = run(&["doctor", "--config", &config, "--durability", "memory"]);
-    assert!(stdout(&memory).contains("a restart forgets every allocation"), "{memory:?}");
+    assert!(stdout(&memory).contains("a restart loses every allocation"), "{memory:?}");
     fs::write(site.config(), "listen = 3\n").unwrap();
     let bad = run(&["doctor", "--config", &config]);
     assert_eq!(bad.status.code(), Some(1));
@@ -274,8 +274,8 @@ fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
         (&[], tls(&config), "certificate"),
         (&["--listen", &long], good.clone(), "at most 107 bytes"),
         (&["--listen", &format!("unix:{config}")], good.clone(), "not a socket"),
-        (&["--data", &not_a_folder], good.clone(), "the data directory cannot be made"),
-        (&["--data", &below_a_file], good.clone(), "the data directory cannot be made"),
+        (&["--data", &not_a_folder], good.clone(), "cannot create the data directory"),
+        (&["--data", &below_a_file], good.clone(), "cannot create the data directory"),
     ];
     for (flags, settings, wanted) in cases {
         fs::write(site.config(), settings).unwrap();
@@ -371,9 +371,9 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
     server.says("\"calls\"");
     let beside = run(&["doctor", "--config", &config]);
     let said = stdout(&beside);
-    assert!(said.contains(&format!("{listen}: ringwell")), "{said}");
+    assert!(said.contains(&format!("{listen} is in use by the running ringwell")), "{said}");
     for address in [&pages, &calls] {
-        let wanted = format!("{address}: the running server answers there");
+        let wanted = format!("{address} is in use by the running server");
         assert!(said.contains(&wanted), "{said}");
     }
     assert!(!said.contains("bad   port"), "{said}");
@@ -469,7 +469,11 @@ fn small_mistakes_are_named() {
     fs::write(&plain, "").unwrap();
     let listen = format!("unix:{}", plain.display());
     let output = site.serve(&["--listen", &listen]).output().unwrap();
-    assert!(stderr(&output).contains("not a socket is at that path"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("not a socket already exists at that path"),
+        "{}",
+        stderr(&output)
+    );
     assert!(plain.is_file());
 
     let output = run(&["check", &text(&plain)]);
@@ -502,7 +506,7 @@ impl Demo {
         command.arg("--data").arg(data).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let lines: Vec<_> = lines.take_while(|line| line != "Ctrl-C ends it.").collect();
+        let lines: Vec<_> = lines.take_while(|line| line != "Ctrl-C stops the demo.").collect();
         Self { child, said: lines.join("\n") }
     }
 
@@ -550,7 +554,7 @@ fn a_demo_says_which_of_its_usual_addresses_are_busy() {
     for (name, address) in
         [("dashboard", "127.0.0.1:8081"), ("shop", "127.0.0.1:8082"), ("calls", "127.0.0.1:8090")]
     {
-        let note = format!("another program has {address} ({name}): 127.0.0.1:");
+        let note = format!("{address} ({name}) is in use by another program: 127.0.0.1:");
         assert!(said.contains(&note), "{said}");
         assert!(said.contains(&format!(" {name} 127.0.0.1:")), "{said}");
     }

@@ -428,9 +428,9 @@ fn a_forgotten_visitor_is_a_new_one() {
     assert!(anew["visitor"] != known["visitor"] && anew["visitor"] != forged["visitor"]);
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204, "and counts as a new one");
     // Behind a proxy that is not in trusted_proxies, the limit affects all visitors together.
-    server.says("list it in trusted_proxies");
+    server.says("add it to trusted_proxies");
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204);
-    assert_eq!(server.log().matches("list it in trusted_proxies").count(), 1);
+    assert_eq!(server.log().matches("add it to trusted_proxies").count(), 1);
 }
 
 #[test]

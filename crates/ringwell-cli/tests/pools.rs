@@ -204,7 +204,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
 fn a_pool_that_gets_too_few_numbers_of_the_inventory_is_an_error_with_advice() {
     let managed = Managed::start();
     managed.says(&["numbers", "add", "8885550200-8885550205"]);
-    managed.fails(&["resize", "1", "--size", "12"], "lacks 1 number: add some by");
+    managed.fails(&["resize", "1", "--size", "12"], "lacks 1 number: add numbers with");
     managed.fails(&["resize", "1", "--size", "13"], "`ringwell pools add-numbers 1 RANGE`");
     managed.fails(&["create", "--name", "Empty", "--size", "5"], "lacks 5 numbers");
     managed.says(&["add-numbers", "1", "8885550300-8885550301"]);
@@ -261,7 +261,7 @@ fn lists_are_tried_imported_and_exported() {
     let tried = managed.run(&["import", &list, "--dry-run", "--apply", "good", "--only-bad"]);
     assert_eq!(tried.status.code(), Some(1));
     assert!(stdout(&tried).starts_with("line  result  detail\n   3  bad"), "{}", stdout(&tried));
-    assert!(stdout(&tried).ends_with("this was a dry run, nothing was changed\n"));
+    assert!(stdout(&tried).ends_with("dry run, nothing was changed\n"));
     let taken = managed.run(&["import", &list, "--apply", "good"]);
     assert_eq!(taken.status.code(), Some(1), "a line is bad");
     assert!(stdout(&taken).ends_with("bad: 1; the good ones were applied\n"));
@@ -275,13 +275,13 @@ fn lists_are_tried_imported_and_exported() {
     let tried = managed.says(&["import", &out, "--dry-run"]);
     assert!(tried.contains("unchanged") && !tried.contains("updated"), "{tried}");
     let again = managed.says(&["import", &out, "--only-bad"]);
-    assert_eq!(again, "good: 2, bad: 0; all are applied\n");
+    assert_eq!(again, "good: 2, bad: 0; all were applied\n");
     // Two lines for one new pool create one pool. Existing pools do not change.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
     let printed = stdout(&new);
-    assert!(printed.contains("   2  bad      there is a ring pool 1 already\n"), "{printed}");
+    assert!(printed.contains("   2  bad      ring pool 1 already exists\n"), "{printed}");
     assert!(printed.ends_with("good: 2, bad: 2; the good ones were applied\n"), "{printed}");
     assert_eq!(managed.json(&["show", "4"])["lifetime_seconds"], 900.0);
     assert_eq!(managed.json(&["show", "2"])["lifetime_seconds"], 1800.0);
@@ -291,8 +291,8 @@ fn lists_are_tried_imported_and_exported() {
     fs::write(&list, format!("{heading}\n{lines}")).unwrap();
     let bad = managed.run(&["import", &list]);
     let text = "line  result  detail\n   2  bad     id: must be a whole number\n   3  bad     \
-                lifetime_seconds: must be a number\n   4  bad     has 5 fields, the heading has \
-                6\n   5  bad     numbers: must be a whole number\n\n";
+                lifetime_seconds: must be a number\n   4  bad     has 5 fields, but the \
+                heading has 6\n   5  bad     numbers: must be a whole number\n\n";
     assert!(stdout(&bad).starts_with(text), "{}", stdout(&bad));
     fs::write(&list, "id,numbers\n5,1\n").unwrap();
     let bad = managed.run(&["import", &list]);
@@ -361,17 +361,17 @@ fn tokens_are_made_used_and_revoked() {
     assert!(managed.says(&["list", "--token-file", &file]).contains("Ring pool 1"));
     managed.fails(
         &["rotate-key", "1", "--token-file", &file],
-        "has the role read, and this needs the role write",
+        "has the role read, but this request needs the role write",
     );
     let listed = managed.says(&["tokens", "list"]);
     let id = listed.lines().last().unwrap().split(' ').next().unwrap().to_owned();
     assert!(stderr(&made).contains(&id) && !listed.contains(secret), "{listed}");
     managed.says(&["tokens", "revoke", &id]);
     managed.fails(&["list", "--token-file", &file], "refuses this token");
-    managed.fails(&["tokens", "revoke", &id], "there is no token");
+    managed.fails(&["tokens", "revoke", &id], "no such token");
 
     let of_network = ["tokens", "create", "--name", "x", "--network", "north", "--role"];
-    managed.fails(&[&of_network[..], &["lookup"]].concat(), "leave the network out");
+    managed.fails(&[&of_network[..], &["lookup"]].concat(), "omit the network");
     let north = managed.says(&[&of_network[..], &["read"]].concat());
     fs::write(&file, north.trim()).unwrap();
     managed.fails(&["numbers", "list", "--token-file", &file], "limited to one network");
@@ -382,7 +382,7 @@ fn errors_come_with_advice() {
     let managed = Managed::start();
     let at = |url: &str| ringwell(&["pools", "list", "--url", url]);
     let output = at("127.0.0.1:1").output().unwrap();
-    assert!(stderr(&output).contains("if `database` is set under [directory]"));
+    assert!(stderr(&output).contains("Set `database` under [directory]"));
     let output = at(managed.server.address()).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
     assert!(stderr(&output).contains("does not manage pools"), "{}", stderr(&output));
     let clients = managed.server.address();
@@ -393,7 +393,7 @@ fn errors_come_with_advice() {
             &managed.url,
             "set inventory.offers",
         ),
-        (&["top", "--once"], &managed.url, "use an address of clients (`listen`)"),
+        (&["top", "--once"], &managed.url, "name a client address (`listen`)"),
         (&["pools", "list"], clients, "with --url"),
         (&["ui"], clients, "set management.dashboard"),
     ] {

@@ -37,7 +37,7 @@ fn pools_grow_appear_and_disappear_and_no_lockout_is_lost() {
     let gone = next.remove(0);
     site.write(next);
     let logged = server.reload();
-    assert!(logged.contains("read again") && logged.contains("\"ring_pools\":9"), "{logged}");
+    assert!(logged.contains("reloaded") && logged.contains("\"ring_pools\":9"), "{logged}");
     for pool in &site.pools[..7] {
         let rows: Vec<Row> = (0..3).map(|_| batch::one(&mut client, pool, "b")).collect();
         let wanted = [pool.first + 1, pool.first + 2, pool.overflow];
@@ -80,7 +80,7 @@ fn a_number_that_changes_pools_and_shards_keeps_its_lockout() {
             assert_eq!(given.insert(row.number, row.id.clone()), None, "{row:?} was locked");
         }
         site.write(rotated(turn));
-        assert!(server.reload().contains("read again"));
+        assert!(server.reload().contains("reloaded"));
     }
     for pool in &site.pools {
         assert!(batch::one(&mut client, pool, "late").overflow, "all are locked out");
@@ -109,10 +109,10 @@ fn a_repeated_batch_gets_no_number_of_another_pool() {
         Pool { first: one.first + 10, ..one.clone() },
         Pool { first: one.first, ..other.clone() },
     ]);
-    assert!(server.reload().contains("read again"));
+    assert!(server.reload().contains("reloaded"));
     assert_eq!(send(), one.overflow);
     site.write(vec![one.clone(), other]);
-    assert!(server.reload().contains("read again"));
+    assert!(server.reload().contains("reloaded"));
     assert_eq!(
         send(),
         one.first,
@@ -142,7 +142,7 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     // A number that is out of rotation still has its visitor.
     everybodys[1].overflow = Pool::new(2, 2, LONG).overflow;
     site.write(everybodys.clone());
-    assert!(server.reload().contains("read again"));
+    assert!(server.reload().contains("reloaded"));
     everybodys[1].overflow = given;
     site.write(everybodys);
     let logged = server.reload();
@@ -190,7 +190,7 @@ fn pools_change_under_load_and_no_number_goes_out_twice() {
             .collect();
         for turn in 0..20 {
             site.write(shifted(turn));
-            assert!(server.reload().contains("read again"));
+            assert!(server.reload().contains("reloaded"));
             thread::sleep(Duration::from_millis(20));
         }
         is_over.store(true, Ordering::Relaxed);

@@ -234,10 +234,7 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
             let done = ringwell(words).output().unwrap();
             let said = String::from_utf8_lossy(&done.stdout);
             assert_eq!(done.status.code(), Some(1), "{said}");
-            assert!(
-                said.contains("the journal of shard 0 that was written last is missing"),
-                "{said}"
-            );
+            assert!(said.contains("the last written journal of shard 0 is missing"), "{said}");
         }
         let server = Server::start(site.serve(&[]));
         assert_eq!(overflow(&server, &site), site.pools.len(), "{lost}");
@@ -302,7 +299,7 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success()
-            && said.contains("journal of shard 1 that was written last is missing"),
+            && said.contains("the last written journal of shard 1 is missing"),
         "{said}"
     );
     let server = Server::start(site.serve(&[]));

@@ -130,20 +130,20 @@ fn errors_come_with_advice() {
         assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
         assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
     };
-    fails(&["list", "--url", "127.0.0.1:1"], "Is it running");
+    fails(&["list", "--url", "127.0.0.1:1"], "Check that the server is running");
     fails(&["list", "--url", &nodes.b], "no server answers at unix:");
     fails(&["move", "0", "--to", "9", "--url", &nodes.a], "there is no shard 9");
     fails(&["move", "0", "--to", "1", "--url", &nodes.a], "Nothing has moved");
     fails(&["move", "341", "--to", "0", "--url", &nodes.a], "node b did not give");
     fails(&["drain", "c", "--url", &nodes.a], "the cluster has no node c; it has a, b");
-    fails(&["drain", "a", "--url", &nodes.a], "run this again");
+    fails(&["drain", "a", "--url", &nodes.a], "run the command again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 
     // Node b is down. The list shows this, and the error for draining the node does not advise
     // another attempt.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
-    fails(&["drain", "b", "--url", &nodes.a], "only it can pass its buckets on");
+    fails(&["drain", "b", "--url", &nodes.a], "no other node has the lockouts of its buckets");
 
     let mut command = ringwell(&["shards", "list", "--url", &nodes.a]);
     assert!(stderr(&command.output().unwrap()).contains("set RINGWELL_TOKEN"));

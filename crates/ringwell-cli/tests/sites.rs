@@ -111,7 +111,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(made.contains("ringwell snippet --site pk_shop"), "{made}");
     let answer = managed.page_until("pk_shop", SHOP, 200).json();
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
-    managed.fails(&create("pk_shop", "+18005550100=1"), "there is a site pk_shop already");
+    managed.fails(&create("pk_shop", "+18005550100=1"), "site pk_shop already exists");
 
     // Changes the pool, then the origin. Settings that are not given do not change.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
@@ -138,8 +138,8 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
 
     managed.says(&["remove", "pk_shop"]);
     managed.page_until("pk_shop", "https://www.example", 403);
-    managed.fails(&["show", "pk_shop"], "there is no such site");
-    managed.fails(&["remove", "pk_shop"], "there is no such site");
+    managed.fails(&["show", "pk_shop"], "no such site");
+    managed.fails(&["remove", "pk_shop"], "no such site");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_faulty_site_is_refused_and_nothing_changes() {
     managed.fails(&create("pk_shop", "18005550100=1"), "swaps[0]: must be");
     managed.fails(&["create", "pk_shop", "--swap", "+18005550100=1"], "origins: must have");
     managed.fails(&["create", "pk_shop/../x", "--origin", SHOP], "not a site key");
-    managed.fails(&["change", "pk_shop", "--consent", "off"], "there is no such site");
+    managed.fails(&["change", "pk_shop", "--consent", "off"], "no such site");
     for name in ["ringwell_visitor", "ring_pool_key"] {
         let with = [&create("pk_shop", "+18005550100=1")[..], &["--param", name]].concat();
         managed.fails(&with, &format!("params[0]: {name} is reserved"));
@@ -243,7 +243,7 @@ fn a_token_of_one_network_cannot_take_a_configured_site_from_another() {
     let path = "/v1/sites/pk_file";
     let tried = managed.manage("PUT", path, &other, &site);
     assert_eq!(tried.status, 409, "{}", tried.body);
-    assert!(tried.body.contains("the key pk_file is taken"), "{}", tried.body);
+    assert!(tried.body.contains("the key pk_file is already in use"), "{}", tried.body);
     let site = json!({"origins": [SHOP], "swaps": [{"number": "+18005550100", "ring_pool": 2}]});
     assert_eq!(managed.manage("PUT", path, &own, &site).status, 201);
     let site = json!({"origins": [SHOP], "swaps": [{"number": "+18005550101", "ring_pool": id}]});
@@ -268,7 +268,7 @@ fn configured_sites_are_reloaded_by_sighup_also_beside_a_database() {
     managed.page_until("pk_kept", SHOP, 200);
     // A change of the database does not restore the file's earlier sites.
     write(&(without + &section("pk_next")));
-    assert!(managed.server.reload().contains("read again"));
+    assert!(managed.server.reload().contains("reloaded"));
     managed.page_until("pk_file", SHOP, 403);
     managed.says(&create("pk_more", "+18005550100=2"));
     managed.page_until("pk_more", SHOP, 200);
@@ -356,10 +356,10 @@ fn sites_of_the_file_are_read_again_at_sighup() {
     };
     let write = |text: &str| std::fs::write(managed.site.config(), text).unwrap();
     write(&(without.clone() + &section(SHOP)));
-    assert!(managed.server.reload().contains("read again"));
+    assert!(managed.server.reload().contains("reloaded"));
     let first = managed.page("pk_shop", SHOP).json();
     write(&(without.clone() + &section("https://www.example")));
-    assert!(managed.server.reload().contains("read again"));
+    assert!(managed.server.reload().contains("reloaded"));
     assert_eq!(managed.page("pk_shop", SHOP).status, 403);
     // Earlier visitors are recognised, because the secret of visitors is the same.
     let body = json!({"site": "pk_shop", "visitor": first["visitor"], "lease": first["lease"]});

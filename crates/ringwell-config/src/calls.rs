@@ -325,7 +325,7 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
     section.miss("secret_files", "write e.g. [\"twilio.secret\"], the account's auth token");
     let unknown_number = section.take("unknown_number", text(parse_unknown)).unwrap_or_default();
     if name.as_ref().is_some_and(|name| accounts.iter().any(|other| other.name == *name)) {
-        section.fault("name", ValueError::new("is also another account's"));
+        section.fault("name", ValueError::new("is already used by another account"));
     }
     section.finish();
     if let (Some(name), Some(provider), Some(public_url)) = (name, provider, public_url) {
@@ -349,16 +349,17 @@ fn read_destination(
     let numbers = section.take_list("numbers", text(parse_e164)).unwrap_or_default();
     let repeated = { numbers.iter() }.find(|it| earlier.iter().any(|of| of.numbers.contains(*it)));
     if let Some(number) = repeated {
-        section.fault("numbers", ValueError::new(format!("{number} has another rule")));
+        section.fault("numbers", ValueError::new(format!("{number} already has a rule")));
     }
     let repeated =
         { ring_pools.iter() }.find(|it| earlier.iter().any(|of| of.ring_pools.contains(it)));
     if let Some(pool) = repeated {
-        section.fault("ring_pools", ValueError::new(format!("pool {pool} has another rule")));
+        section.fault("ring_pools", ValueError::new(format!("pool {pool} already has a rule")));
     }
     let is_default = ring_pools.is_empty() && numbers.is_empty();
     if is_default && earlier.iter().any(|of| of.ring_pools.is_empty() && of.numbers.is_empty()) {
-        let error = ValueError::new("another rule without pools and numbers is the default");
+        let error =
+            ValueError::new("another rule without pools and numbers is already the default");
         section.fault("to", error.hint("name ring_pools or numbers"));
     }
     let to = section.take_list("to", text(parse_target));

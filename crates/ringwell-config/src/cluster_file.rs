@@ -159,7 +159,7 @@ fn parse_address(address: &str) -> Result<Listen, ValueError> {
         Listen::Tcp { port: 0, .. } => "must have a fixed port",
         Listen::Tcp { host, .. } if is_any(host) => "must be an address that others can reach",
         Listen::Unix(path) if path.is_relative() => {
-            "must be an absolute path: its readers run in various folders"
+            "must be an absolute path: its readers run in different directories"
         }
         _ => return Ok(address),
     };
@@ -172,7 +172,7 @@ fn distinct_names(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     let mut fits = true;
     for (section, name) in named {
         if let Some(line) = seen.insert(name, section.line_of("name")) {
-            let error = ValueError::new(format!("is also that of the node on line {line}"));
+            let error = ValueError::new(format!("is already used by the node on line {line}"));
             section.fault("name", error.hint("give each node a different name"));
             fits = false;
         }
@@ -189,8 +189,8 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
         for (field, address) in links.chain(listens) {
             let line = section.line_of(field);
             if let Some(other) = seen.insert(address.to_string(), line) {
-                let message = format!("has {address}, which line {other} also has");
-                section.fault(field, ValueError::new(message).hint("use an address once"));
+                let message = format!("has {address}, which line {other} already has");
+                section.fault(field, ValueError::new(message).hint("use each address only once"));
                 fits = false;
             }
         }
@@ -206,11 +206,9 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     for (section, node) in sections.iter().zip(nodes) {
         for shard in node.shards.iter().flatten() {
             if let Some(line) = lines.insert(*shard, section.line_of("shards")) {
-                let error = ValueError::new(format!(
-                    "has shard {shard}, which line {line} also \
-                    has"
-                ));
-                section.fault("shards", error.hint("a shard belongs to one node"));
+                let error =
+                    ValueError::new(format!("has shard {shard}, which line {line} already has"));
+                section.fault("shards", error.hint("assign each shard to only one node"));
                 fits = false;
             }
             if last.is_none_or(|(greatest, _)| *shard > greatest) {

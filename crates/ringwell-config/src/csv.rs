@@ -103,7 +103,7 @@ fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source
             let is_misspelt = columns.iter().any(is_like);
             let nth = format!("column {}", place + 1);
             let name = if is_misspelt { column.to_owned() } else { nth };
-            let hint = Some(format!("there are {}", columns.join(", ")));
+            let hint = Some(format!("the columns are {}", columns.join(", ")));
             fault(&name, "there is no such column", hint);
         } else if header.iter().take(place).any(|earlier| earlier == column) {
             fault(column, "the column occurs twice", None);
@@ -166,7 +166,7 @@ fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
     }
     let same = |is_same: bool, column: &str| {
         if !is_same {
-            line.fault(column, ValueError::new("differs from the pool's line before"));
+            line.fault(column, ValueError::new("differs from the pool's previous line"));
         }
     };
     let fields = before.fields();

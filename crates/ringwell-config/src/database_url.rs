@@ -156,7 +156,10 @@ fn parameter(pair: &str) -> Result<(), UrlFault> {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
     let (name, value) = (decoded(name), decoded(value));
     let must = |what: &str| {
-        Err(UrlFault::new(format!("has a wrong {name} behind the ?"), format!("it must be {what}")))
+        Err(UrlFault::new(
+            format!("has an invalid {name} after the ?"),
+            format!("it must be {what}"),
+        ))
     };
     match name.as_str() {
         "sslmode" | "ssl-mode" => {
@@ -181,8 +184,8 @@ fn unknown(name: &str, has_value: bool) -> UrlFault {
         "an unknown parameter".to_owned()
     };
     UrlFault::new(
-        format!("has {name} behind the ?"),
-        format!("known are {}, options; a ? in a password is written %3F", KNOWN.join(", ")),
+        format!("has {name} after the ?"),
+        format!("supported are {}, options; a ? in a password is written %3F", KNOWN.join(", ")),
     )
 }
 

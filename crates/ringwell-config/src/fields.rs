@@ -66,8 +66,8 @@ pub(super) fn duration(
             bounds.check(parse_duration(text).map_err(hinted)?)
         }
         DeValue::Integer(number) => {
-            Err(wrong_type("a length of time", value).hint(bounds.example_of(number.as_str())))
+            Err(wrong_type("a duration", value).hint(bounds.example_of(number.as_str())))
         }
-        other => Err(wrong_type("a length of time", other).hint(bounds.example())),
+        other => Err(wrong_type("a duration", other).hint(bounds.example())),
     }
 }

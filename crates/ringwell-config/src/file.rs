@@ -96,8 +96,7 @@ fn parse_host(text: &str) -> Result<String, ValueError> {
     if !text.is_empty() && text.bytes().all(is_name) {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be the name of a machine, without a port")
-        .hint("write \"admin.example\""))
+    Err(ValueError::new("must be a host name without a port").hint("write \"admin.example\""))
 }
 
 fn read_limits(mut section: Section<'_, '_>, into: &mut Limits) {
@@ -148,7 +147,7 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     if is_shared {
         into.replicated = Some(read_replicated(&mut section, base));
     } else {
-        section.refuse(&REPLICATED, "is only for engine = \"nats\"");
+        section.refuse(&REPLICATED, "applies only to engine = \"nats\"");
     }
     section.finish();
 }
@@ -191,9 +190,12 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     }
     into.monitor = section.take_list("monitor", text(monitor)).unwrap_or_default();
     if into.monitor.is_empty() && !section.is_faulty("monitor") {
-        let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: a start checks \
-            whether they flush before they acknowledge";
-        section.fault("monitor", ValueError::new("must name the servers' monitoring").hint(hint));
+        let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: at each start, Ringwell \
+            checks that these servers flush before they acknowledge";
+        section.fault(
+            "monitor",
+            ValueError::new("must name the servers' monitoring addresses").hint(hint),
+        );
     }
     let name = |text: &str| {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

@@ -306,7 +306,7 @@ pub(super) fn read(mut section: Section<'_, '_>, sites: &mut Vec<Site>) {
     section.set(&mut leases_per_minute, "leases_per_minute", whole(&limits::LEASES_PER_MINUTE));
     let is_known = key.as_ref().is_some_and(|key| sites.iter().any(|site| site.key == *key));
     if is_known {
-        section.fault("key", ValueError::new("is also another site's"));
+        section.fault("key", ValueError::new("is already used by another site"));
     }
     section.finish();
     if let (Some(key), Some(origins), Some(swaps)) = (key, origins, swaps) {

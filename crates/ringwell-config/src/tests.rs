@@ -256,7 +256,7 @@ fn types_are_distinguished() {
         "\
 ringwell.toml:1: listen: must be a list, is text; write it in brackets: [\"…\", \"…\"]
 ringwell.toml:2: shards: must be a whole number, is text
-ringwell.toml:3: deadline: must be a length of time, is a number; write it with its unit in quotes, e.g. \"100ms\"
+ringwell.toml:3: deadline: must be a duration, is a number; write it with its unit in quotes, e.g. \"100ms\"
 ringwell.toml:4: durability: must be text, is true or false; write it in quotes
 ringwell.toml:5: limits: must be a table, is a number; write [limits] on a separate line
 ringwell.toml:6: api.bulk_only: must be true or false, is text
@@ -302,11 +302,11 @@ fn every_limit_has_a_least_and_a_greatest() {
         ("deadline = \"61s\"", "must be 1ms to 60s"),
         (
             "deadline = \"soon\"",
-            "must be a length of time; write it with its unit in quotes, e.g. \"1ms\"",
+            "must be a duration; write it with its unit in quotes, e.g. \"1ms\"",
         ),
         (
             "limits.head_timeout = \"5\"",
-            "must be a length of time; write it with its unit in quotes, e.g. \"5s\"",
+            "must be a duration; write it with its unit in quotes, e.g. \"5s\"",
         ),
         ("limits.body_bytes = 1023", "must be 1KiB to 64MiB"),
         (
@@ -358,13 +358,13 @@ fn no_message_shows_the_password_in_an_address() {
     assert_eq!(shown, "nats://10.0.0.1:4222, tls://10.0.0.2:4222, nats://h:1");
     check_line(
         "ring_pools = \"postgres://me:secret@host/db\"\n",
-        "ringwell.toml:1: ring_pools: must be a path, is the address of a server\n",
+        "ringwell.toml:1: ring_pools: must be a path, not the address of a server\n",
     );
 }
 
 #[test]
 fn fields_of_the_shared_journal_need_its_engine() {
-    let why = "is only for engine = \"nats\"";
+    let why = "applies only to engine = \"nats\"";
     check(
         &format!("{GOOD}[journal]\nservers = [\"nats://10.0.0.1:4222\"]\nreplicas = 3\n"),
         &format!(

@@ -157,7 +157,7 @@ impl FromStr for LogFormat {
 /// # Errors
 /// [`ValueError`] if `text` is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
-    let fault = |_| ValueError::new("must be a length of time").hint("write e.g. \"30m\"");
+    let fault = |_| ValueError::new("must be a duration").hint("write e.g. \"30m\"");
     humantime::parse_duration(text).map_err(fault)
 }
 
@@ -244,7 +244,7 @@ pub(super) fn parse_path(text: &str) -> Result<PathBuf, ValueError> {
     }
     // It may contain a password, so it must not be shown.
     if text.contains("://") {
-        return Err(ValueError::new("must be a path, is the address of a server"));
+        return Err(ValueError::new("must be a path, not the address of a server"));
     }
     Ok(text.into())
 }

@@ -40,7 +40,7 @@ pub enum ChangeError {
     )]
     Overflow { number: PromoNumber, pool: PoolId, why: &'static str },
     /// Two pools of a shard would have the same number.
-    #[error("ring pool {pool} cannot have {number}: ring pool {owner} has it")]
+    #[error("ring pool {pool} cannot have {number}: the number is already in ring pool {owner}")]
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
     /// The next start would hold pools for too short a time if answered allocations were lost.
     #[error(

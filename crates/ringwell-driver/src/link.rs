@@ -157,7 +157,8 @@ impl<P: Platform> Link<P> {
                 tracing::warn!(
                     shard = self.neighbour.shard,
                     node = self.neighbour.node,
-                    "a shard was slow or gone: its rows get overflow numbers until it answers pings"
+                    "a shard did not answer in time: its rows get overflow numbers until the shard \
+                    answers pings"
                 );
                 self.platform.spawn(Rc::clone(self).ping());
             }

@@ -112,7 +112,7 @@ async fn confirm_owner<P: Platform>(
     let stored = shard.platform.within(LOG_TIME_MAX, shard.commit.wait(newest)).await;
     match stored {
         Some(Ok(())) => {}
-        Some(Err(_)) => return Err("the journal accepts no writes".to_owned()),
+        Some(Err(_)) => return Err("the journal does not accept writes".to_owned()),
         None => return Err("the log does not answer".to_owned()),
     }
     let reader = reader.clone();
@@ -188,7 +188,7 @@ async fn read<P: Platform>(
     position: Position,
 ) -> Result<Result<Group, Missing>, String> {
     let (group, _) = position_parts(position);
-    shard.commit.wait(group).await.map_err(|_| "the journal accepts no writes".to_owned())?;
+    shard.commit.wait(group).await.map_err(|_| "the journal does not accept writes".to_owned())?;
     let reader = reader.clone();
     let read = shard.platform.offload(move || reader.read(group)).await;
     match read.ok_or("the server is stopping")? {

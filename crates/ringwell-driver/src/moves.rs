@@ -44,13 +44,13 @@ pub enum MoveError {
     InLog,
     #[error("this node is starting or stopping: ask again when it serves")]
     NotServing,
-    #[error("there is no bucket {0}: they are counted from 0 to 1023")]
+    #[error("there is no bucket {0}: buckets are numbered from 0 to 1023")]
     NoBucket(u16),
     #[error("there is no shard {0} in the cluster")]
     NoShard(u16),
     #[error("bucket {bucket} belongs to shard {shard} of node {node}: ask that node")]
     Elsewhere { bucket: u16, shard: u16, node: String },
-    #[error("the node of shard {shard} does not accept them: {reason}. Nothing has moved")]
+    #[error("the node of shard {shard} does not accept the buckets: {reason}. Nothing has moved")]
     NotTaken { shard: u16, reason: String },
     #[error(
         "the buckets are released, but the node of shard {shard} has not accepted them yet: \

@@ -306,7 +306,7 @@ impl fmt::Display for Trouble {
             Self::Refused(status, reason) if reason.is_empty() => {
                 write!(f, "the other node answered {status}")
             }
-            Self::Refused(_, reason) => write!(f, "the other node said: {reason}"),
+            Self::Refused(_, reason) => write!(f, "the other node answered: {reason}"),
             Self::Lost(reason) => write!(f, "the other node cannot be reached: {reason}"),
         }
     }

@@ -323,8 +323,9 @@ impl<P: Platform> Shard<P> {
                 "the journal failed: this shard's rows get overflow numbers until a restart"
             }
             JournalState::Waiting => {
-                "the journal takes long to store: this shard's rows get overflow numbers until it has. \
-                 Look at its servers: two of three must run; `ringwell doctor` shows which one does not"
+                "the journal is slow to store records: this shard's rows get overflow numbers \
+                 until they are stored. Check the journal's servers: two of three must run; \
+                 `ringwell doctor` shows which one does not"
             }
             JournalState::Taken => {
                 "another process serves this shard: its rows get overflow numbers here until a restart. \

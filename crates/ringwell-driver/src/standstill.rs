@@ -70,8 +70,8 @@ async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()
 async fn confirm<P: Platform>(shard: &Shard<P>) {
     tracing::warn!(
         shard = shard.id,
-        "this shard stood still: its rows get overflow numbers until the list of pools was read \
-         again and the other nodes were asked about its numbers"
+        "this shard stalled: its rows get overflow numbers until the list of pools has been \
+         reloaded and the other nodes have been asked about its numbers"
     );
     let Shard { platform, node, peers, .. } = shard;
     let request = node.rereads.ask();

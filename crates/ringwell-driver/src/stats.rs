@@ -328,7 +328,7 @@ impl Stats {
             ("connections_opened", "Connections accepted", self.connections_opened.get()),
             (
                 "connections_refused",
-                "Connections refused because of the limit",
+                "Connections refused because the limit was reached",
                 self.connections_refused.get(),
             ),
             (
@@ -338,7 +338,7 @@ impl Stats {
             ),
             (
                 "bodies_refused",
-                "Requests refused because bodies had used up their memory limit",
+                "Requests refused because request bodies had reached the memory limit",
                 self.bodies_refused.get(),
             ),
             (

@@ -172,7 +172,7 @@ impl Embedded {
         if refusal.is_none() && (self.shard.is_stored() || !self.shard.node.answers_wait()) {
             return Ok(());
         }
-        Err(self.trouble().unwrap_or_else(|| "the journal accepts no writes".to_owned()))
+        Err(self.trouble().unwrap_or_else(|| "the journal does not accept writes".to_owned()))
     }
 
     /// Takes a snapshot, so that the next start reads little.

@@ -68,7 +68,7 @@ async fn pull(
     let mut received = 0;
     loop {
         let message = timeout(NEXT_MAX, messages.next()).await;
-        let message = message.ok().flatten().ok_or("the next message does not come")?;
+        let message = message.ok().flatten().ok_or("no next message in time")?;
         if let Some(status) = message.status {
             return Err(format!("the servers answer {status}"));
         }

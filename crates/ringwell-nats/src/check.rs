@@ -68,8 +68,8 @@ pub(crate) async fn later((address, error): (String, String)) {
     tracing::warn!(
         address,
         %error,
-        "a server of the journals cannot be reached. The others are enough; it is checked when it \
-         is back"
+        "a server of the journals cannot be reached. The other servers are enough; this one is \
+         checked when it is back"
     );
     let mut pause = AGAIN;
     loop {
@@ -83,7 +83,7 @@ pub(crate) async fn later((address, error): (String, String)) {
         );
         pause = REMINDER;
     }
-    tracing::info!(address, "a server of the journals is back, and fit");
+    tracing::info!(address, "a server of the journals is back and usable");
 }
 
 /// A server's machine.

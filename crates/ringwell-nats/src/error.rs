@@ -30,8 +30,8 @@ pub enum NatsError {
 pub enum Unfit {
     /// The version is not tested.
     #[error(
-        "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is needed, \
-         older ones have lost acknowledged messages",
+        "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is \
+         required, because older versions have lost acknowledged messages",
         VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
     )]
     Version {
@@ -52,8 +52,8 @@ pub enum Unfit {
     },
     /// Groups do not fit into the server's messages.
     #[error(
-        "the journal's servers take messages of {bytes} bytes at most: set `max_payload: 2MB` in their \
-         configuration"
+        "the journal's servers accept messages of at most {bytes} bytes: set `max_payload: 2MB` in \
+         their configuration"
     )]
     Payload {
         /// The largest message that they accept.
@@ -69,10 +69,10 @@ pub enum Unfit {
     },
     /// A stream was created for other pools.
     #[error(
-        "the stream {stream} was made for another placement of pools on shards ({made_for:?}, and this \
-         is {wanted:?}): streams of other shards have lockouts of pools that would be this one's. Go \
-         back to the previous cluster file; or stop all servers for the longest lifetime and use \
-         another `stream`"
+        "the stream {stream} was made for another placement of pools on shards ({made_for:?}, but \
+         the current one is {wanted:?}): streams of other shards have lockouts of pools that would \
+         be this one's. Go back to the previous cluster file; or stop all servers for the longest \
+         lifetime and use another `stream`"
     )]
     Placement {
         /// Its name.

@@ -56,8 +56,8 @@ async fn look(
     }
     if named < 3 || settings.replicas < 3 {
         found.doubtful.push(format!(
-            "{named} servers, {} replicas: with fewer than three a machine that is lost takes \
-             answered allocations along, or stops all",
+            "{named} servers, {} replicas: with fewer than three of either, the loss of one \
+             machine loses answered allocations or stops all shards",
             settings.replicas
         ));
     }
@@ -149,7 +149,7 @@ async fn look_at(
 ) -> Result<(), NatsError> {
     let asked = Instant::now();
     let Some(Seen { leader, behind, bytes, foreign }) = stream.look(settings).await? else {
-        found.fit.push(format!("stream {name} will be made at the first start"));
+        found.fit.push(format!("stream {name} will be created at the first start"));
         return Ok(());
     };
     let took = asked.elapsed();
@@ -167,7 +167,7 @@ async fn look_at(
         ));
     }
     for server in behind {
-        found.doubtful.push(format!("stream {name}: server {server} is not in step"));
+        found.doubtful.push(format!("stream {name}: server {server} lags behind"));
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ impl Application {
         };
         let passed = self.pools().warnings.pass(coarse_time());
         if let Some(left_out) = passed {
-            let said = "the main application gave no ring pool";
+            let said = "no ring pool from the main application";
             tracing::warn!(ring_pool = pool.0, trouble, left_out, "{said}");
         }
         Some(TROUBLE_AGE)

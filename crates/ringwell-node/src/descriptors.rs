@@ -23,8 +23,8 @@ pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
             descriptors,
             connections = room,
             wanted,
-            "this process may open too few files for limits.connections: fewer clients are \
-             served at once; raise its limit (LimitNOFILE, ulimit -n)"
+            "the limit of open files is too low for limits.connections, so fewer clients are \
+             served at once: raise the limit (LimitNOFILE, ulimit -n)"
         );
     }
     wanted.min(room)

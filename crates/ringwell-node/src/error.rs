@@ -33,7 +33,7 @@ pub enum ServeError {
     },
     /// The data directory is not a directory, and cannot be made one.
     #[error(
-        "the data directory cannot be made: {}: {error}. Name another one as `data` or with --data",
+        "cannot create the data directory {}: {error}. Set another directory with `data` or --data",
         path.display()
     )]
     DataDirectory {
@@ -44,9 +44,9 @@ pub enum ServeError {
     },
     /// The data directory was made by a node with other shards.
     #[error(
-        "{} has the journal of shard {shard}, which the cluster file does not give to node {node}: \
-         lockouts that it knows would be lost. Start with the map that the data was made with, or \
-         name another data directory",
+        "{} has the journal of shard {shard}, but the cluster file does not assign that shard to \
+         node {node}, so the journal's lockouts would be lost: start with the cluster file that \
+         created the data, or set another data directory",
         data.display()
     )]
     ForeignShard {
@@ -68,22 +68,28 @@ pub enum ServeError {
     File(#[from] disk::FileError),
     /// A thread or runtime could not be made.
     #[error(
-        "cannot start a thread: {0}. Each shard needs four: use fewer (`shards`), or allow more \
-         threads (TasksMax= of the service, `ulimit -u`, the container's limit of processes) or \
-         more memory"
+        "cannot start a thread: {0}. Each shard needs four threads: use fewer shards (`shards`), \
+         or allow more threads (TasksMax= of the service, `ulimit -u`, the container's limit of \
+         processes) or more memory"
     )]
     Thread(io::Error),
     /// An internal fault occurred while a journal was read.
-    #[error("reading a journal failed because of a bug; the log has the line of code")]
+    #[error(
+        "reading a journal failed because of a bug in Ringwell: see the log for the line of \
+        code, and report the bug"
+    )]
     ReaderPanicked,
     /// An internal fault occurred while serving.
-    #[error("a shard's thread ended because of a bug; the log has the line of code")]
+    #[error(
+        "a shard's thread ended because of a bug in Ringwell: see the log for the line of \
+        code, and report the bug"
+    )]
     ShardPanicked,
     /// Lockouts were lengthened because the clock was far ahead, and this could not be stored.
     #[error(
         "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, but \
-            the snapshot that records it could not be written: {reason}. Free some space and \
-            start again"
+            the snapshot that records the change could not be written: {reason}. Free some space, \
+            then start again"
     )]
     NoSnapshot {
         /// The shard.
@@ -93,8 +99,8 @@ pub enum ServeError {
     },
     /// A shard could not write its last records to the disk.
     #[error(
-        "shard {shard} stopped with records that are not on the disk; their numbers were not \
-            answered"
+        "shard {shard} stopped before all records were on the disk; the numbers in those records \
+            were not handed out"
     )]
     Unsaved {
         /// The shard.

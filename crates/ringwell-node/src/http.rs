@@ -113,7 +113,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
     let listener = match Accept::new(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(shard = thread.id, %error, "a listener cannot be used");
+            tracing::error!(shard = thread.id, %error, "cannot use a listener");
             return;
         }
     };
@@ -149,7 +149,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
             // no descriptors.
             Ok(false) => tokio::task::yield_now().await,
             Err(error) => {
-                tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
+                tracing::warn!(shard = thread.id, %error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -190,7 +190,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                 () = serve(Rc::clone(&thread), socket, open, Rc::new(Who::Nodes(None)), None) => {}
                 () = expired => tracing::warn!(
                     shard = thread.id,
-                    "a link was closed: the other node's certificate is not valid any more"
+                    "a link was closed: the other node's certificate is no longer valid"
                 ),
             }
         }
@@ -201,7 +201,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                     shard = thread.id,
                     left_out,
                     %error,
-                    "a link was refused: it has no certificate of the cluster"
+                    "a link was refused: the other node has no certificate of the cluster"
                 );
             }
         }
@@ -236,7 +236,7 @@ fn welcome_secure(
             }
             // No TLS, or a version that is not allowed. Unknown clients cause this, so it is not an
             // error of the server.
-            Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "no TLS was agreed on"),
+            Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "TLS handshake failed"),
             Err(_) => thread.stats.connections_cut.add(1),
         }
     });

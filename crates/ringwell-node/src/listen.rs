@@ -132,7 +132,7 @@ impl Listeners {
     pub(crate) fn bind_secure(&mut self, addresses: &[Listen]) -> Result<(), ListenError> {
         for address in addresses {
             let added = match address {
-                Listen::Unix(_) => Err(io::Error::other("TLS needs an internet address")),
+                Listen::Unix(_) => Err(io::Error::other("TLS requires an internet address")),
                 Listen::Tcp { host, port } => self.add_tcp(host, *port, Listener::Secure),
             };
             added.map_err(|error| ListenError {
@@ -234,20 +234,25 @@ fn refuse_other_file(path: &Path) -> io::Result<()> {
     if is_socket(path) || !path.exists() {
         return Ok(());
     }
-    let text = "a file that is not a socket is at that path: move it away or choose another path";
+    let text = "a file that is not a socket already exists at that path: move the file away, or \
+        choose another path";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
 fn explain(error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another program listens there: stop it or choose another address with --listen"
+            "; another program already listens on this address: stop that program, or choose \
+            another address with --listen"
         }
         io::ErrorKind::PermissionDenied => {
-            "; ports below 1024 and foreign directories need more rights"
+            "; ports below 1024 and other users' directories require more permissions"
         }
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
-        io::ErrorKind::InvalidInput => "; choose a path of at most 107 bytes",
+        io::ErrorKind::InvalidInput => {
+            "; a socket's path has at most 107 bytes: choose a shorter \
+            path"
+        }
         _ => "",
     };
     format!("{error}{advice}")

@@ -37,8 +37,8 @@ impl LockWatch {
                 while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                     if !lock.is_held() {
                         tracing::error!(
-                            "{} was removed or replaced: another process may serve from this data; \
-                             ending at once",
+                            "{} was removed or replaced, so another process may serve from this \
+                             data directory: exiting immediately",
                             lock.path().display()
                         );
                         // Ends without draining, because another process may already have answered

@@ -19,7 +19,7 @@ use crate::platform::Tokio;
 use crate::{ServeError, disk};
 
 /// The error for settings that exclude such journals.
-const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\"";
+const LOG_ON_DISK: &str = "durability must be \"disk\" with `engine = \"nats\"` in [journal]";
 
 /// The interval between two checks of whether another process has taken shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -133,11 +133,17 @@ pub(crate) async fn is_over(node: &Node) {
         // Leaves time to write the notes of the logs, which show the loss to a machine without this
         // data.
         tokio::time::sleep(NOTES_MAX).await;
-        tracing::error!("a journal has failed: stopping, to read it again after a restart");
+        tracing::error!("a journal has failed: stopping; a restart reads the journal again");
     } else if states().all(|state| state == JournalState::Taken) {
-        tracing::error!("another process serves all shards: stopping, to stand by after a restart");
+        tracing::error!(
+            "another process serves all shards: stopping; this process stands by after \
+            a restart"
+        );
     } else {
-        tracing::error!("another process has taken shards: stopping, to stand by after a restart");
+        tracing::error!(
+            "another process has taken over shards: stopping; this process stands by \
+            after a restart"
+        );
     }
 }
 

@@ -23,12 +23,12 @@ pub(crate) async fn again(
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {
             Some(Ok(())) => tracing::info!(
-                "{cause}: web sites, calls and management tokens were read again; the pools are in \
+                "{cause}: web sites, calls and management tokens were reloaded; the pools are in \
                  the database"
             ),
             Some(Err(faults)) => refuse(&faults, cause),
             None => {
-                tracing::warn!("{cause}: nothing to reload, because no settings come from a file");
+                tracing::warn!("{cause}: nothing to reload: no settings come from a file");
             }
         }
         return;
@@ -49,8 +49,8 @@ pub(crate) async fn again(
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "{cause}: pools, web sites, calls and management tokens were read again; \
-                 other settings need a restart"
+                "{cause}: pools, web sites, calls and management tokens were reloaded; other \
+                 settings require a restart"
             );
         }
         Err(ChangeError::Rules(faults)) => refuse(&faults, cause),
@@ -70,7 +70,7 @@ pub(crate) async fn confirm(
     request: u64,
 ) {
     if directories.reload.is_some() {
-        again(server, peers, directories, "a shard stood still").await;
+        again(server, peers, directories, "a shard stalled").await;
         server.node.rereads.finish(request);
         return;
     }

@@ -350,7 +350,7 @@ fn warn_of_disk(config: &Config, durability: Durability) {
                 tracing::warn!("{warning}");
             }
         }
-        Err(error) => tracing::warn!(%error, "the disk could not be probed"),
+        Err(error) => tracing::warn!(%error, "cannot probe the disk"),
     }
 }
 
@@ -391,7 +391,7 @@ impl Signals {
             while name == "SIGHUP" {
                 name = self.next().await;
             }
-            tracing::warn!(signal = name, "second signal: ending at once");
+            tracing::warn!(signal = name, "second signal: exiting immediately");
             // The exit status that a shell reports for a process that a signal ended.
             std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
         });

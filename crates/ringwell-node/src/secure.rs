@@ -62,7 +62,7 @@ impl Secure {
             Ok(certificate) => {
                 let mut shown = shown.0.write().unwrap_or_else(PoisonError::into_inner);
                 *shown = Arc::new(certificate);
-                tracing::info!("the certificate for clients was read again");
+                tracing::info!("the certificate for clients was reloaded");
                 if let Some(warning) = warn_of_validity(&files) {
                     tracing::warn!("{warning}");
                 }
@@ -106,7 +106,10 @@ pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
         _ => return None,
     };
     let path = files.certificate.display();
-    Some(format!("tls.certificate: {path} {what}: clients refuse it until it is replaced"))
+    Some(format!(
+        "tls.certificate: {path} {what}: clients refuse the certificate until you replace \
+        it"
+    ))
 }
 
 /// Reads a certificate and its key.

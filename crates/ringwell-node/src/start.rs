@@ -121,7 +121,8 @@ pub(crate) fn start(
         tracing::warn!(
             shard,
             ring_pools,
-            "another node may have served these pools: they answer with overflow numbers for one lifetime"
+            "another node may have served these pools, so they answer with overflow numbers for \
+            one lifetime"
         );
     }
     Ok((started, clock, findings))
@@ -234,9 +235,9 @@ fn refuse_more_shards(
     let next = u16::try_from(shards).unwrap_or(u16::MAX);
     if membership.is_none() && logs.has_log(next).map_err(ServeError::Log)? {
         return Err(ServeError::Log(format!(
-            "the servers have a journal of shard {next}, and this process has {shards} shards: \
-                start with the same count as before. To continue with fewer, stop all servers \
-                for the longest lifetime and use another `stream`"
+            "the servers have a journal of shard {next}, but this process has only {shards} \
+                shards: start with the same count as before. To continue with fewer, stop all \
+                servers for the longest lifetime and use another `stream`"
         )));
     }
     Ok(())
@@ -277,7 +278,7 @@ fn follow(
         groups,
         snapshot = read.has_snapshot,
         epoch = read.recovered.tip.epoch,
-        "read the journal's log and took the shard over"
+        "read the journal's log and took over the shard"
     );
     let limits = HistoryLimits { bytes: settings.history_bytes, age: settings.history_age };
     Ok((read, (shard, ShardLog { log, author, shelf, kept, prefix, limits })))
@@ -332,15 +333,15 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
         tracing::warn!(
             shard,
             by_ms = by.0,
-            "the machine was booted since, so that only the wall clock shows how much time has \
-                passed: earlier lockouts last longer by this"
+            "the machine has been rebooted, so only the wall clock shows the time that has passed: \
+                earlier lockouts were extended by this time"
         );
     }
     if doubts.wall_less_shard.unsigned_abs() > WALL_APART_WARNED.0 {
         tracing::warn!(
             shard,
             wall_ahead_ms = doubts.wall_less_shard,
-            "the wall clock differs from this server's time: it was set, or it is wrong. \
+            "the wall clock differs from this server's time: the clock was set, or is wrong. \
                 Lockouts are not affected; look-ups use the wall clock"
         );
     }
@@ -351,9 +352,8 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
             journal = %directory.display(),
             %verdict,
             "the last answered allocations may be lost: all pools of the shard answer with \
-                overflow numbers for one lockout, then resume by themselves. If the verdict \
-                names damage, check the disk; `ringwell journal verify` reads all of the \
-                journal"
+                overflow numbers for one lockout, then resume by themselves. If the verdict names \
+                damage, check the disk; `ringwell journal verify` checks the whole journal"
         );
     }
     Started { shard, engine, store, log, lengthened: doubts.lengthened }

@@ -290,7 +290,7 @@ impl Database {
         let first = first.await.map_err(|error| of_damage(path, error))?;
         // The database works without this mark.
         if let Err(error) = file::mark(path, true) {
-            tracing::warn!(%error, "cannot write beside {}", path.display());
+            tracing::warn!(%error, "cannot write next to {}", path.display());
         }
         // The last connection that closes copies the log of changes, which may take long.
         let mut second = self.writers.acquire().await?;

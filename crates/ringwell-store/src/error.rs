@@ -13,13 +13,16 @@ pub enum StoreError {
     #[error("the directory's database does not answer: {}", reason(.0))]
     Database(#[source] sqlx::Error),
     /// The database can be reached but does not answer. Asking again later may help.
-    #[error("the directory's database has not answered in time")]
+    #[error("the directory's database did not answer in time")]
     Silent,
     /// The file cannot be used as a database.
     #[error(transparent)]
     File(#[from] FileFault),
     /// The database was written by a newer program.
-    #[error("the database has schema {found}, this program knows {known}: use a newer program")]
+    #[error(
+        "the database has schema {found}, but this version of Ringwell supports {known}: use a \
+        newer version"
+    )]
     NewerSchema {
         /// The schema version of the database.
         found: usize,
@@ -45,15 +48,15 @@ pub enum Refusal {
     UnknownPool(PoolId),
     /// A third key would replace the second one.
     #[error(
-        "ring pool {0} already has two keys: end the former one first, or replace the newer \
-            one, which clients may be using"
+        "ring pool {0} already has two keys: remove the previous key first, or replace the newer \
+            key, which clients may be using"
     )]
     TwoKeys(PoolId),
     /// A pool with that id exists.
-    #[error("there is a ring pool {0} already")]
+    #[error("ring pool {0} already exists")]
     PoolExists(PoolId),
     /// `id_from_network` must be unique within a network.
-    #[error("another ring pool of the network has the id_from_network {0:?} already")]
+    #[error("another ring pool of the network already has the id_from_network {0:?}")]
     IdTaken(String),
     /// A rule for one pool.
     #[error("{}: {}", .0.field(), .0)]
@@ -73,7 +76,7 @@ pub enum Refusal {
     #[error("the ring pool id {0} cannot be used by this network")]
     PoolIdUnusable(PoolId),
     /// The number was never added to the inventory.
-    #[error("{0} is not known: add it to the inventory first")]
+    #[error("{0} is not in the inventory: add the number first")]
     UnknownNumber(PromoNumber),
     /// `allow_overflow` was set when the pool was made.
     #[error("allow_overflow of a ring pool cannot be changed")]
@@ -90,12 +93,12 @@ pub enum Refusal {
         most: u64,
     },
     /// The configuration names no seller of numbers.
-    #[error("numbers cannot be bought here: set `offers` under [inventory]")]
+    #[error("this server cannot buy numbers: set `offers` under [inventory]")]
     NoProvider,
     /// Only a database without pools accepts a whole list.
     #[error(
-        "the directory has ring pools or numbers already, and only an empty one accepts a whole \
-            list: use an empty database, or add ring pools by `ringwell pools import`"
+        "the directory already has ring pools or numbers, but a whole list requires an empty \
+            directory: use an empty database, or add ring pools with `ringwell pools import`"
     )]
     NotEmpty,
     /// The limit on a directory's sites.
@@ -145,8 +148,8 @@ impl StoreError {
 /// The library retries a refused connection until the time is over, and then reports no reason.
 fn reason(error: &sqlx::Error) -> String {
     match error {
-        sqlx::Error::PoolTimedOut => "no connection in time: check that it runs, and its address, \
-                                      user and password"
+        sqlx::Error::PoolTimedOut => "connection timed out: check that the database is running, \
+                                      and check its address, user and password"
             .to_owned(),
         other => other.to_string(),
     }

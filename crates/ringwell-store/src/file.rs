@@ -22,18 +22,18 @@ const HEAD_BYTES: usize = 101;
 #[derive(Debug, thiserror::Error)]
 pub enum FileFault {
     /// It is a directory, a device or a socket.
-    #[error("{} is not a file: name a file, which the server makes if it is missing", .0.display())]
+    #[error("{} is not a file: set a file's path; the server creates a missing file", .0.display())]
     NotAFile(PathBuf),
     /// It does not begin like a database.
     #[error(
-        "{}: name another file, or restore it from a backup (`ringwell restore`), or {}",
+        "{}: set another file, or restore the file from a backup (`ringwell restore`), or {}",
         not_a_database(.0),
         move_away(.0)
     )]
     NotADatabase(PathBuf),
     /// It begins like a database, but cannot be read as one.
     #[error(
-        "{}: restore it from a backup (`ringwell restore`), or {}",
+        "{}: restore the file from a backup (`ringwell restore`), or {}",
         damaged(.path, .what),
         move_away(.path)
     )]
@@ -45,8 +45,8 @@ pub enum FileFault {
     },
     /// It is not the file that was opened.
     #[error(
-        "{} was removed or replaced while the server used it, and changes would be lost: put the \
-            file back. A restart uses the file at this path, or a new one",
+        "{} was removed or replaced while in use, and changes would be lost: put the file back. A \
+            restart uses the file at this path, or creates a new one",
         .0.display()
     )]
     Replaced(PathBuf),
@@ -60,7 +60,7 @@ pub enum FileFault {
     },
     /// A file that SQLite keeps beside it cannot be used.
     #[error(
-        "cannot use {}: {error}. It belongs to the database beside it",
+        "cannot use {}: {error}. The file belongs to the database next to it",
         .path.display()
     )]
     Side {
@@ -81,7 +81,7 @@ fn damaged(path: &Path, what: &str) -> String {
 
 fn move_away(path: &Path) -> String {
     let path = path.display();
-    format!("move it away together with {path}-wal and {path}-shm")
+    format!("move the file away together with {path}-wal and {path}-shm")
 }
 
 impl FileFault {
@@ -106,8 +106,8 @@ impl FileFault {
             Self::Replaced(path) => {
                 let path = path.display();
                 return format!(
-                    "{path} was removed or replaced while the server used it: the server goes on with \
-                     the file in its place, or with a new one"
+                    "{path} was removed or replaced while in use: the server continues with the \
+                     file now at this path, or with a new one"
                 );
             }
             Self::NotAFile(_) | Self::Unreadable { .. } | Self::Side { .. } => {
@@ -116,12 +116,12 @@ impl FileFault {
         };
         let damage = self.damage().unwrap_or_default();
         let other = match self {
-            Self::NotADatabase(_) => "name another file, or ",
+            Self::NotADatabase(_) => "set another file, or ",
             _ => "",
         };
         format!(
-            "{damage}: {other}{}, then put only calls.sqlite of a backup in its place if there is \
-             one, and leave all other files as they are",
+            "{damage}: {other}{}, then put only calls.sqlite from a backup in its place if you \
+             have one, and leave all other files as they are",
             move_away(path)
         )
     }
@@ -233,7 +233,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     examine_side_files(path)?;
     let damaged = |what: &str| FileFault::Damaged { path: path.to_owned(), what: what.to_owned() };
     if length == 0 && was_used(path) {
-        return Err(damaged("it is empty, although a server has used it"));
+        return Err(damaged("the file is empty, although a server has used it"));
     }
     if length == 0 {
         return Ok(());
@@ -245,11 +245,11 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
         return Err(FileFault::NotADatabase(path.to_owned()));
     }
     let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else {
-        return Err(damaged("it ends within its header"));
+        return Err(damaged("the file ends within its header"));
     };
     // Ordinary pages of a tree: an inner one, or a leaf.
     if ![0x05, 0x0d].contains(&head[100]) {
-        return Err(damaged("its first page is not one of a database"));
+        return Err(damaged("the first page is not a database page"));
     }
     let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
         1 => 65_536,
@@ -260,7 +260,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     // copied may have written the first page and not yet the last one.
     let is_counted = head[24..28] == head[92..96] && !has_changes(path);
     if is_counted && length < page_bytes * u64::from(pages) {
-        return Err(damaged("its end is missing"));
+        return Err(damaged("the end of the file is missing"));
     }
     Ok(())
 }
@@ -283,7 +283,8 @@ pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
             (Ok(_), Err(error)) => {
                 let error = io::Error::from(error);
                 format!(
-                    "{error}: let the server's account write it (`chown`), and do not delete it"
+                    "{error}: give the server's account write access (`chown`), and do not delete \
+                    the file"
                 )
             }
         };

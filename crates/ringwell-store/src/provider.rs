@@ -34,7 +34,7 @@ pub struct Purchase {
 
 /// The reason why the provider did not carry out a request, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the provider of numbers: {0}")]
+#[error("number provider: {0}")]
 pub struct ProviderError(pub String);
 
 /// A seller of numbers. Its methods may block for a few seconds; they run on threads other than

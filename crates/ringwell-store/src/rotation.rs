@@ -315,7 +315,7 @@ impl Change {
         let mut moved = 0;
         for run in numbers::due(&mut self.tx, self.now).await? {
             let (Some(pool), Some(goal)) = (run.pool, run.goal) else {
-                return Err(StoreError::Damaged(format!("{} waits for nothing", run.first)));
+                return Err(StoreError::Damaged(format!("{} is not waiting", run.first)));
             };
             let (range, number) = (run.range()?, run.first);
             numbers::cut(&mut self.tx, range).await?;

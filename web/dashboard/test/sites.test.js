@@ -149,7 +149,7 @@ test('a configured site is changed in the directory, and returns to its file', a
   assert.equal(await page.inputValue('form[action="pk_shop/save"] [name=leases_per_minute]'), '77');
   assert.equal(await page.inputValue('form[action="pk_shop/save"] [name=origins]'), before);
   await page.click('summary');
-  assert.match(await page.textContent('details'), /configuration are in force again/);
+  assert.match(await page.textContent('details'), /configuration then apply again/);
   await page.click('text=Remove it');
   await page.waitForURL(`${server.ui}/ui/sites`);
   await page.goto(`${server.ui}/ui/sites/pk_shop`);

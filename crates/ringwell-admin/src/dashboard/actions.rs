@@ -69,9 +69,9 @@ pub(super) async fn act(
             let body = html! {
                 h1 { "The new key of ring pool " (pool) }
                 p { code { (key) } }
-                p { "It is shown only this once. The previous key remains valid, until "
-                    code { "DELETE /v1/pools/" (pool) "/key/previous" } "removes it: give the \
-                        new one to all clients first." }
+                p { "This key is shown only once. The previous key remains valid until "
+                    code { "DELETE /v1/pools/" (pool) "/key/previous" } "removes it: give the new \
+                        key to all clients first." }
                 p { a href={ "../" (pool) } { "Back to the ring pool" } }
             };
             page(&frame, "The new key", &body, false).into_response()
@@ -93,15 +93,15 @@ async fn change(
         found.map_or("", |(_, value)| value.trim())
     };
     if !session.sent(field("form")) || !is_own(headers) {
-        return Err(NoPage::Forbidden("The form comes from another site, or is too old."));
+        return Err(NoPage::Forbidden("The form has expired: load the page again."));
     }
     if session.role < Role::Write {
-        return Err(NoPage::Forbidden("The token of this session may only read."));
+        return Err(NoPage::Forbidden("The token of this session is read-only."));
     }
     ui.still_may(session).await?;
     let context = ui.context.as_ref();
     let kept = context.ok_or(NoPage::Missing(
-        "Ring pools and sites are in the configuration: change them there, then send SIGHUP.",
+        "Ring pools and sites come from the configuration: change them there, then send SIGHUP.",
     ));
     let pool = |id: &str| {
         let missing = NoPage::Missing("There is no such ring pool.");
@@ -198,8 +198,8 @@ async fn resize(
     let missing = total.saturating_sub(change.size(id).await?.total());
     if missing > 0 {
         return Err(NoPage::Wrong(format!(
-            "{} missing: the inventory has no more for this pool. Add some with `ringwell pools \
-                numbers add`, or choose a smaller size. Nothing has changed.",
+            "{} missing: the inventory has no more numbers for this pool. Add numbers with \
+                `ringwell pools numbers add`, or choose a smaller size. Nothing has changed.",
             if missing == 1 {
                 "1 number is".to_owned()
             } else {
@@ -300,10 +300,10 @@ pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup 
     html! {
         @match state {
             Some("quarantined") => {
-                p { "It is in quarantine: no visitor gets it." }
+                p { "The number is in quarantine: no visitor gets it." }
                 (form(asked, "number/release", "End the quarantine", &hidden))
             },
-            Some("available") => (form(asked, "number/quarantine", "Put it into quarantine", &hidden)),
+            Some("available") => (form(asked, "number/quarantine", "Quarantine this number", &hidden)),
             _ => {},
         }
         (changes)

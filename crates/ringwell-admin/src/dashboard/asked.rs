@@ -126,7 +126,7 @@ impl NoPage {
         let (status, title, text) = match self {
             Self::Missing(text) => (StatusCode::NOT_FOUND, "Not found", text.to_owned()),
             Self::Forbidden(text) => (StatusCode::FORBIDDEN, "Not allowed", text.to_owned()),
-            Self::Wrong(text) => (StatusCode::BAD_REQUEST, "That cannot be", text),
+            Self::Wrong(text) => (StatusCode::BAD_REQUEST, "Invalid request", text),
             Self::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, "Not now", text),
         };
         if form != Form::Html {

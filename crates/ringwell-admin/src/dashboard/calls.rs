@@ -50,7 +50,7 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
     let found = found.await?;
     let is_full = found.len() >= PAGE as usize;
     let next = found.last().filter(|_| is_full).map(Cursor::after);
-    let mut table = table(asked, &found, "Calls, the newest first");
+    let mut table = table(asked, &found, "Calls, newest first");
     // Pages after the newest calls no longer change.
     table.rows_change = asked.text("after").is_empty();
     let body = html! {
@@ -78,7 +78,7 @@ pub(super) async fn of_number(
 ) -> Result<Table, NoPage> {
     let filter = CallFilter { number: Some(e164(number)), ..CallFilter::default() };
     let found = read(service, move |log| async move { log.calls(&filter, None, OF_NUMBER).await });
-    Ok(table(asked, &found.await?, "Calls to it, the newest first"))
+    Ok(table(asked, &found.await?, "Calls to this number, newest first"))
 }
 
 pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Result<View, NoPage> {
@@ -92,11 +92,14 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
     let mut lines: Vec<(Millis, String)> = Vec::new();
     if let Some(shown) = &call.attribution.allocation {
         lines.push((Millis(shown.allocated_ms), "the visitor was shown the number".to_owned()));
-        let tapped = shown.tapped_ms.map(|tap| (Millis(tap), "the visitor tapped it".to_owned()));
+        let tapped =
+            shown.tapped_ms.map(|tap| (Millis(tap), "the visitor tapped the number".to_owned()));
         lines.extend(tapped);
     }
     if let Some(kept) = service.keep_alives(&call).await {
-        lines.extend(kept.at.iter().map(|at| (*at, "the visitor's page kept it".to_owned())));
+        lines.extend(
+            kept.at.iter().map(|at| (*at, "the visitor's page kept the number".to_owned())),
+        );
     }
     for row in &timeline {
         let how = row.outcome.as_ref().map(|how| format!(": {}", how.replace('_', " ")));
@@ -109,7 +112,7 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
     }
     lines.extend(events.iter().map(|event| (event.at, format!("event {} recorded", event.kind))));
     for sent in &deliveries {
-        let status = sent.last_status.map(|status| format!(", it answered {status}"));
+        let status = sent.last_status.map(|status| format!(", answered {status}"));
         let error = sent.last_error.as_ref().map(|error| format!(", {error}"));
         let more = error.or(status).unwrap_or_default();
         let at = sent.last_at.unwrap_or(sent.next_at);
@@ -159,10 +162,10 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
         let state = match (is_enabled, failing_since) {
             (false, _) => format!("✖ off: {}", reason.as_deref().unwrap_or("switched off")),
             (true, Some(_)) => {
-                let reason = reason.as_deref().unwrap_or("check that it runs");
+                let reason = reason.as_deref().unwrap_or("check that the endpoint is running");
                 format!("▲ does not accept events: {reason}")
             }
-            (true, None) => "✔ takes events".to_owned(),
+            (true, None) => "✔ accepts events".to_owned(),
         };
         table.rows.push(vec![
             Cell::text(id.as_str()),
@@ -186,11 +189,11 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     }
     let failing = found.iter().filter(|it| it.failing_since.is_some() || !it.is_enabled).count();
     let table = table.or(html! {
-        "No endpoint yet. " code { "POST /v1/webhooks" } " makes one."
+        "No endpoints yet. " code { "POST /v1/webhooks" } " creates one."
     });
     let title = match failing {
         0 => "Webhooks".to_owned(),
-        some => format!("{} of {} fail", several(some as u64, "endpoint"), found.len()),
+        some => format!("{} of {} failing", several(some as u64, "endpoint"), found.len()),
     };
     let body = html! { h1 { (title) } (table.html()) (actions::of_webhooks(asked).await) };
     let data = json!({ "endpoints": found.iter().map(|it| json!({
@@ -261,7 +264,7 @@ fn table(asked: &Asked<'_>, calls: &[CallRow], caption: &str) -> Table {
     ];
     let mut table = Table::new(caption, &columns);
     table.rows = calls.iter().map(|call| row(asked, call)).collect();
-    table.or(html! { "No call yet. docs/spec/calls.md explains how providers send them here." })
+    table.or(html! { "No calls yet. docs/spec/calls.md explains how to connect a provider." })
 }
 
 fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {

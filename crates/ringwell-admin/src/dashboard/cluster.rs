@@ -61,7 +61,7 @@ fn journal_name(asked: &Asked<'_>, shard: u16) -> &'static str {
     let state = asked.node.journals().find(|(id, _)| *id == shard).map(|(_, state)| state);
     match state {
         Some(JournalState::Writing) => "writes",
-        Some(JournalState::Waiting) => "takes long to write",
+        Some(JournalState::Waiting) => "slow to write",
         Some(JournalState::Taken) => "served by another process",
         Some(JournalState::Full) => "disk full: free space",
         Some(JournalState::Failed) | None => "disk failed: restart on a good disk",
@@ -103,9 +103,9 @@ const SLOW_PERCENT: u64 = 1;
 fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
     let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
     if !node.answers {
-        ("✖ does not answer", "Check that it runs, and that the network reaches it.")
+        ("✖ not answering", "Check that the node is running and reachable over the network.")
     } else if is_late || node.slow * 100 > node.requests * SLOW_PERCENT {
-        ("▲ slow", "Check its processor and disk, and the network to it.")
+        ("▲ slow", "Check the node's processor and disk, and the network to it.")
     } else {
         ("✔ answers", "")
     }

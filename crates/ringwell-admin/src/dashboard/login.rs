@@ -46,7 +46,13 @@ fn ask(status: StatusCode, fault: Option<&str>) -> Response {
 /// Accepts a token or the code of a link, and sets a session cookie.
 pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes) -> Response {
     if !is_own(&headers) {
-        return ask(StatusCode::FORBIDDEN, Some("The form was sent by another site."));
+        return ask(
+            StatusCode::FORBIDDEN,
+            Some(
+                "The form came from another site: load the page \
+            again.",
+            ),
+        );
     }
     let fields = fields(&body);
     let field = |name: &str| {
@@ -59,8 +65,8 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
         (None, None) => None,
     };
     let Some((visitor, token)) = known else {
-        let fault = "The token is unknown here, or is for one network only; or the link has \
-            already been used, or is older than five minutes.";
+        let fault = "The token is unknown or limited to one network, or the link has already been \
+            used or is older than five minutes. Run `ringwell ui` for a new link.";
         return ask(StatusCode::UNAUTHORIZED, Some(fault));
     };
     // Never reuses a session, because the cookie may belong to another user.
@@ -80,7 +86,13 @@ pub(super) async fn leave(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
     let sent = fields.iter().find(|(name, _)| name == "form").map_or("", |(_, value)| value);
     let session = ui.sessions().of(&headers).filter(|session| session.sent(sent));
     if session.is_none() || !is_own(&headers) {
-        return ask(StatusCode::FORBIDDEN, Some("The form was sent by another site."));
+        return ask(
+            StatusCode::FORBIDDEN,
+            Some(
+                "The form came from another site: load the page \
+            again.",
+            ),
+        );
     }
     ui.sessions().end(&headers);
     let mut response = redirect("login");
@@ -93,12 +105,13 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     let token = bearer(&headers).and_then(|token| str::from_utf8(token).ok());
     let visitor = ui.door.enter(token, Role::Read, None).await?;
     if visitor.network().is_some() {
-        let detail = "the dashboard shows all networks, but the token is for only one";
+        let detail = "the dashboard shows all networks, but the token is limited to one: use a \
+            token that is not limited";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let hash = TokenHash::of(token.unwrap_or_default().as_bytes());
     let code = ui.sessions().link(visitor, hash).ok_or_else(|| {
-        Problem::unavailable("too many links are waiting to be opened: try again in five minutes")
+        Problem::unavailable("too many login links are unused: try again in five minutes")
     })?;
     let body =
         serde_json::json!({ "path": format!("/ui/login#{code}"), "expires_in_seconds": 300 });

@@ -121,12 +121,13 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
             "Put the data on a good disk and restart this server.",
         )),
         JournalState::Waiting => Some((
-            format!("The journal of shard {shard} takes long to write"),
-            "Look at the servers that store its journal; it resumes by itself.",
+            format!("The journal of shard {shard} is slow"),
+            "Check the servers that store the journal; the shard resumes by itself.",
         )),
         JournalState::Taken => Some((
             format!("Another process serves shard {shard}"),
-            "This one answers with overflow numbers for it. Restart it if it should serve.",
+            "This process answers with overflow numbers for the shard. To serve the shard here, \
+            restart this process.",
         )),
     }
 }
@@ -143,18 +144,23 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
         add(
             "red",
             what,
-            "Add numbers: the page of a ring pool shows how many it needs.",
+            "Add numbers: each pool's page shows how many are needed.",
             "pools?state=too_small",
         );
     }
     for link in sample.shards.iter().flat_map(|shard| &shard.links).filter(|link| link.is_shut) {
         let what = format!("Node {} does not answer", link.node);
-        add("red", what, "Check that it runs, and that the network reaches it.", "cluster");
+        add(
+            "red",
+            what,
+            "Check that the node is running and reachable over the network.",
+            "cluster",
+        );
     }
     if sample.exhausting > 0 {
         let pools = several(sample.exhausting as u64, "ring pool");
         let what = format!("{pools} will be exhausted within an hour");
-        add("amber", what, "Add numbers in time.", "pools?state=exhausting");
+        add("amber", what, "Add numbers before then.", "pools?state=exhausting");
     }
     let others = [Cause::ServerTooSlow, Cause::Disk, Cause::OtherNode];
     for cause in others.into_iter().filter(|it| sample.point.overflow[*it as usize] > RATE_MIN) {
@@ -164,7 +170,8 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
         add("amber", what, cause.advice(), "cluster");
     }
     if node.histories().any(|history| history == HistoryState::Damaged) {
-        let advice = "Run `ringwell journal verify` on a copy; look-ups of that time may fail.";
+        let advice = "Look-ups of that time may fail. Run `ringwell journal verify` on a copy of \
+            the data.";
         add("amber", "A part of the history cannot be read".to_owned(), advice, "cluster");
     }
     found.sort_by_key(|finding| finding.level != "red");

@@ -22,7 +22,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
         let title = "Who had this number?".to_owned();
         let body = html! {
             h1 { (title) } (form)
-            p.lead { "Enter a promo number as it was dialled, and the time of the call." }
+            p.lead { "Enter a promo number as it was dialed, and the time of the call." }
         };
         let (data, table) = (json!({ "holders": [] }), table());
         return Ok(View { title, body, data, table, live: Vec::new() });
@@ -44,7 +44,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let (holders, missing) = holders(asked, number, at).await?;
     let mut table = table();
     table.rows = holders.iter().map(|held| row(asked, held)).collect();
-    let table = table.or(html! { "There is no known allocation of it up to then." });
+    let table = table.or(html! { "No known allocation of this number up to that time." });
     let calls = match asked.calls {
         Some(service) => Some(super::calls::of_number(asked, service, number).await?),
         None => None,
@@ -55,10 +55,10 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
         h1 { (title) } (form)
         p.banner.green { (verdict) }
         @if let Some(pool) = owner {
-            p { "It is in the rotation of " a href={ "pools/" (pool.0) } { "ring pool " (pool.0) } "." }
-        } @else if shared.is_empty() { p { "It is in no ring pool now." } }
+            p { "This number is in the rotation of " a href={ "pools/" (pool.0) } { "ring pool " (pool.0) } "." }
+        } @else if shared.is_empty() { p { "This number is in no ring pool now." } }
         @if !shared.is_empty() {
-            p { "It is the overflow number of "
+            p { "This number is the overflow number of "
                 @if shared.len() == 1 { "one ring pool." }
                 @else { (count(shared.len() as u64)) " ring pools." }
             }
@@ -80,7 +80,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
 fn form(number: &str, at: &str) -> Markup {
     html! { form.find role="search" method="get" action="number" {
         label { "Promo number" input name="number" value=(number) inputmode="tel" maxlength="40" required; }
-        label { "Who had it at (UTC; empty: now)"
+        label { "Who had the number at (UTC; empty: now)"
             input name="at" value=(at) maxlength="40" placeholder="2026-11-21T06:30:00Z";
         }
         button { "Look it up" }
@@ -120,7 +120,8 @@ fn verdict(
             (moment(held.locked_until)) "."
         },
         Some(held) => html! {
-            b { "Free" } ", but no other visitor had it yet: the last visitor's time ended at "
+            b { "Free" } ", but no other visitor has had the number yet: the last visitor's \
+                lockout ended at "
             (moment(held.locked_until)) "."
         },
         None => html! {
@@ -128,8 +129,8 @@ fn verdict(
                 Some(Missing::NotKept) => "The history of that time is no longer kept.",
                 Some(Missing::TooLong) => "The look-up took too long.",
                 Some(Missing::Damaged) => "The history of that time cannot be read.",
-                None if is_shared => "It is an overflow number: many visitors see it at once.",
-                None => "No visitor had it up to then.",
+                None if is_shared => "This is an overflow number: many visitors see it at once.",
+                None => "No visitor had this number up to that time.",
             } }
         },
     }
@@ -143,7 +144,7 @@ fn table() -> Table {
         ("ring_pool", "Ring pool"),
         ("parameters", "Known facts about the visitor"),
     ];
-    Table::new("Visitors who held it, the newest first", &columns)
+    Table::new("Visitors who held this number, newest first", &columns)
 }
 
 fn row(asked: &Asked<'_>, held: &PastAllocation) -> Vec<Cell> {

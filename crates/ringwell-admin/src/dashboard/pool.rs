@@ -138,7 +138,7 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
                 number of their own." },
             Some(more) => { b { (count(more.into())) " more numbers" } " keep overflow below " (target)
                 " in the busiest hour (now " (share(sizing.here.overflow)) ")." },
-            None => { "No size that a pool may have keeps overflow below " (target) "." },
+            None => { "Even the largest allowed pool does not keep overflow below " (target) "." },
         }
         @if line.over < line.lifetime {
             " The server has watched for " (duration(line.over)) " only: look again after "
@@ -273,7 +273,7 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
             Cell::text(cause.advice()),
         ]);
     }
-    table.or(html! { "None since the start." })
+    table.or(html! { "None since startup." })
 }
 
 /// A histogram of the time since each number was held. The sooner numbers are reused, the more late
@@ -327,7 +327,7 @@ fn facts(pool: &ringwell_directory::RingPool) -> Markup {
             div { dt { "Lifetime of an allocation" } dd { (duration(pool.lifetime())) } }
             div { dt { "Overflow number" } dd { (overflow.as_deref().unwrap_or("none")) } }
             div { dt { "Keys" } dd {
-                @if pool.next_key().is_some() { "two are valid: a change is under way" } @else { "one" }
+                @if pool.next_key().is_some() { "two keys are valid: a key change is in progress" } @else { "one" }
             } }
         }
         h2 { "Numbers" }

@@ -118,7 +118,7 @@ fn nothing(are_none: bool) -> Markup {
 
 fn form(asked: &Asked<'_>, order: &str) -> Markup {
     html! { form.find role="search" method="get" action="pools" {
-        label { "Id or a part of the name"
+        label { "Id or part of the name"
             input type="search" name="q" value=(asked.text("q")) maxlength="100";
         }
         label { "State" select name="state" {

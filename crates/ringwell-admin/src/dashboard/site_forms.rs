@@ -47,16 +47,17 @@ pub(super) async fn change(
     let before = change.site(key).await?;
     match (wanted, &before) {
         (Wanted::New(_), Some(_)) => {
-            return Err(NoPage::Wrong(format!("There is a site {key} already.")));
+            return Err(NoPage::Wrong(format!("The site {key} already exists.")));
         }
         (Wanted::Save(_) | Wanted::Remove(_), None) => {
-            return Err(NoPage::Missing("The directory has no such site."));
+            return Err(NoPage::Missing("No such site in the directory."));
         }
         (Wanted::Save(_) | Wanted::Remove(_), Some(before))
             if checksum(before) != field("seen") =>
         {
             return Err(NoPage::Wrong(
-                "The site was changed after this page was loaded. Load it again. Nothing has changed."
+                "The site was changed after this page was loaded, so your changes were not saved. \
+                Reload the page and try again."
                     .to_owned(),
             ));
         }
@@ -129,7 +130,7 @@ fn checksum(site: &Site) -> String {
 
 /// The form of a new site.
 pub(super) fn new(asked: &Asked<'_>) -> Markup {
-    let key = html! { label { "Key, which is part of the pages"
+    let key = html! { label { "Key (visible in the pages)"
         input name="key" value="pk_" size="24" minlength="7" maxlength="63" required;
     } };
     let text = SiteText::default();
@@ -151,8 +152,8 @@ pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
         details {
             summary { "Remove this site" }
             @if is_configured(asked, key) {
-                p { "The settings of the configuration are in force again from then on." }
-            } @else { p { "Its pages show their own numbers from then on." } }
+                p { "The site's settings in the configuration then apply again." }
+            } @else { p { "The site's pages then show their original numbers." } }
             (actions::form(asked, &format!("{key}/remove"), "Remove it", &seen))
         }
     } }
@@ -163,12 +164,12 @@ pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
     let key = html! { input type="hidden" name="key" value=(site.key); };
     let fields = fields(&key, &site.to_text(), site.edge_key.is_some());
     html! {
-        p { "This site is in the configuration. A change of its " code { "[[site]]" }
-            " takes effect by SIGHUP (" code { "systemctl reload ringwell" } ")." }
+        p { "This site is in the configuration. Changes to its " code { "[[site]]" }
+            " take effect on SIGHUP (" code { "systemctl reload ringwell" } ")." }
         @if asked.store().is_some() && asked.may_change() {
             h2 { "Change it" }
-            p { "Settings that are saved here are kept in the directory and take precedence over the file, \
-                 until they are removed here." }
+            p { "Settings saved here are stored in the directory and take precedence over the file \
+                 until you remove them here." }
             (actions::form(asked, "new", "Save", &fields))
         }
     }
@@ -202,8 +203,8 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
             input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
                 size="8" maxlength="10" required;
         }
-        label { @if has_edge_key { "Another secret for servers that swap numbers" }
-                @else { "Secret for servers that swap numbers, if any do" }
+        label { @if has_edge_key { "New secret for servers that swap numbers" }
+                @else { "Secret for servers that swap numbers (optional)" }
             input name="edge_key" autocomplete="off" spellcheck="false" size="24" maxlength="256";
         }
         @if has_edge_key { label { "Remove that secret"

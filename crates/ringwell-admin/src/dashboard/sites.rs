@@ -82,7 +82,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
         h1 { "Web site " bdi { (site.key) } }
         (short_lived(asked, &site))
         h2 { "Tag" }
-        p.lead { "Put this before the end of the head of each page." }
+        p.lead { "Insert this tag before </head> on each page." }
         pre tabindex="0" { code { (tag(&address(asked), &site, is_required)) } }
         ul { @for swap in &site.swaps {
             li { (swap.number) " becomes a number of "
@@ -126,7 +126,7 @@ fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
             @if place > 0 { ", " }
             a href={ (asked.up) "pools/" (pool.0) } { "ring pool " (pool.0) }
         }
-        " is not longer. Give it at least two minutes."
+        " is not longer. Set a lifetime of at least two minutes."
     } } }
 }
 

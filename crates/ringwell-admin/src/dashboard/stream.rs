@@ -88,7 +88,11 @@ pub(super) async fn get(
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let Some((watcher, samples)) = ui.sampler().watch(STREAMS_MAX) else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many dashboard pages are open: close some\n",
+        )
+            .into_response();
     };
     let streamed = Streamed {
         path,

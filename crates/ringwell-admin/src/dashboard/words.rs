@@ -48,14 +48,14 @@ impl Cause {
     /// The advice.
     pub(super) const fn advice(self) -> &'static str {
         match self {
-            Self::PoolTooSmall => "Give the pool more numbers; its page shows how many.",
+            Self::PoolTooSmall => "Add numbers to the pool; its page shows how many are needed.",
             Self::ServerTooSlow => {
                 "Check whether another program uses the processor, then add shards or a node."
             }
             Self::Disk => {
                 "Free space on the data's disk. If the disk has failed, restart on a good one."
             }
-            Self::OtherNode => "See the page Cluster for the node that does not answer.",
+            Self::OtherNode => "The Cluster page shows which node does not answer.",
         }
     }
 }

@@ -57,8 +57,8 @@ pub(crate) struct AuditView {
 
 /// The reason why no such token is made: it would be refused everywhere.
 const LOOKUP_OF_ONE_NETWORK: &str = "a token with the role lookup reads attributions and calls, \
-    which a token of one network may not: leave the network out, or choose the role read, with \
-    which it reads the network's pools";
+    and cannot be limited to one network: omit the network, or choose the role read to read the \
+    network's pools";
 
 /// Lists tokens.
 #[utoipa::path(get, path = "/v1/tokens", responses((status = 200, body = [TokenView])))]

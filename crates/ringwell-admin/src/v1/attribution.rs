@@ -71,26 +71,30 @@ pub(crate) async fn get(
     State(node): State<Handle>,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Attribution>, Problem> {
-    let Query(wanted) = wanted
-        .map_err(|_| Problem::bad_request("the query is number=8885550142, with at once or not"))?;
+    let Query(wanted) = wanted.map_err(|_| {
+        Problem::bad_request(
+            "the query must be number=8885550142, optionally with \
+            one at",
+        )
+    })?;
     let number = wanted.number.as_deref().filter(|number| !number.trim().is_empty());
     let number = parse_number(number.ok_or_else(|| {
-        Problem::bad_request("number is missing: write number=8885550142 or number=%2B493012345678")
+        Problem::bad_request("number is missing: use number=8885550142 or number=%2B493012345678")
     })?)?;
     let now = Millis(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default());
     let at = match wanted.at.as_deref() {
         None => now,
         Some(text) => parse_moment(text).ok_or_else(|| {
             Problem::bad_request(
-                "at: a point in time is RFC 3339 (2026-11-21T06:30:00Z), or seconds (10 digits) \
-                 or milliseconds (13 digits) since 1970",
+                "at: must be an RFC 3339 time (2026-11-21T06:30:00Z), or seconds (10 digits) or \
+                 milliseconds (13 digits) since 1970",
             )
         })?,
     };
     if at > now + FUTURE_MAX {
         return Err(Problem::bad_request(format!(
-            "at: {} is in the future, because it is {} now: future holders of a number are \
-                unknown; an offset may be missing, as in 2026-11-21T06:30:00-05:00",
+            "at: {} is in the future (the server's time is {}): check the offset, as in \
+                2026-11-21T06:30:00-05:00",
             moment(at),
             moment(now)
         )));
@@ -171,7 +175,10 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
         Problem::bad_request(match error {
             NumberError::Length { .. } if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 let count = digits.len();
-                format!("number: has ten digits, not {count} digits, or a + and its country code")
+                format!(
+                    "number: must have ten digits, or a + and a country code, but has {count} \
+                    digits"
+                )
             }
             error => format!("number: {error}"),
         })

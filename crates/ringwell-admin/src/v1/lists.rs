@@ -144,7 +144,7 @@ pub(crate) async fn import(
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&*bytes);
     let heading = reader.headers().cloned().map_err(|error| unreadable(&error))?;
     if !heading.iter().any(|column| column == "id") {
-        let detail = "the list's first line must name its columns, `id` among them";
+        let detail = "the list's first line must name its columns, including `id`";
         return Err(Problem::bad_request(detail));
     }
     let mut list = List {
@@ -283,7 +283,11 @@ impl Line {
         let first = number("first_number", &self.first_number)?;
         let range = NumberRange::new(first, self.numbers);
         let range = range.ok_or_else(|| {
-            wrong("numbers", "must be at least 1, and the last number as long as the first")
+            wrong(
+                "numbers",
+                "must be at least 1, and the last number must have as many digits as \
+                the first",
+            )
         })?;
         let overflow = match self.overflow_number.as_str() {
             "" => None,
@@ -317,7 +321,7 @@ impl List<'_> {
         if !self.visitor.may_in(&scope.network) {
             return Err(match before {
                 Some(_) => StoreError::from(Refusal::PoolIdUnusable(id)).into(),
-                None => wrong("network", "is not the token's"),
+                None => wrong("network", "is not the network of the token"),
             });
         }
         if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
@@ -325,7 +329,7 @@ impl List<'_> {
         }
         let earlier = self.overflows.get(&id);
         if overflow.is_some() && earlier.is_some() && overflow.as_ref() != earlier {
-            return Err(wrong("overflow_number", "differs from the pool's line before"));
+            return Err(wrong("overflow_number", "differs from the pool's previous line"));
         }
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
@@ -435,7 +439,7 @@ fn unreadable(error: &csv::Error) -> Problem {
 fn fault(error: &csv::Error, heading: &csv::StringRecord) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("has {len} fields, the heading has {expected_len}")
+            format!("has {len} fields, but the heading has {expected_len}")
         }
         csv::ErrorKind::Utf8 { .. } => "is not UTF-8".to_owned(),
         csv::ErrorKind::Deserialize { err, .. } => {

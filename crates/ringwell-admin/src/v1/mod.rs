@@ -130,7 +130,7 @@ async fn change_with(
 /// The pool that a path names, if `visitor` may see it.
 async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
     let Ok(id) = id.parse::<u64>() else {
-        return Err(Problem::not_found("a ring pool's id is a whole number"));
+        return Err(Problem::not_found("the id of a ring pool must be a whole number"));
     };
     let pool = context.store.pool(PoolId(id)).await?;
     let pool = pool.filter(|pool| visitor.may_in(&pool.settings.scope.network));
@@ -162,7 +162,7 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
 fn range(text: &str) -> Result<NumberRange, Problem> {
     NumberRange::parse(text).ok().flatten().ok_or_else(|| {
         Problem::bad_request(
-            "numbers have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
+            "numbers must have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
                 8885550100-8885550149 or +493012345600-+493012345649",
         )
     })

@@ -21,10 +21,13 @@ struct Wanted {
 
 pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json<Given>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
-        Problem::bad_request("the body is {\"buckets\":\"0-15,20\",\"to\":3}: buckets and a shard")
+        Problem::bad_request(
+            "the body must be {\"buckets\":\"0-15,20\",\"to\":3}: buckets and a \
+            shard",
+        )
     })?;
     let buckets = parse_buckets(&wanted.buckets).ok_or_else(|| {
-        Problem::bad_request("buckets: numbers and ranges from 0 to 1023, as in 0-15,20")
+        Problem::bad_request("buckets: must be numbers and ranges from 0 to 1023, as in 0-15,20")
     })?;
     Ok(Json(node.give(buckets, wanted.to).await?))
 }

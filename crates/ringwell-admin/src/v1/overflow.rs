@@ -78,7 +78,7 @@ pub(crate) async fn overflow(
 ) -> Result<Json<Listed>, Problem> {
     let top = query.ok().map(|Query(wanted)| wanted.top.unwrap_or(TOP));
     let top = top.filter(|top| (1..=TOP_MAX).contains(top));
-    let top = top.ok_or_else(|| Problem::bad_request("top is a number from 1 to 1000"))?;
+    let top = top.ok_or_else(|| Problem::bad_request("top must be a number from 1 to 1000"))?;
     Ok(Json(Listed { ring_pools: most_overflowing(&node, top).await }))
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn state(
     Path(id): Path<String>,
 ) -> Result<Json<Now>, Problem> {
     let not_here = || {
-        let detail = "no shard of this node has such a ring pool";
+        let detail = "no shard of this node has this ring pool";
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
     let pool = id.parse().map(PoolId).map_err(|_| not_here())?;

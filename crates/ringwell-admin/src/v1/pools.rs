@@ -267,8 +267,8 @@ pub(crate) async fn end_key_overlap(
 
 /// The answer if the pool is in the directory but not in the shards.
 fn not_served() -> Problem {
-    let detail = "no shard of this node serves the pool now: it may have no number in rotation yet, \
-                  or another node has it";
+    let detail = "no shard of this node serves this pool: the pool may have no numbers in rotation \
+                  yet, or another node serves it";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 

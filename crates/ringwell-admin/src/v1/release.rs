@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::attribution::{newest_at, parse_moment, parse_number};
 use crate::problem::Problem;
 
-const HANDED_ON: &str = "the answer of the number's node took long, and another visitor may have \
-    got the number meanwhile: nothing has ended. Ask again, or name the allocation with \
-    allocated_at";
+const HANDED_ON: &str = "the number's node was slow, and another visitor may have the number now, \
+    so no lockout was ended: try again, or name the allocation with allocated_at";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,15 +32,15 @@ pub(crate) async fn post(
 ) -> Result<Json<Released>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request(
-            "the body is {\"number\":\"8885550142\"}, with \"allocated_at\" from the attribution \
-             if only that allocation is meant",
+            "the body must be {\"number\":\"8885550142\"}; to end only one allocation, add its \
+             \"allocated_at\" from the attribution",
         )
     })?;
     let number = parse_number(&wanted.number)?;
     let allocated_at = match wanted.allocated_at.as_deref().map(parse_moment) {
         None => None,
         Some(Some(at)) => Some(at),
-        Some(None) => return Err(Problem::bad_request("allocated_at: not a point in time")),
+        Some(None) => return Err(Problem::bad_request("allocated_at: must be a point in time")),
     };
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
@@ -87,9 +86,9 @@ fn unanswered(error: AskError) -> Problem {
     Problem::unavailable(match error {
         AskError::Busy => "the shard is busy; try again",
         AskError::Stopped => {
-            "the number's shard has not confirmed it: its journal accepts no writes, or its node \
-                cannot be reached; /readyz and /v1/shards show the reason. It may still end the \
-                lockout of the present visitor, and of no later one"
+            "the number's shard has not confirmed the release: its journal does not accept writes, \
+                or its node cannot be reached (/readyz and /v1/shards show the reason). The \
+                release may still end the lockout of the current visitor, but not of a later one"
         }
     })
 }

@@ -142,7 +142,7 @@ pub(crate) async fn put(
         && !may_see(&context, &visitor, owned).await?
     {
         // The answer reports that the key is taken, without naming its owner.
-        return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is taken")));
+        return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is already in use")));
     }
     let site = wanted.site(key, before.as_ref())?;
     for swap in &site.swaps {

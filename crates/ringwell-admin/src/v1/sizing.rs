@@ -265,7 +265,7 @@ fn rounded(value: f64) -> f64 {
 
 /// The answer if the pool is new to this node, or another node serves it.
 fn not_counted() -> Problem {
-    let detail = "this node has not counted the pool's requests yet: it counts every few \
-        minutes; try again later, or ask the node that has the pool";
+    let detail = "this node has no counts of the pool's requests yet: counts are taken every few \
+        minutes. Try again later, or ask the node that serves the pool";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

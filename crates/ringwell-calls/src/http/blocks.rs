@@ -74,7 +74,7 @@ async fn add(
     match service.run(store).await?? {
         Blocked::Stored => Ok((StatusCode::CREATED, Json(shown(&row)))),
         Blocked::Full => {
-            let detail = format!("there are {BLOCKS_MAX} entries already: remove some");
+            let detail = format!("the list already has {BLOCKS_MAX} entries: remove some first");
             Err(Problem::new(StatusCode::CONFLICT, detail))
         }
     }

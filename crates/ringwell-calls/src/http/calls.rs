@@ -68,7 +68,7 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
         return unknown_token(request.uri().path());
     }
     if !sees_callers && !reads_calls(&request) {
-        let detail = "this token may read attributions and calls, and nothing else here";
+        let detail = "this token can only read attributions and calls";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     }
     request.extensions_mut().insert(SeesCallers(sees_callers));
@@ -130,8 +130,12 @@ struct Wanted {
 impl Wanted {
     fn filter(&self) -> Result<CallFilter, Problem> {
         let number = |name: &str, text: &String| {
-            asked(text)
-                .ok_or_else(|| Problem::bad_request(format!("{name}: write e.g. +18005550100")))
+            asked(text).ok_or_else(|| {
+                Problem::bad_request(format!(
+                    "{name}: must be a number with +, e.g. \
+                    +18005550100"
+                ))
+            })
         };
         let caller = self.caller.as_ref().map(|text| number("caller", text)).transpose()?;
         Ok(CallFilter {
@@ -157,8 +161,12 @@ impl Wanted {
 pub(super) fn time(name: &str, text: Option<&String>) -> Result<Option<Millis>, Problem> {
     let read = |text: &String| {
         // The `+` of an offset arrives as a space if it was not encoded.
-        parse_moment(&text.replace(' ', "+"))
-            .ok_or_else(|| Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z")))
+        parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
+            Problem::bad_request(format!(
+                "{name}: must be an RFC 3339 time, e.g. \
+                2026-11-21T06:30:00Z"
+            ))
+        })
     };
     text.map(read).transpose()
 }
@@ -206,7 +214,12 @@ async fn list(
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let cursor = |text: &String| {
-        Cursor::parse(text).ok_or_else(|| Problem::bad_request("after: write the value of next"))
+        Cursor::parse(text).ok_or_else(|| {
+            Problem::bad_request(
+                "after: must be the value of next \
+            from the previous answer",
+            )
+        })
     };
     let after = wanted.after.as_ref().map(cursor).transpose()?;
     let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);

@@ -115,8 +115,8 @@ async fn rotate(
         Rotated::TooSoon(until) => Err(Problem::new(
             StatusCode::CONFLICT,
             format!(
-                "three secrets sign already: the oldest until {}. Try again then; if a secret is \
-                 known to others, remove the endpoint and make another",
+                "three secrets sign already: the oldest until {}. Try again then; if a secret has \
+                 leaked, remove the endpoint and create another",
                 moment(until)
             ),
         )),
@@ -165,7 +165,10 @@ async fn replay(
     let time = |name: &str, text: Option<String>| -> Result<Option<Millis>, Problem> {
         let read = |text: String| {
             parse_moment(&text).ok_or_else(|| {
-                Problem::bad_request(format!("{name}: write e.g. 2026-11-21T06:30:00Z"))
+                Problem::bad_request(format!(
+                    "{name}: must be an RFC 3339 time, e.g. \
+                    2026-11-21T06:30:00Z"
+                ))
             })
         };
         text.map(read).transpose()

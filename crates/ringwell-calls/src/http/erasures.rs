@@ -62,7 +62,7 @@ fn read(number: &str) -> Result<Caller, Problem> {
 async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     if service.is_behind() {
         // These reports would bring the person back into the log after the erasure.
-        let detail = "reports of calls wait for the call log, and may be of this person; try again";
+        let detail = "waiting reports of calls may concern this person: try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
     let log = service.log().clone();

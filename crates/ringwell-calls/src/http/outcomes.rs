@@ -169,8 +169,12 @@ pub(super) async fn list(
         kind: wanted.kind,
     };
     let cursor = |text: &String| {
-        OutcomeCursor::parse(&text.replace(' ', "+"))
-            .ok_or_else(|| Problem::bad_request("after: write the value of next"))
+        OutcomeCursor::parse(&text.replace(' ', "+")).ok_or_else(|| {
+            Problem::bad_request(
+                "after: must be the value of next from the \
+                previous answer",
+            )
+        })
     };
     let after = wanted.after.as_ref().map(cursor).transpose()?;
     let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);

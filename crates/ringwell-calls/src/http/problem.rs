@@ -70,7 +70,7 @@ impl From<LogError> for Problem {
             tracing::error!(%error, left_out, "the call log");
         }
         let detail = if error.is_full() {
-            "the disk of the call log is full: make room, then try again"
+            "the disk of the call log is full: free some space, then try again"
         } else {
             "the call log does not answer; try again"
         };

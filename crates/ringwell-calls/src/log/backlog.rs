@@ -127,8 +127,8 @@ impl Backlog {
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
         let is_there = file_exists(path).map_err(|error| {
-            let and = "and restart. Until then reports wait in memory only, and the end of the server \
-                       loses them";
+            let and = "and restart. Until then reports wait in memory only, and are lost when the \
+                       server stops";
             io::Error::new(error.kind(), format!("{error}, {and}"))
         });
         if !is_there? {
@@ -161,8 +161,8 @@ impl Backlog {
             tracing::warn!(
                 lines = unread.len(),
                 file = %aside.display(),
-                "some reports of calls that waited for the call log cannot be read, and were moved to this \
-                 file; it may contain callers' numbers"
+                "some waiting reports of calls cannot be read, and were moved to this file, which \
+                 may contain callers' numbers"
             );
         }
         if changes.is_empty() {

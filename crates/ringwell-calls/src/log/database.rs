@@ -187,8 +187,8 @@ impl LogDatabase {
         }
         if is_replaced {
             let file = self.file().unwrap_or(Path::new("")).display();
-            tracing::warn!(%file, "the file of the call log was removed or replaced while the \
-                server used it: the one in its place is opened, or a new one is made");
+            tracing::warn!(%file, "the file of the call log was removed or replaced while in use: \
+                the file now at its path is opened, or a new one is created");
         }
         new.ready().await?;
         Ok(new)

@@ -358,8 +358,8 @@ impl Run {
         self.waiting.send_modify(|waiting| waiting.kept -= count);
         tracing::error!(
             reports = count,
-            "the file of reports of calls that wait for the call log was removed: they are written \
-             again. Leave calls-waiting.jsonl in the data directory"
+            "the file of waiting reports of calls was removed: the reports are written again. \
+             Leave calls-waiting.jsonl in the data directory"
         );
     }
 
@@ -399,7 +399,7 @@ fn not_stored(log: &Log, error: &LogError, waiting: usize, left_out: u64) {
             file = %file.display(),
             waiting,
             left_out,
-            "calls are not stored yet: make room on the disk of the call log"
+            "calls are not stored yet: free some space on the disk of the call log"
         ),
         _ => tracing::error!(%error, waiting, left_out, "calls are not stored yet"),
     }

@@ -25,7 +25,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     }
     let seconds = timestamp.parse::<u64>().ok();
     if seconds.is_none_or(|at| at.abs_diff(request.received.0 / 1000) > SECONDS_MAX) {
-        return refused("the timestamp is more than five minutes away: is the clock right?");
+        return refused("the timestamp is more than five minutes off: check this server's clock");
     }
     let Some(signature) = digest::from_base64(signature) else {
         return refused("the signature is not base64");

@@ -24,7 +24,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     let (mac, keys) = match algorithm(settings) {
         Some("HMAC_SHA256") => (Mac::Sha256, &account.shared_keys),
         None | Some("HMAC_SHA1") => (Mac::Sha1, &account.secrets),
-        Some(_) => return Err(Unsigned::new("the signature's algorithm is not known")),
+        Some(_) => return Err(Unsigned::new("the signature's algorithm is not supported")),
     };
     let presented = request.header(SIGNATURE);
     check(account, request, presented, |string| {
@@ -41,7 +41,7 @@ pub(super) fn check(
 ) -> Result<(), Unsigned> {
     let (body, is_whole) = signed_body(request);
     if !is_whole {
-        return Err(Unsigned::new("bodySHA256 is not the body's"));
+        return Err(Unsigned::new("bodySHA256 does not match the body"));
     }
     check_body(account, request, presented, &body, sign)
 }

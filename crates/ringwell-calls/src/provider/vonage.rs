@@ -27,7 +27,9 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     };
     let at = claims["iat"].as_u64().unwrap_or_default();
     if at.abs_diff(request.received.0 / 1000) > SECONDS_MAX {
-        return refused("the token is more than five minutes away: is the clock right?");
+        return refused(
+            "the token's time is more than five minutes off: check this server's clock",
+        );
     }
     if claims["iss"] != "Vonage" {
         return refused("the token is not issued by Vonage");
@@ -39,7 +41,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     }
     let hash = claims["payload_hash"].as_str().unwrap_or_default();
     if !digest::same(hash.as_bytes(), digest::sha256_hex(&request.body).as_bytes()) {
-        return refused("payload_hash is not the body's");
+        return refused("payload_hash does not match the body");
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ impl Ended {
         match self {
             Self::Answered { status: 200..300, .. } => None,
             Self::Answered { status: status @ 300..400, .. } => {
-                Some(format!("it answered {status}, and redirects are not followed"))
+                Some(format!("answered {status}; redirects are not followed"))
             }
             Self::Answered { status, .. } => Some(format!("it answered {status}")),
             Self::Failed(error) => Some(crate::caller::cut(error, ERROR_BYTES_MAX).to_owned()),

@@ -199,7 +199,7 @@ impl Sender {
             Host::Address(address) => ServerName::IpAddress((*address).into()),
         };
         let stream = timeout(CONNECT_MAX, self.tls.connect(name, stream)).await;
-        let stream = stream.map_err(|_| format!("{address} does not speak TLS"))?;
+        let stream = stream.map_err(|_| format!("{address} does not support TLS"))?;
         let stream = stream.map_err(|error| format!("TLS: {error}"))?;
         exchange(stream, &target, post, now).await
     }
@@ -269,9 +269,9 @@ async fn exchange(
         let is_long = error.is::<LengthLimitError>();
         let kib = ANSWER_BYTES_MAX / 1024;
         if is_long {
-            format!("its answer has more than {kib} KiB")
+            format!("the answer has more than {kib} KiB")
         } else {
-            format!("its answer ends early: {error}")
+            format!("the answer ended early: {error}")
         }
     });
     Ok(Answered { status, retry_after: asked, body })

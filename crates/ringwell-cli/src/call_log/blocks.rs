@@ -27,13 +27,13 @@ pub(crate) struct Add {
     /// The caller to block
     #[arg(value_name = "WHOM")]
     caller: String,
-    /// Only at numbers of this ring pool
+    /// Block only calls to numbers of this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
-    /// The form of the refusal: reject, as if the number were not in service, or busy
+    /// How to refuse the calls: reject, as if the number were not in service, or busy
     #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
     answer: String,
-    /// The reason, for people
+    /// A note on the reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     #[command(flatten)]
@@ -75,13 +75,21 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
 /// If the server cannot be reached, or the entry does not exist.
 pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    ensure!(args.id.bytes().all(is_name), "{:?} is not the name of an entry", args.id);
+    ensure!(
+        args.id.bytes().all(is_name),
+        "{:?} is not the id of an entry: `ringwell calls blocks` \
+        lists the ids",
+        args.id
+    );
     let (url, path) = (&args.access.url, format!("/v1/blocks/{}", args.id));
     let nothing = ("application/json", Bytes::new());
     let (status, body) = ApiClient::new(&args.access)?.send(url, Method::DELETE, &path, nothing)?;
     if status != StatusCode::NO_CONTENT {
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        bail!("{url} answered {status}: {}", answer["detail"].as_str().unwrap_or("no reason"));
+        bail!(
+            "{url} answered {status}: {}",
+            answer["detail"].as_str().unwrap_or("no reason given")
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -16,9 +16,9 @@ pub(crate) const HELP: &str = "\
 Removes callers, parameters and verdicts from the call log, its events and pending webhooks. \
 Webhooks that were already sent are not affected. Also finds callers that are stored as hashes.
 
-The journal has the parameters of allocations until journal.history_age, and those of each \
-number's newest allocation longer. --journal-list appends the allocations of the erased calls to \
-a file, without names. Stop the server and erase them in the journal:
+The journal keeps the parameters of allocations until journal.history_age, and those of each \
+number's newest allocation for longer. --journal-list appends the allocations of the erased calls \
+to a file, without names. Stop the server and erase them in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell/data --list erase.list
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
     let calls = answer["calls"].as_u64().unwrap_or_default();
     if let Some(call) = &args.whom.call {
-        ensure!(calls > 0, "there is no call {call}: nothing is erased");
+        ensure!(calls > 0, "there is no call {call}: nothing was erased");
     }
     let calls = counted(calls, "call");
     println!("{calls}, {}", counted(allocations.len() as u64, "allocation"));
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let written = file.write_all(lines.as_bytes()).and_then(|()| file.sync_all());
         written.with_context(|| {
             let path = path.display();
-            format!("cannot write {path}; keep these lines, which it should have got:\n{lines}")
+            format!("cannot write {path}; append these lines to the list:\n{lines}")
         })?;
     }
     if let (Some((name, value)), true) = (&args.whom.parameter, allocations.is_empty()) {
@@ -106,5 +106,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Opens the list at `path` to append to it.
 fn open(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    file.with_context(|| format!("cannot write {}; nothing is erased", path.display()))
+    file.with_context(|| format!("cannot write {}; nothing was erased", path.display()))
 }

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// `failed`
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
-    /// Only calls with this result of the attribution: allocated, overflow, none, unknown, pending
+    /// Only calls with this attribution result: allocated, overflow, none, unknown, pending
     #[arg(long, value_name = "HOW")]
     attributed: Option<String>,
     /// Continue after this position
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(()) => {}
     }
     if writer.skipped > 0 {
-        eprintln!("{} left out: they have no data to match them by", writer.skipped);
+        eprintln!("{} left out: the data to match them is missing", writer.skipped);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -152,7 +152,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// continue from.
 #[cfg(feature = "parquet")]
 fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(args.after.is_none(), "--after: a Parquet file is always written as a whole");
+    anyhow::ensure!(
+        args.after.is_none(),
+        "--after cannot be used with Parquet: a Parquet file is \
+        always written as a whole"
+    );
     let client = ApiClient::new(&args.access)?;
     let out: super::parquet::Out = match &args.output {
         Some(path) => {
@@ -175,7 +179,8 @@ fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
 #[cfg(not(feature = "parquet"))]
 fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     anyhow::bail!(
-        "this program was built without the feature `parquet`: `cargo install --features parquet` builds it"
+        "this program was built without the feature `parquet`: build it with `cargo install \
+        --features parquet`"
     )
 }
 
@@ -216,7 +221,7 @@ fn pages(
         });
         let answer = client.get(&args.access.url, &format!("{base}{place}"))?;
         let lines = answer[list].as_array();
-        write(lines.ok_or_else(|| anyhow!("the answer lacks {list}"))?)?;
+        write(lines.ok_or_else(|| anyhow!("the server's answer lacks {list}"))?)?;
         match answer["next"].as_str() {
             Some(next) => *after = Some(next.to_owned()),
             None => return Ok(()),

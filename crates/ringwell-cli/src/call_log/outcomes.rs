@@ -97,7 +97,10 @@ fn send(
     let (status, answer) = client.send(url, Method::POST, "/v1/outcomes", body)?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     if status != StatusCode::OK {
-        bail!("{url} answered {status}: {}", answer["detail"].as_str().unwrap_or("no reason"));
+        bail!(
+            "{url} answered {status}: {}",
+            answer["detail"].as_str().unwrap_or("no reason given")
+        );
     }
     let count = |name: &str| answer[name].as_u64().unwrap_or_default();
     sum.recorded += count("recorded");

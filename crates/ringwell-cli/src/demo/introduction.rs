@@ -115,17 +115,17 @@ Ringwell demo
   data    {kept}{load}
   serves  {addresses}, {shards}
 {also}
-Open this, and the dashboard from there; the link logs in once:
+Open this page, which links to the dashboard; the link logs in once:
   {url}
 
-Two numbers, please:
+Request two numbers:
   curl -w '\\n' {options}-d '{body}' {base}/api/2013-07-01/bulk.json
 
-Who got number {number}?
+Look up who got number {number}:
   curl -w '\\n' {options}-H \"Authorization: Bearer $(cat {token_file})\" \
 '{base}/v1/attributions?number={number}'
 
-{call}Ctrl-C ends it.
+{call}Ctrl-C stops the demo.
 "
         )
     }
@@ -139,7 +139,7 @@ fn also(listeners: &[Also]) -> String {
         if let Some(busy) = busy {
             let _ = writeln!(
                 text,
-                "  note    another program has {busy} ({name}): {address} is used instead"
+                "  note    {busy} ({name}) is in use by another program: {address} is used instead"
             );
         }
     }

@@ -185,9 +185,9 @@ impl Follower {
         tracing::error!(
             version,
             served = self.version,
-            "the directory's database has gone back to an older version (a fail-over that lost \
-             changes, or a restored copy): its pools are served now. Repeat the changes that are \
-             missing"
+            "the directory's database has an older version than before (after a fail-over that \
+             lost changes, or a restored copy): the pools of the older version are served now. \
+             Repeat the missing changes"
         );
         (self.version, self.sites) = (version, sites);
         self.serve_sites().await;

@@ -59,8 +59,8 @@ pub(super) fn compare(config: &Config, noted: Option<&str>) -> Result<(), FileEr
         data = %data.display(),
         noted,
         found,
-        "the database records another data directory for this node than this one: its answered \
-            allocations are unknown here"
+        "the database records a different data directory for this node: the allocations in that \
+            directory are missing in this one"
     );
     mark_restored(&OsFiles, data)
 }

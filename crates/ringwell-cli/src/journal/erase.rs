@@ -94,8 +94,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     );
     ensure!(
         !data.join(BACKUP_LIST).exists(),
-        "{} is a backup, which may also have calls: remove it, and take a new one after the \
-            erasure",
+        "{} is a backup, which may also contain calls: delete the backup, and take a new one after \
+            the erasure",
         data.display()
     );
     let _lock = DataLock::acquire(data)?;
@@ -104,8 +104,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     if wanted.parameters.is_empty() && wanted.listed.is_empty() {
         writeln!(
             out,
-            "the list is empty: it names allocations of erased calls. Erase a visitor without a \
-                call by --parameter NAME=VALUE"
+            "the list is empty: it contains only allocations of erased calls. To erase a visitor \
+                who never called, use --parameter NAME=VALUE"
         )?;
     }
     let mut counts = Counts::default();
@@ -228,7 +228,8 @@ fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
         }
         ensure!(
             !has_stamp(&block, salt, n, index),
-            "{} ends in an incomplete frame: start the server and stop it, then erase",
+            "{} ends in an incomplete frame: start and stop the server, then run this command \
+            again",
             path.display()
         );
         if block.iter().any(|byte| *byte != 0) && block[..] != encode_end(salt, n)[..] {
@@ -280,8 +281,8 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     write().with_context(|| {
         let bytes = text.len();
         format!(
-            "cannot write {}: segments before this one are erased, the rest is not. Make room for \
-                {bytes} bytes, and run the command again",
+            "cannot write {}: earlier segments are erased, this one and later ones are not. Free \
+                {bytes} bytes of disk space, and run the command again",
             path.display()
         )
     })

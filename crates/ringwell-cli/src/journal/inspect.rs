@@ -47,7 +47,7 @@ fn segment(
     let mut block = [0; ringwell_journal::SEGMENT_HEADER_BYTES];
     let got = files.segments.read_at(file.segno, 0, &mut block)?;
     let header = SegmentHeader::decode(&block[..got])
-        .with_context(|| format!("{}: this is not a segment", path.display()))?;
+        .with_context(|| format!("{} is not a segment", path.display()))?;
     let next_n = header.tip.next_n;
     if options.json {
         let line = json!({

@@ -40,8 +40,9 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
         sound = false;
         writeln!(
             out,
-            "the journal of shard {shard} that was written last is missing in {}: bring it back \
-            before the next start, which otherwise holds all ring pools for the longest lifetime",
+            "the last written journal of shard {shard} is missing in {}: put it back before the \
+            next start; otherwise all ring pools answer with overflow numbers for the longest \
+            lifetime",
             path.display()
         )?;
     }

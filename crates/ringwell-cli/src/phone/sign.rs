@@ -39,7 +39,7 @@ pub(super) fn headers(
             let timestamp = now().to_string();
             let signed = [timestamp.as_bytes(), b"|", text.as_bytes()].concat();
             let seed = str::from_utf8(&phone.secret).ok().and_then(|text| from_base64(text.trim()));
-            let seed = seed.context("the private key is not in base64")?;
+            let seed = seed.context("the private key is not base64")?;
             let (signature, _) =
                 ed25519(&seed, &signed).context("the private key does not have 32 bytes")?;
             add(field("telnyx-signature-ed25519"), base64(&signature))?;

@@ -92,8 +92,8 @@ fn table(args: &Args, figures: &[Figure]) -> String {
         let _ = writeln!(text, "  {:<51} {value:>12}   {}", measured.what, measured.command);
         text += &wrapped(measured.conditions);
     }
-    text += "\nMeasure on a machine of the kind that you will buy: nothing above was measured \
-        on more\nthan two cores, and a proxy, TLS and peaks of the disk are not included.\n";
+    text += "\nMeasure on the kind of machine that you will buy: nothing above was measured on \
+        more\nthan two cores, and a proxy, TLS and peaks of the disk are not included.\n";
     text
 }
 

@@ -115,8 +115,7 @@ impl PoolPlan {
             percent(late)
         );
         if self.numbers > POOL_NUMBERS_MAX {
-            text += "A pool of Ringwell has at most 100,000 numbers: this needs several \
-                pools.\n";
+            text += "A ring pool has at most 100,000 numbers: this load needs several pools.\n";
         }
         text
     }

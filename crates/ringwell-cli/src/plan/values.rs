@@ -22,7 +22,7 @@ pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
     let digits = unit.map_or(text, |(name, _)| text.trim_end_matches(name));
     let amount = digits.parse::<f64>().ok().map(|value| value * unit.map_or(1.0, |(_, by)| by));
     let above_0 = amount.filter(|amount| amount.is_finite() && *amount > 0.0);
-    above_0.ok_or("must be an amount above 0, as 80, 127k, 5500M or 5.5G")
+    above_0.ok_or("must be an amount above 0, e.g. 80, 127k, 5500M or 5.5G")
 }
 
 /// Parses a duration above 0, as in `30m` or `1h 30m`.
@@ -32,7 +32,7 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
         _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
             format!("needs its unit, e.g. {text}s or {text}m")
         }
-        _ => "must be a length of time, e.g. 30s or 30m".to_owned(),
+        _ => "must be a duration, e.g. 30s or 30m".to_owned(),
     })?;
     if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
 }

@@ -35,7 +35,7 @@ pub(super) struct Create {
     /// Guaranteed lifetime of an allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Millis,
-    /// Its numbers, as in 8885550100-8885550149; needs --id
+    /// Numbers of the pool, as in 8885550100-8885550149; needs --id
     #[arg(
         long,
         value_name = "RANGE",
@@ -46,13 +46,13 @@ pub(super) struct Create {
         requires = "id"
     )]
     numbers: Vec<NumberRange>,
-    /// Its id, which must be unused; with --size the server chooses one
+    /// Id of the pool, which must be unused; with --size the server chooses it
     #[arg(long)]
     id: Option<u64>,
-    /// The number for rows without a free number; without it they get errors
+    /// Overflow number, for rows without a free number; if omitted, these rows get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
     overflow: Option<PromoNumber>,
-    /// Its key [default: a random one]
+    /// Key of the pool [default: a random one]
     #[arg(long, conflicts_with = "size")]
     key: Option<String>,
     /// Draw this many numbers from the inventory, one of them for overflow
@@ -61,7 +61,7 @@ pub(super) struct Create {
     /// No overflow number: rows without a free number get errors
     #[arg(long, requires = "size")]
     no_overflow: bool,
-    /// Its network
+    /// Network of the pool
     #[arg(long, value_name = "NAME", default_value = "local")]
     network: String,
     /// The advertiser within the network
@@ -150,6 +150,6 @@ fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<Strin
 /// Makes a key of 128 random bits.
 fn random_key() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).context("the system has no random bytes")?;
+    getrandom::fill(&mut bytes).context("the system provides no random bytes")?;
     Ok(format!("{:032X}", u128::from_ne_bytes(bytes)))
 }

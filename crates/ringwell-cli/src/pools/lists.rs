@@ -61,8 +61,8 @@ fn in_text(report: &Value, only_bad: bool) -> String {
     let rows: Vec<_> = shown.map(|line| heading.map(|name| text(line, name)).to_vec()).collect();
     let listed = if rows.is_empty() { String::new() } else { table::table(&heading, &rows) + "\n" };
     let done = match (report["dry_run"] == true, report["applied"] == true, report["bad"] == 0) {
-        (true, ..) => "this was a dry run, nothing was changed",
-        (_, true, true) => "all are applied",
+        (true, ..) => "dry run, nothing was changed",
+        (_, true, true) => "all were applied",
         (_, true, false) => "the good ones were applied",
         (_, false, _) => "nothing was applied",
     };

@@ -14,7 +14,7 @@ use super::{say, table};
 pub(super) enum Networks {
     /// Print all networks with the count and limit of their pools' numbers
     List,
-    /// Limit how many numbers a network's pools may have together
+    /// Limit how many numbers a network's pools may have in total
     Limit {
         /// Name of the network
         network: String,

@@ -21,7 +21,7 @@ pub(super) struct Buy {
     /// Only numbers of this area code
     #[arg(long, value_name = "CODE")]
     area_code: Option<u16>,
-    /// Print the numbers that would be bought, and buy none
+    /// Print the numbers that would be bought, without buying them
     #[arg(long)]
     dry_run: bool,
 }

@@ -10,6 +10,7 @@ use anyhow::{anyhow, bail};
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ringwell_admin::NO_SUCH_PATH;
 use serde_json::Value;
 
 use super::show::text;
@@ -157,10 +158,9 @@ impl Server {
                     thread::sleep(Duration::from_secs(1));
                 }
                 Err(ApiError::NotThere { url, reason }) => bail!(
-                    "no server manages pools at {url}: {reason}. A server manages pools if \
-                        `database` is set under [directory] of its configuration; it listens \
-                        at management.address, which --url must name if that is not \
-                        127.0.0.1:8081"
+                    "no server manages pools at {url}: {reason}. Set `database` under [directory] \
+                        in the server's configuration, and name its management.address with --url \
+                        if that is not 127.0.0.1:8081"
                 ),
                 other => return Ok(other?),
             }
@@ -171,7 +171,7 @@ impl Server {
         match status {
             StatusCode::NO_CONTENT => Ok(Value::Null),
             status if status.is_success() => serde_json::from_slice(body)
-                .map_err(|_| anyhow!("{} has answered with invalid JSON", self.url)),
+                .map_err(|_| anyhow!("{} answered with invalid JSON", self.url)),
             status => Err(self.refused(path, status, body)),
         }
     }
@@ -182,12 +182,12 @@ impl Server {
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
         // An address of clients answers in this way, but management names the missing object.
         let is_wrong_server = |detail: &Option<String>| {
-            detail.as_ref().is_none_or(|detail| detail.starts_with("there is nothing here"))
+            detail.as_ref().is_none_or(|detail| detail.starts_with(NO_SUCH_PATH))
         };
         match (status, detail(body)) {
             (StatusCode::UNAUTHORIZED, _) if self.client.has_token() => anyhow!(
-                "{url} refuses this token: its SHA-256 must be in management.token_sha256 of \
-                 that server, or `ringwell pools tokens create` must have made it"
+                "{url} refuses this token: add the token's SHA-256 to management.token_sha256 of \
+                 that server, or create a token with `ringwell pools tokens create`"
             ),
             (StatusCode::UNAUTHORIZED, _) => anyhow!(
                 "{url} needs a management token: name its file with --token-file, or set \
@@ -199,8 +199,8 @@ impl Server {
             ),
             (StatusCode::NOT_FOUND, ref detail) if is_collection || is_wrong_server(detail) => {
                 anyhow!(
-                    "{url} does not manage pools (a demo does not either): name management.address \
-                    of a server that has `database` set under [directory] with --url"
+                    "{url} does not manage pools (nor does a demo): with --url, name \
+                    management.address of a server that has `database` set under [directory]"
                 )
             }
             (_, Some(detail)) => anyhow!("{}", plain(&detail)),

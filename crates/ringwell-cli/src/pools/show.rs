@@ -137,7 +137,8 @@ fn early(load: &Value) -> String {
         return String::new();
     }
     format!(
-        "Estimated from {over:.0} s of a lifetime of {lifetime:.0} s: repeat this after a lifetime\n\n"
+        "Estimated from {over:.0} s of a lifetime of {lifetime:.0} s: repeat the command after a \
+        full lifetime\n\n"
     )
 }
 

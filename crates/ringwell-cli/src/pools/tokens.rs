@@ -18,7 +18,7 @@ pub(super) enum Tokens {
         /// Owner of the token, for the audit log
         #[arg(long)]
         name: String,
-        /// Permissions of its owner: `lookup` reads attributions and calls with masked callers,
+        /// Permissions of the token: `lookup` reads attributions and calls with masked callers,
         /// `read` also pools, `write` changes them, `admin` manages tokens and runs `ringwell top`
         #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
@@ -28,7 +28,7 @@ pub(super) enum Tokens {
     },
     /// Revoke a token
     Revoke {
-        /// Its id in the list
+        /// Id of the token, as in the list
         id: String,
     },
 }

@@ -35,9 +35,9 @@ sends to addresses of its own machine only if its configuration has
   allow_ports = [9000]
 
 Otherwise pass the secret from POST /v1/webhooks with --secret-file or RINGWELL_WEBHOOK_SECRET; \
-during a rotation put both secrets into it, one on each line.
+during a rotation put both secrets into the file or variable, one on each line.
 
-Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not start; 2 wrong usage, \
+Exit codes: 0 ended by a signal, or received --count events; 1 it could not start; 2 wrong usage, \
 such as no secret.
 
 Examples:
@@ -61,10 +61,10 @@ pub(crate) struct Args {
     /// With --register: the types of events, separated by commas; by default all
     #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
     types: Vec<String>,
-    /// The status of answers to events
+    /// HTTP status of answers to events
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
-    /// End after this many events; a repeated one counts once
+    /// Exit after this many events; a repeated one counts once
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print each request as one line of JSON
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             notify.notify_one();
         }
     };
-    eprintln!("receiving webhooks on {address}; Ctrl-C ends it");
+    eprintln!("receiving webhooks on {address}; Ctrl-C to stop");
     runtime.block_on(async {
         let mut terminated =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -182,7 +182,10 @@ impl Drop for Endpoint<'_> {
         let nothing = ("application/json", Bytes::new());
         let sent = self.client.send(&self.access.url, Method::DELETE, &path, nothing);
         if !sent.is_ok_and(|(status, _)| status == StatusCode::NO_CONTENT) {
-            eprintln!("warning: the endpoint {} is still there: DELETE {path}", self.id);
+            eprintln!(
+                "warning: the endpoint {} was not removed: remove it with DELETE {path}",
+                self.id
+            );
         }
     }
 }

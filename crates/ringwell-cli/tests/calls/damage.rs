@@ -526,7 +526,7 @@ fn a_directory_is_no_database_of_calls_or_of_ring_pools() {
 fn ring_pools_and_calls_in_one_file_are_refused() {
     let pools = "[directory]\ndatabase = \"sqlite:./same.sqlite\"\n";
     let site = site(Some("sqlite:same.sqlite"), pools);
-    let text = "has the ring pools: calls need a file of their own";
+    let text = "contains the ring pools: store calls in a separate file";
     is_found(&site, text);
     let (succeeded, found) = said(site.serve(&[]));
     assert!(!succeeded && found.contains(text), "{found}");

@@ -194,7 +194,7 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     let folder = board.site.config().parent().unwrap().to_owned();
     let refused = erase(&folder);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("nothing is erased"), "{said}");
+    assert!(!refused.status.success() && said.contains("nothing was erased"), "{said}");
     assert_eq!(board.call("CA1", |_| true)["from"]["e164"], format!("+1{CALLER}"));
     // Existing lines are kept.
     let list = folder.join("erase.list");

@@ -33,7 +33,7 @@ fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_star
         }
         for (site, server) in cluster.sites.iter_mut().zip(&servers) {
             site.write(all.clone());
-            assert!(server.reload().contains("read again"));
+            assert!(server.reload().contains("reloaded"));
         }
         for server in &servers {
             let rows = cluster.ask(&mut server.client(), "after");
@@ -61,7 +61,7 @@ fn a_node_that_stood_still_gives_no_number_that_has_left_it() {
     for site in &mut cluster.sites {
         site.write(pools.clone());
     }
-    assert!(servers[1].reload().contains("read again"));
+    assert!(servers[1].reload().contains("reloaded"));
     let ask = |node: usize, pool: u64| {
         let asks = [Ask { pool, id: "one".to_owned() }];
         let answer = servers[node].client().post(BULK, &[], &batch::body(&asks, &pools)).unwrap();

@@ -31,7 +31,7 @@ fn a_node_without_a_note_of_an_overflow_number_learns_it_from_the_others() {
             let pools = site.pools.iter();
             let pools = pools.map(|it| if it.id == pool.id { next.clone() } else { it.clone() });
             site.write(pools.collect());
-            assert!(server.reload().contains("read again"));
+            assert!(server.reload().contains("reloaded"));
         }
         at = if next.overflow == number { now_ms() } else { at };
         sleep(Duration::from_millis(20));

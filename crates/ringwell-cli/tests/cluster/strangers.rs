@@ -218,7 +218,7 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
         }
         stranger.stop();
     }
-    first.says("it has no certificate of the cluster");
+    first.says("the other node has no certificate of the cluster");
     // Without TLS the secret is never read.
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
     let authorization = format!("Bearer {SECRET}");
@@ -260,16 +260,16 @@ fn the_certificates_of_links_change_with_their_files() {
     // The authority and node a change first, so that node b's certificate is no longer accepted.
     show("next", "-a");
     show("next", "");
-    servers[0].says("the certificates of links were read again");
+    servers[0].says("the certificates of links were reloaded");
     servers[1].says("the certificates of links are unchanged");
-    servers[0].says("the other node's certificate is not valid any more");
+    servers[0].says("the other node's certificate is no longer valid");
     let until = Instant::now() + PATIENCE;
     while is_served("between") {
         assert!(Instant::now() < until, "{}", servers[0].log());
         thread::sleep(Duration::from_millis(200));
     }
     show("next", "-b");
-    servers[1].says("the certificates of links were read again");
+    servers[1].says("the certificates of links were reloaded");
     let until = Instant::now() + PATIENCE;
     while !is_served("after") {
         assert!(Instant::now() < until, "{}", servers[1].log());

@@ -29,7 +29,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     let server = managed.start();
     assert!(is_overflow(&managed, &server), "{}", server.log());
     assert!(
-        server.log().contains("the database records another data directory"),
+        server.log().contains("the database records a different data directory"),
         "{}",
         server.log()
     );
@@ -38,7 +38,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     // The hold is now in the journal, and does not begin again.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
-    assert!(!server.log().contains("records another data directory"), "{}", server.log());
+    assert!(!server.log().contains("records a different data directory"), "{}", server.log());
     server.stop();
 }
 

@@ -26,7 +26,7 @@ fn a_crowd_beyond_the_descriptors_is_refused_without_loss_of_numbers() {
     let mut trial = Trial::new("");
     let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
     let server = Server::start(within("prlimit", &[&limit], &trial.site.serve(&[])));
-    server.says("too few files for limits.connections");
+    server.says("too low for limits.connections");
     trial.load(&server);
     let mut client = server.client();
     let before = figure(&mut client, "ringwell_connections");

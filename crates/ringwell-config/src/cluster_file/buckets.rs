@@ -64,7 +64,8 @@ fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owne
     });
     if let Some(bucket) = twice {
         let message = format!("bucket {bucket} is already listed");
-        section.fault("first", ValueError::new(message).hint("give a bucket to one shard only"));
+        section
+            .fault("first", ValueError::new(message).hint("assign each bucket to only one shard"));
     }
     section.finish();
     run?.1.fill(Some(shard?));

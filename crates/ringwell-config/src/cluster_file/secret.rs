@@ -72,7 +72,7 @@ fn warnings(path: &Path) -> Vec<Fault> {
     }
     vec![Fault {
         file: Some(path.display().to_string()),
-        message: "has the cluster's secret and is open to all users".to_owned(),
+        message: "contains the cluster's secret and is open to all users".to_owned(),
         hint: Some("remove their permissions: chmod o= FILE".to_owned()),
         ..Fault::default()
     }]

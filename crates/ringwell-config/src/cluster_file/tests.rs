@@ -217,7 +217,7 @@ fn a_name_is_simple_and_belongs_to_one_node() {
     check_with(
         "name = \"b\"",
         "name = \"a\"",
-        "cluster.toml:9: node[1].name: is also that of the node on line 4; give each node a \
+        "cluster.toml:9: node[1].name: is already used by the node on line 4; give each node a \
          different name\n",
     );
 }
@@ -227,7 +227,8 @@ fn shards_are_numbered_from_0_without_gaps_and_each_has_one_node() {
     check_with(
         "[3, 2]",
         "[2, 1]",
-        "cluster.toml:10: node[1].shards: has shard 1, which line 5 also has; a shard belongs to one node\n",
+        "cluster.toml:10: node[1].shards: has shard 1, which line 5 already has; assign each \
+         shard to only one node\n",
     );
     check_with(
         "[3, 2]",
@@ -250,7 +251,7 @@ fn an_address_is_reachable_by_others_and_unique() {
         ("10.0.0.2:0", "must have a fixed port"),
         ("0.0.0.0:9000", "must be an address that others can reach"),
         ("[::]:9000", "must be an address that others can reach"),
-        ("unix:b.link", "must be an absolute path: its readers run in various folders"),
+        ("unix:b.link", "must be an absolute path: its readers run in different directories"),
     ] {
         let said = format!("cluster.toml:11: node[1].link: {message}{hint}");
         check_with("10.0.0.2:9000", address, &said);
@@ -266,8 +267,8 @@ fn an_address_is_reachable_by_others_and_unique() {
     check_with(
         "10.0.0.2:9000",
         "10.0.0.1:8080",
-        "cluster.toml:11: node[1].link: has 10.0.0.1:8080, which line 7 also has; use an \
-         address once\n",
+        "cluster.toml:11: node[1].link: has 10.0.0.1:8080, which line 7 already has; use each \
+         address only once\n",
     );
 }
 
@@ -284,8 +285,8 @@ fn all_buckets_are_assigned_once_to_existing_shards() {
     check_runs(&[(0, 511, 0), (512, 1023, 3)], "");
     check_runs(
         &[(0, 511, 0), (511, 1023, 4)],
-        "cluster.toml:18: buckets[1].first: bucket 511 is already listed; give a bucket to one \
-         shard only\n\
+        "cluster.toml:18: buckets[1].first: bucket 511 is already listed; assign each bucket \
+         to only one shard\n\
          cluster.toml:20: buckets[1].shard: is 4, which no node has; name a shard of a node\n",
     );
     check_runs(

@@ -78,10 +78,10 @@ fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let third = "1,key-of-pool-1,next-key-of-2,8885550198,900,8885550170,5,Summer\n";
     check_csv(
         &format!("{heading}{one}{other}{third}"),
-        "pools.csv:4: lifetime_seconds: differs from the pool's line before
-pools.csv:4: overflow_number: differs from the pool's line before
-pools.csv:4: next_ring_pool_key: differs from the pool's line before
-pools.csv:4: name: differs from the pool's line before
+        "pools.csv:4: lifetime_seconds: differs from the pool's previous line
+pools.csv:4: overflow_number: differs from the pool's previous line
+pools.csv:4: next_ring_pool_key: differs from the pool's previous line
+pools.csv:4: name: differs from the pool's previous line
 ",
     );
 }
@@ -138,10 +138,11 @@ fn a_csv_file_has_the_required_columns_and_no_others() {
         "\
 pools.csv:1: lifetime_seconds: the column is missing
 pools.csv:1: id: the column occurs twice
-pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
+pools.csv:1: lifetime: there is no such column; the columns are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
 ",
     );
-    let none = "there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, \
+    let none = "there is no such column; the columns are id, ring_pool_key, lifetime_seconds, \
+        numbers, \
         next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign\n";
     // The first line describes a pool, whose key must not be in the log.
     let columns = ["1", "2", "3", "4"].map(|nth| format!("pools.csv:1: column {nth}: {none}"));

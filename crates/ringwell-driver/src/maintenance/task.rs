@@ -27,7 +27,7 @@ const LOG_PAUSE: Duration = Duration::from_millis(50);
 /// The reason why maintenance failed. The shard continues without it.
 type Trouble = String;
 
-const NO_WRITES: &str = "the journal accepts no writes";
+const NO_WRITES: &str = "the journal does not accept writes";
 
 /// Ticks, takes snapshots and drops old segments until the thread ends.
 pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {

@@ -405,7 +405,7 @@ async fn post(
 async fn post_body(peers: &Peers, shard: u16, path: Path, body: Bytes) -> Result<Bytes, String> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
-        return Err("there is no way to it".to_owned());
+        return Err("no link to that node".to_owned());
     }
     answer.await.map_err(|_| "the link has ended".to_owned())?
 }

@@ -39,7 +39,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     }
     let mut journals = node.journals();
     if !journals.any(|(shard, state)| shard == wanted.shard && state == JournalState::Writing) {
-        return Err("the shard's journal accepts no writes".to_owned());
+        return Err("the shard's journal does not accept writes".to_owned());
     }
     if digest(&node.directory(), &wanted.buckets) != wanted.digest {
         return Err("the two nodes have different lists of the pools in these buckets".to_owned());
@@ -66,7 +66,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
 /// # Errors
 /// The same as for [`adopt`].
 pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> Result<(), String> {
-    let no_writes = || "the shard's journal accepts no writes".to_owned();
+    let no_writes = || "the shard's journal does not accept writes".to_owned();
     if thread.node.owners().is_none_or(|owners| owners.version() != adopted.version) {
         return Err("the cluster files differ".to_owned());
     }

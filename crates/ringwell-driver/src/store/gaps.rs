@@ -75,7 +75,7 @@ impl Gaps {
             });
             *next = Gap { from: oldest.from.min(next.from), to: oldest.to.max(next.to), buckets };
         }
-        assert!(self.0.len() <= GAPS_MAX, "more gaps than are kept");
+        assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
 
     /// Adds the gaps that another record of the same journals has.

@@ -460,7 +460,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         loop {
             match self.mirror.append(group).await {
                 Appended::Full { group: again, error } => {
-                    tracing::error!(error, "the copy of the journal on this machine has no room");
+                    tracing::error!(error, "no space for the copy of the journal on this machine");
                     group = again;
                     self.platform.sleep_until(self.platform.moment() + MIRROR_RETRY).await;
                 }

@@ -281,7 +281,7 @@ fn buckets_that_cannot_move_stay() {
         };
         for state in [JournalState::Full, JournalState::Failed, JournalState::Taken] {
             b.node.set_journal(2, state);
-            not_taken(own, "accepts no writes").await;
+            not_taken(own, "does not accept writes").await;
         }
         b.node.set_journal(2, JournalState::Writing);
         // The state of another journal does not matter.

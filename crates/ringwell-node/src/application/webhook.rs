@@ -27,8 +27,8 @@ use ringwell_driver::moves::to_its_end;
 pub(super) const SECONDS_MAX: u64 = 300;
 
 /// The message for a sender that repeats an older push.
-const COPIED: &str = "this change of the ring pool, or a later one, has already been accepted: send \
-     it with the current time";
+const COPIED: &str = "this change to the ring pool, or a later one, has already been accepted: \
+     send the change again with the current time";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,12 +42,12 @@ struct Pushed<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The node is not configured to accept pushes.
-    #[error("no changes are accepted: application.webhook_secret_file is not set")]
+    #[error("changes are not accepted: set application.webhook_secret_file")]
     NotConfigured,
     /// The signature or its time is wrong.
     #[error(
-        "send Ringwell-Timestamp: SECONDS, of now, and Ringwell-Signature: sha256=HEX, the \
-         HMAC-SHA256 of TIMESTAMP.BODY under the shared secret"
+        "send Ringwell-Timestamp: SECONDS, the current Unix time, and Ringwell-Signature: \
+         sha256=HEX, the HMAC-SHA256 of TIMESTAMP.BODY under the shared secret"
     )]
     Unsigned,
     /// The body cannot be used.
@@ -73,12 +73,12 @@ pub(crate) async fn push(
     let (seconds, signature) = signed.ok_or(PushError::Unsigned)?;
     let malformed = |text: &str| PushError::Malformed(text.to_owned());
     let pushed: Pushed<'_> = serde_json::from_slice(&body)
-        .map_err(|_| malformed("the body is {\"ring_pool\":{…}} or {\"removed\":17}"))?;
+        .map_err(|_| malformed("the body must be {\"ring_pool\":{…}} or {\"removed\":17}"))?;
     let put = pushed.ring_pool.map(|pool| pool_from_json(pool.get().as_bytes())).transpose();
     let put = put.map_err(PushError::Malformed)?;
     let removed: Vec<PoolId> = pushed.removed.map(PoolId).into_iter().collect();
     if put.is_some() != removed.is_empty() {
-        return Err(malformed("either ring_pool or removed"));
+        return Err(malformed("exactly one of ring_pool and removed is required"));
     }
     let application = Arc::clone(application);
     // A client that disconnects does not interrupt a change.

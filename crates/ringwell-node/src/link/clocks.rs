@@ -69,9 +69,9 @@ impl Clocks {
             tracing::warn!(
                 node = self.node,
                 ahead_ms,
-                "the clock of another node differs from this one's: while it does, calls and \
-                 look-ups without a time may find an earlier visitor. Keep the clocks of all nodes \
-                 together, with chrony or systemd-timesyncd"
+                "the clocks of this node and another one differ: until they agree, calls and \
+                 look-ups without a time may find an earlier visitor. Synchronize the clocks of \
+                 all nodes with chrony or systemd-timesyncd"
             );
         }
     }

@@ -63,13 +63,13 @@ async fn dispatch(
         return refused(StatusCode::UNAUTHORIZED, "the cluster's secret is missing or wrong");
     }
     if head.method != Method::POST {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, "links use POST only");
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "links accept only POST");
     }
     let path = Path::parse(head.uri.path());
     let body = read_frame(thread, body, body_bytes_max(&thread.node, path)).await;
     let body = body.map_err(|error| (StatusCode::BAD_REQUEST.as_u16(), error.to_string()))?;
     let Some(path) = path else {
-        return refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link");
+        return refused(StatusCode::NOT_FOUND, "links do not have this path");
     };
     // The sending node begins the trace. If it did not, there is none.
     let span = ringwell_trace::begin("a request of another node", Kind::Server, || {

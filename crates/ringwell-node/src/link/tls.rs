@@ -68,8 +68,8 @@ impl TlsError {
         }
         let certificate = certificate.display();
         let reason = format!(
-            "this is not the key of the certificate {certificate}: name the key that was made with \
-             it, or replace both files"
+            "the key does not match the certificate {certificate}: set the key that belongs to the \
+             certificate, or replace both files"
         );
         Self::new(key, reason)
     }
@@ -87,7 +87,10 @@ impl Tls {
     ) -> Result<Self, TlsError> {
         let certificate = files.certificate(node);
         if let Some(name) = nodes.find(|name| ServerName::try_from(*name).is_err()) {
-            let reason = format!("no certificate can be in the name {name:?}: choose another");
+            let reason = format!(
+                "certificates cannot be issued for the name {name:?}: choose \
+                another name"
+            );
             return Err(TlsError::new(&certificate, reason));
         }
         let paths = [files.authority().to_owned(), certificate.clone(), files.key(node)];
@@ -139,7 +142,7 @@ fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
     match read {
         Ok(sides) => {
             *shared.write().unwrap_or_else(PoisonError::into_inner) = sides;
-            tracing::info!("the certificates of links were read again");
+            tracing::info!("the certificates of links were reloaded");
         }
         Err(error) => tracing::error!(error, "the certificates of links are unchanged"),
     }
@@ -192,7 +195,7 @@ impl Sides {
     /// # Errors
     /// The reason for a refusal, as text.
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
-        let (own, others) = chain.split_first().ok_or("there is no certificate")?;
+        let (own, others) = chain.split_first().ok_or("the other node sent no certificate")?;
         let checked = self.verifier.verify_client_cert(own, others, UnixTime::now());
         checked.map(drop).map_err(|error| error.to_string())
     }
@@ -207,5 +210,5 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let read = read.map_err(|error| TlsError::of_pem(path, &error))?;
     let all: Result<Vec<_>, _> = read.collect();
     let all = all.map_err(|error| TlsError::of_pem(path, &error))?;
-    if all.is_empty() { Err(TlsError::new(path, "has no certificate")) } else { Ok(all) }
+    if all.is_empty() { Err(TlsError::new(path, "contains no certificate")) } else { Ok(all) }
 }

@@ -108,13 +108,13 @@ pub(super) async fn beat(
     let (sites, site) = (&thread.server.sites, &entry.site);
     let (Some(visitor), Some(lease)) = (visit.visitor.as_deref(), visit.lease.as_deref()) else {
         entry.count(Outcome::Refused);
-        return refused(403, "a visitor with a lease sends both");
+        return refused(403, "visitor and lease must be sent together");
     };
     let visitor = sites.signer().visitor(&site.key, visitor);
     let until = visitor.and_then(|visitor| sites.signer().lease(&site.key, visitor, lease));
     let (Some(visitor), Some(until)) = (visitor, until) else {
         entry.count(Outcome::Refused);
-        return refused(403, "the visitor or the lease is not one of this site's");
+        return refused(403, "the visitor or the lease does not belong to this site");
     };
     if until <= thread.now() {
         // An expired lease uses up no number. The page may request new numbers.

@@ -95,11 +95,7 @@ pub(super) async fn amp(
     let origin = origin(&entry.site, headers);
     if origin.is_none() && !is_same_origin {
         entry.count(Outcome::Origin);
-        return refused(
-            403,
-            "pages of this origin may not use this site: see origins of the \
-            site",
-        );
+        return refused(403, "this origin may not use this site: add it to the site's origins");
     }
     let mut params = Visit::params_of(query);
     let visit = Visit {

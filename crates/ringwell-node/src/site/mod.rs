@@ -179,8 +179,8 @@ impl SiteEntry {
             tracing::warn!(
                 site = self.site.key,
                 leases_per_minute = self.site.leases_per_minute,
-                "an address has reached the site's limit of new numbers a minute, so its visitors \
-                 see the number of the page; if this is a proxy's address, list it in \
+                "an address has reached the site's limit of new numbers per minute, so its \
+                 visitors see the page's original number. If the address is a proxy's, add it to \
                  trusted_proxies"
             );
         }
@@ -297,16 +297,16 @@ pub(crate) async fn answer(
                     Err(fault) => refused(400, &fault),
                 },
                 Err(error @ RequestError::TooLarge { limit }) => {
-                    refused(error.status(), &format!("the body may have {limit} bytes at most"))
+                    refused(error.status(), &format!("the body must have at most {limit} bytes"))
                 }
-                Err(error) => refused(error.status(), "the body did not arrive completely"),
+                Err(error) => refused(error.status(), "the body is incomplete"),
             }
         }
         (&Method::GET, "/site/v1/number") => {
             edge::headers(thread, query, &head.headers, sender).await
         }
         (&Method::GET, "/site/v1/amp") => edge::amp(thread, query, &head.headers, sender).await,
-        _ => refused(404, "there is no such path below /site/v1/"),
+        _ => refused(404, "no such path under /site/v1/"),
     };
     time_headers(&mut response, started.elapsed());
     if let Some(mut span) = span {
@@ -327,11 +327,7 @@ async fn post(
     };
     let Some(origin) = origin(&entry.site, headers) else {
         entry.count(Outcome::Origin);
-        return refused(
-            403,
-            "pages of this origin may not use this site: see origins of the \
-            site",
-        );
+        return refused(403, "this origin may not use this site: add it to the site's origins");
     };
     let mut response = if is_program(headers) {
         entry.count(Outcome::Bot);
@@ -341,7 +337,7 @@ async fn post(
             "numbers" => answer::numbers(thread, &entry, visit, sender).await,
             "beat" => answer::beat(thread, &entry, visit, sender, Outcome::Beat).await,
             "tap" => answer::beat(thread, &entry, visit, sender, Outcome::Tap).await,
-            _ => refused(404, "there is no such path below /site/v1/"),
+            _ => refused(404, "no such path under /site/v1/"),
         }
     };
     allow(&mut response, origin);
@@ -418,11 +414,7 @@ impl Agent {
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
-        return refused(
-            403,
-            "pages of this origin may not use this site: see origins of the \
-            site",
-        );
+        return refused(403, "this origin may not use this site: add it to the site's origins");
     };
     let mut response = nothing();
     allow(&mut response, origin);

@@ -124,7 +124,7 @@ class Server
       late = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started > PATIENCE
       if ended || late
         log = File.read("#{@files}/log")
-        raise PortTaken if log.include?("another program listens there")
+        raise PortTaken if log.include?("another program already listens")
 
         raise "the server did not start:\n#{log}"
       end

@@ -281,8 +281,8 @@ impl Shelved {
                 tracing::error!(
                     shard = self.shard,
                     replay_from = index.replay_from,
-                    "a snapshot beside the journal's log is damaged: the log is not trimmed before \
-                     another one was taken. Check the disks of the servers"
+                    "a snapshot beside the journal's log is damaged: the log is not trimmed until \
+                     another snapshot is taken. Check the disks of the servers"
                 );
                 self.kept().retain(|it| it.0 != place);
             }
