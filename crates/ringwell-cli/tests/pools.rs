@@ -368,7 +368,7 @@ fn tokens_are_made_used_and_revoked() {
     assert!(stderr(&made).contains(&id) && !listed.contains(secret), "{listed}");
     managed.says(&["tokens", "revoke", &id]);
     managed.fails(&["list", "--token-file", &file], "refuses this token");
-    managed.fails(&["tokens", "revoke", &id], "no such token");
+    managed.fails(&["tokens", "revoke", &id], "there is no token");
 
     let of_network = ["tokens", "create", "--name", "x", "--network", "north", "--role"];
     managed.fails(&[&of_network[..], &["lookup"]].concat(), "omit the network");
