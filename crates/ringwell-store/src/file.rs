@@ -350,7 +350,7 @@ mod tests {
             (b"notes of an operator, not a database", "is not a SQLite database"),
             (&[0; 4096], "is not a SQLite database"),
             (&good[..50], "ends within its header"),
-            (&good[..good.len() - 1], "its end is missing"),
+            (&good[..good.len() - 1], "the end of the file is missing"),
         ] {
             fs::write(&path, bytes).unwrap();
             assert!(fault(&path).contains(expected), "{expected}: {}", fault(&path));
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(database(&folder).await, path);
         assert_eq!(fault(&path), "none");
         fs::write(&path, "").unwrap();
-        assert!(fault(&path).contains("it is empty"), "{}", fault(&path));
+        assert!(fault(&path).contains("the file is empty"), "{}", fault(&path));
         // The file was moved away, and a start that is interrupted may leave an empty file.
         fs::remove_file(&path).unwrap();
         assert_eq!(fault(&path), "none");

@@ -89,7 +89,7 @@ test('a visitor gets a number, the dashboard shows the visitor, and load and slo
   await shop.waitForFunction(() => document.querySelector('#webhooks').textContent.includes('call.completed: the signature is right, the visitor is known'), null, { timeout: 30_000 });
   const webhooks = await follow('text=the call with its visitor');
   await webhooks.click('nav >> text=Webhooks');
-  await webhooks.waitForSelector('text=takes events');
+  await webhooks.waitForSelector('text=accepts events');
 
   const ui = (await shop.getAttribute('body', 'data-dashboard'));
   const session = (await context.cookies()).find((one) => one.name === 'rw_session');

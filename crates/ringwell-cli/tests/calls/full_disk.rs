@@ -81,7 +81,7 @@ fn calls_of_a_full_disk_are_stored_when_there_is_room() {
     let lines = log.lines().filter(|line| line.contains("calls are not stored yet")).count();
     assert!(lines == 1, "{log}");
     let line = log.lines().find(|line| line.contains("calls are not stored yet")).unwrap();
-    assert!(line.contains("/calls.sqlite") && line.contains("make room"), "{line}");
+    assert!(line.contains("/calls.sqlite") && line.contains("free some space"), "{line}");
     disk.make_room();
     board.has(&calls);
     board.server.stop();

@@ -66,7 +66,7 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
         seen
     });
     let node = &slow["other_nodes"][0];
-    assert!(["▲ slow", "✖ does not answer"].iter().any(|state| node["state"] == *state), "{slow}");
+    assert!(["▲ slow", "✖ not answering"].iter().any(|state| node["state"] == *state), "{slow}");
     let mut client = Client::connect(&ui).unwrap();
     let html = client.get("/ui/cluster", &[("cookie", &cookie)]).unwrap().body;
     assert!(html.contains("Check "), "{html}");

@@ -112,7 +112,10 @@ fn a_secret_that_all_users_can_read_causes_a_warning() {
     for (toml, file) in [(GOOD, "cluster.secret"), (inline.as_str(), "cluster.toml")] {
         let cluster = load(toml, SECRET, 0o644).unwrap();
         let said = cluster.warnings()[0].to_string();
-        assert!(said.contains(&format!("/{file}: has the cluster's secret and is open")), "{said}");
+        assert!(
+            said.contains(&format!("/{file}: contains the cluster's secret and is open")),
+            "{said}"
+        );
     }
 }
 
