@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use database::LogDatabase;
 use ringwell_core::Millis;
-use ringwell_store::{FileFault, Location, Schema, Step, StoreError};
+use ringwell_store::{FileFault, Location, Schema, Step, StoreError, trouble};
 
 pub use backlog::examine_waiting;
 pub use blocks::{BlockRow, Blocked};
@@ -73,7 +73,7 @@ pub struct Log {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The database cannot be reached, or it failed. Asking again later may help.
-    #[error("the call log's database does not answer: {0}")]
+    #[error("the call log's database {}", trouble(.0))]
     Database(#[from] sqlx::Error),
     /// The log could not be opened.
     #[error("the call log cannot be used: {}", unusable(.0))]

@@ -45,12 +45,14 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::args::{Command, Ringwell};
 use crate::usage::{WRONG_USAGE, WrongUsage};
 
 fn main() -> ExitCode {
-    let result = match Ringwell::parse().command {
+    let usage = Ringwell::try_parse().unwrap_or_else(|error| without_password(error).exit());
+    let result = match usage.command {
         Command::Serve(serve) => serve::run(serve),
         Command::Doctor(args) => doctor::run(&args),
         Command::Top(args) => top::run(&args),
@@ -79,6 +81,17 @@ fn main() -> ExitCode {
         eprintln!("error: {}", chain(&error));
         if error.is::<WrongUsage>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
     })
+}
+
+/// Removes an invalid value that may contain a password, as in an address, from an error.
+fn without_password(mut error: clap::Error) -> clap::Error {
+    let is_address =
+        |value: &ContextValue| matches!(value, ContextValue::String(text) if text.contains('@'));
+    if error.get(ContextKind::InvalidValue).is_some_and(is_address) {
+        let hidden = "(not shown, because it may contain a password)".to_owned();
+        error.insert(ContextKind::InvalidValue, ContextValue::String(hidden));
+    }
+    error
 }
 
 /// Formats an error and its causes, without causes that the text so far already contains.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use ringwell_calls::digest::{base64, ed25519, from_base64, hex};
 use ringwell_calls::number::called;
-use ringwell_config::{CallAccount, CallProvider, Config, Overrides, load};
+use ringwell_config::{CallAccount, CallProvider, Config, Overrides, load, shown_file};
 
 use crate::api_client::Url;
 use crate::environment::{cores, variable};
@@ -133,7 +133,7 @@ fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
         "only Telnyx has the private key of its requests: pass your own with --key (see --help)",
     )?;
     let text = fs::read_to_string(path)
-        .with_context(|| format!("cannot read {}", path.display()))?
+        .with_context(|| format!("cannot read {}", shown_file(path)))?
         .trim()
         .to_owned();
     let pair = from_base64(&text).and_then(|key| ed25519(&key, b""));

@@ -465,6 +465,11 @@ fn small_mistakes_are_named() {
     assert!(!output.status.success());
     assert!(stderr(&output).contains("RINGWELL_DATA is not UTF-8"), "{}", stderr(&output));
 
+    let output = run(&["top", "--url", "http://root:planted@127.0.0.1:8080"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("not shown") && !said.contains("planted"), "{said}");
+
     let plain = folder.join("plain");
     fs::write(&plain, "").unwrap();
     let listen = format!("unix:{}", plain.display());

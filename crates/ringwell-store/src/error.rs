@@ -10,7 +10,7 @@ use crate::provider::ProviderError;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be reached, or it failed. Asking again later may help.
-    #[error("the directory's database does not answer: {}", reason(.0))]
+    #[error("the directory's database {}", trouble(.0))]
     Database(#[source] sqlx::Error),
     /// The database can be reached but does not answer. Asking again later may help.
     #[error("the directory's database did not answer in time")]
@@ -145,13 +145,17 @@ impl StoreError {
     }
 }
 
-/// The library retries a refused connection until the time is over, and then reports no reason.
-fn reason(error: &sqlx::Error) -> String {
+/// Says what is wrong with a database, as in `the database {}`. An error of the database itself, for
+/// example a missing table, differs from one that cannot be reached.
+#[must_use]
+pub fn trouble(error: &sqlx::Error) -> String {
     match error {
-        sqlx::Error::PoolTimedOut => "connection timed out: check that the database is running, \
-                                      and check its address, user and password"
+        sqlx::Error::Database(error) => format!("answers with an error: {error}"),
+        // The library retries a refused connection until the time is over, and then reports no reason.
+        sqlx::Error::PoolTimedOut => "does not answer: connection timed out: check that the \
+                                      database is running, and check its address, user and password"
             .to_owned(),
-        other => other.to_string(),
+        other => format!("does not answer: {other}"),
     }
 }
 

@@ -34,7 +34,7 @@ pub use backup::{check_sqlite, copy_sqlite};
 pub use ceiling::Network;
 pub use change::Change;
 pub use database::{Database, Kind, Location};
-pub use error::{Refusal, StoreError, is_full, is_nul};
+pub use error::{Refusal, StoreError, is_full, is_nul, trouble};
 pub use file::{FileFault, examine, file_exists, is_damage, lock_of, place};
 pub use fill::{PoolSize, first_size};
 pub use growth::{Growth, Resized};

@@ -35,22 +35,22 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
     let was_answered = text("answerTime").is_some();
     let event = text("eventType").unwrap_or_default();
     let (kind, at) = match event {
-        "initiate" => (Some(EventKind::Started), time("startTime")),
-        "answer" => (Some(EventKind::Ringing), time("eventTime")),
-        "transferAnswer" => (Some(EventKind::Answered), time("eventTime")),
+        "initiate" => (Some(EventKind::Started), text("startTime")),
+        "answer" => (Some(EventKind::Ringing), text("eventTime")),
+        "transferAnswer" => (Some(EventKind::Answered), text("eventTime")),
         "transferComplete" | "transferDisconnect" => {
             let outcome = outcome(text("cause").unwrap_or_default(), was_answered);
             let is_end =
                 leg.is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
             let kind =
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
-            (Some(kind), time("eventTime"))
+            (Some(kind), text("eventTime"))
         }
         // The application answers the caller's leg, so its answer is not an event.
-        "disconnect" => (Some(EventKind::Ended(None)), time("endTime")),
+        "disconnect" => (Some(EventKind::Ended(None)), text("endTime")),
         _ => (None, None),
     };
-    let at = moment::believed(at, request.received);
+    let at = moment::believed(at, request);
     let ended_at = time("endTime").or(time("eventTime"));
     let talk =
         time("answerTime").zip(ended_at).map(|(from, to)| to.0.saturating_sub(from.0) / 1000);

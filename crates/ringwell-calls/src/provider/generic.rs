@@ -56,9 +56,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let fields = fields(request)?;
     let text = |name: &str| fields[name].as_str().filter(|text| !text.is_empty());
     let call = text(CALL_ID).filter(|id| is_call_id(id)).ok_or(Unreadable::CallId(CALL_ID))?;
-    let at = text("at")
-        .and_then(moment::parse)
-        .or_else(|| fields["at"].as_u64().and_then(|at| moment::parse(&at.to_string())));
+    let at = text("at").map(str::to_owned).or_else(|| Some(fields["at"].as_number()?.to_string()));
     let talk = fields["talk_seconds"].as_u64().and_then(|talk| u32::try_from(talk).ok());
     let talk_seconds = talk.or_else(|| text("talk_seconds").and_then(|talk| talk.parse().ok()));
     let event = text("event").unwrap_or(if hook == Hook::Answer { "started" } else { "" });
@@ -70,7 +68,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         "ended" => Some(EventKind::Ended(status.and_then(outcome))),
         _ => None,
     };
-    let at = moment::believed(at, request.received);
+    let at = moment::believed(at.as_deref(), request);
     let key = format!("{event}:{}", text("id").unwrap_or_default());
     Ok(Report {
         call: call.to_owned(),

@@ -3,12 +3,19 @@
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use ringwell_core::Millis;
+use ringwell_store::Repeated;
+
+use super::Incoming;
+
+static NOT_BELIEVED: Repeated = Repeated::new();
 
 /// The largest accepted lead of a provider's clock over ours.
 const AHEAD_MAX: Millis = Millis(60_000);
 /// The longest accepted delay of a report. A report that waited at a switch must not be attributed to
 /// the visitor of the time when it arrives.
 const BEHIND_MAX: Millis = Millis(30 * 24 * 60 * 60 * 1000);
+/// The maximum count of characters of an invalid time in a log line.
+const SHOWN_MAX: usize = 40;
 
 /// Reads RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<Millis> {
@@ -28,18 +35,38 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }
 
-/// The time of a report: the provider's, unless its clock cannot be right.
-pub(super) fn believed(provider: Option<Millis>, received: Millis) -> Millis {
-    let fits = |at: &Millis| {
-        at.0 <= received.0.saturating_add(AHEAD_MAX.0)
-            && received.0 <= at.0.saturating_add(BEHIND_MAX.0)
-    };
-    provider.filter(fits).unwrap_or(received)
+/// The time of a report: the provider's, unless it cannot be read or cannot be right. A report
+/// without a time has the time of its arrival.
+pub(super) fn believed(text: Option<&str>, request: &Incoming) -> Millis {
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return request.received };
+    let believed = parse(text).filter(|at| fits(*at, request.received));
+    if believed.is_none()
+        && let Some(left_out) = NOT_BELIEVED.pass()
+    {
+        let path = request.target.split('?').next();
+        let time: String = text.chars().take(SHOWN_MAX).collect();
+        tracing::warn!(
+            path,
+            time,
+            left_out,
+            "a report's time cannot be read, is more than a minute ahead, or is more than 30 days \
+             old: the time of arrival is used instead, and the call may be attributed to a later \
+             visitor"
+        );
+    }
+    believed.unwrap_or(request.received)
+}
+
+fn fits(at: Millis, received: Millis) -> bool {
+    at.0 <= received.0.saturating_add(AHEAD_MAX.0)
+        && received.0 <= at.0.saturating_add(BEHIND_MAX.0)
 }
 
 #[cfg(test)]
 #[test]
 fn moments_are_read_in_each_form_and_believed_within_thirty_days() {
+    use axum::http::{HeaderMap, Method};
+
     let at = Some(Millis(1_700_000_000_000));
     for text in
         ["Tue, 14 Nov 2023 22:13:20 +0000", "2023-11-14T22:13:20Z", "1700000000", "1700000000000"]
@@ -49,11 +76,19 @@ fn moments_are_read_in_each_form_and_believed_within_thirty_days() {
     for text in ["", "soon", "2023-11-14 22:13", "99999999999999"] {
         assert_eq!(parse(text), None, "{text}");
     }
+    let arrives = |received| Incoming {
+        method: Method::POST,
+        target: "/t/main/status?x=1".to_owned(),
+        headers: HeaderMap::new(),
+        body: Vec::new(),
+        received: Millis(received),
+    };
     for late in [1_000, BEHIND_MAX.0] {
-        assert_eq!(Some(believed(at, Millis(1_700_000_000_000 + late))), at);
+        let request = arrives(1_700_000_000_000 + late);
+        assert_eq!(Some(believed(Some("1700000000"), &request)), at);
     }
-    let received = Millis(1_700_000_001_000);
-    for wrong in [None, Some(Millis(1)), Some(Millis(1_700_000_070_000))] {
-        assert_eq!(believed(wrong, received), received);
+    let request = arrives(1_700_000_001_000);
+    for wrong in [None, Some(""), Some("soon"), Some("1"), Some("1700000070")] {
+        assert_eq!(believed(wrong, &request), request.received);
     }
 }

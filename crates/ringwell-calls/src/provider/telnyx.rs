@@ -56,8 +56,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let is_callers = payload["direction"] != "outgoing";
     let call = text(&payload["call_session_id"]).or_else(|| text(&payload["call_control_id"]));
-    let at = data["occurred_at"].as_str().and_then(moment::parse);
-    let at = moment::believed(at, request.received);
+    let at = moment::believed(data["occurred_at"].as_str(), request);
     let kind = match (data["event_type"].as_str().unwrap_or_default(), is_callers) {
         ("call.initiated", true) => Some(EventKind::Started),
         ("call.initiated", false) => Some(EventKind::Ringing),

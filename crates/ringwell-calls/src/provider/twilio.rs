@@ -118,7 +118,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let parent = text("ParentCallSid");
     let leg = request.leg();
     let call = parent.clone().or_else(|| text("CallSid")).ok_or(Unreadable::NoCall)?;
-    let at = moment::believed(moment::parse(form.get("Timestamp")), request.received);
+    let at = moment::believed(form.find("Timestamp"), request);
     let event = match hook {
         Hook::Answer => Some(event(EventKind::Started, "started".to_owned(), request.received)),
         Hook::Dial => dialled(&form, leg.is_last, request.received),

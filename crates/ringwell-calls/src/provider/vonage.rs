@@ -68,7 +68,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let is_callee = text("direction") == Some("outbound");
     // Reports about the callee's leg name the destination.
     let is_callers = !is_callee && hook != Hook::Whisper;
-    let at = moment::believed(text("timestamp").and_then(moment::parse), request.received);
+    let at = moment::believed(text("timestamp"), request);
     let leg = request.leg();
     let status = text("status").unwrap_or_default();
     let kind = match hook {
