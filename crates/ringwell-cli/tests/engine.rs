@@ -146,6 +146,26 @@ fn a_second_process_of_the_same_shards_fences_the_first() {
     second.stop();
 }
 
+/// A shard without rows appends a record after 5 s, 10 s later, and 20 s later. In between, no
+/// append shows that it is fenced, and a load balancer would send it rows.
+#[test]
+fn an_idle_process_that_is_fenced_is_not_ready() {
+    let Some(nats) = Nats::start(3) else { return };
+    let trial = trial(&nats);
+    let first = trial.start();
+    std::thread::sleep(Duration::from_millis(16_500));
+    assert_eq!(readiness(&first).0, 200);
+    let second = other(&trial, "second");
+    let until = Instant::now() + Duration::from_secs(6);
+    while readiness(&first).0 == 200 {
+        assert!(Instant::now() < until, "the fenced process is ready");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(readiness(&second).0, 200);
+    first.kill();
+    second.stop();
+}
+
 #[test]
 fn a_paused_owner_finds_itself_fenced() {
     let Some(nats) = Nats::start(3) else { return };

@@ -11,7 +11,8 @@ use ringwell_journal::Group;
 use super::{Carry, Rounds, Snapshot};
 use crate::canary::{Bug, planted};
 use crate::clock::WALL_APART_WARNED;
-use crate::platform::Platform;
+use crate::node::JournalState;
+use crate::platform::{Moment, Platform};
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
 
@@ -20,6 +21,9 @@ const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// The time for which a snapshot waits for a log: longer than the election of a leader.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The interval between two checks of whether another process has taken over an idle shard.
+const OWNER_CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// The interval between two checks of whether the log has stored a group.
 const LOG_PAUSE: Duration = Duration::from_millis(50);
@@ -38,6 +42,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     // Failed work is retried each round, and reported less often.
     let [failed_snapshots, failed_drops] = [(); 2].map(|()| Throttle::every(REPORT_EVERY));
     let mut round = thread.platform.moment();
+    let mut checked_at = round;
     loop {
         thread.platform.sleep_until(round).await;
         round = thread.platform.moment() + P::ROUND;
@@ -47,6 +52,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
         }
         wall.report(&thread);
         note_held(&thread);
+        check_owner(&thread, &*store, &mut checked_at).await;
         if thread.node.answers_wait() && rounds.wants_snapshot(&*store, thread.now()) {
             let (written, now) = (store.stats().written_bytes, thread.now());
             let taken = snapshot(&thread, &*store).await;
@@ -57,6 +63,28 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
         }
         let dropped = drop_old(&thread, &*store, &mut rounds).await;
         report(&thread, "old segments", dropped, &failed_drops);
+    }
+}
+
+/// Checks whether another process has taken an idle shard over. The next append would detect it as
+/// well, but a shard without rows appends rarely, and this process would be ready until then.
+async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checked_at: &mut Moment) {
+    let reader = store.reader();
+    let now = thread.platform.moment();
+    let (newest, is_idle) = {
+        let engine = thread.engine.borrow();
+        let is_idle = !engine.is_pending() && engine.refusal().is_none();
+        (engine.newest_group(), is_idle && thread.commit.durable() >= engine.newest_group())
+    };
+    if !reader.is_shared() || !is_idle || now.since(*checked_at) < OWNER_CHECK_EVERY {
+        return;
+    }
+    *checked_at = now;
+    // A log that does not answer is detected by appends.
+    let is_followed = thread.platform.offload(move || reader.is_followed(newest)).await;
+    if matches!(is_followed, Some(Ok(true))) && thread.engine.borrow().newest_group() == newest {
+        let why = format!("group {} is from another process", newest + 1);
+        thread.hold_up(JournalState::Taken, Refusal::Moved, &why);
     }
 }
 
