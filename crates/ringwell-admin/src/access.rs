@@ -1,7 +1,7 @@
 //! Authentication and permissions of requests.
 //!
-//! Owns reading tokens from requests and comparing roles. The store owns the tokens, except those
-//! of the configuration file, which may administer everything.
+//! Reads tokens from requests and compares roles. The store owns the tokens, except those in the
+//! configuration file, which have every permission.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,44 +12,45 @@ use percent_encoding::percent_decode_str;
 use ringwell_directory::{TokenHash, TokenHashes};
 use ringwell_store::{Grant, Role, Store, StoreError};
 
-/// An authenticated visitor.
+/// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visitor {
-    /// For the audit log.
+    /// The token's owner, for the audit log.
     pub(crate) who: String,
     pub(crate) role: Role,
     network: Option<String>,
 }
 
-/// The reason why a visitor is not admitted.
+/// The reason why a client is not admitted.
 #[derive(Debug)]
 pub(crate) enum Denied {
-    /// There is no token, or it is unknown.
+    /// The request has no token, or an unknown one.
     Unknown,
     /// The token's role is too low.
     Role {
         /// The token's role.
         has: Role,
-        /// The lowest role that would be enough.
+        /// The lowest role that permits the request.
         needs: Role,
     },
-    /// The token is limited to one network, and this concerns another one, or all.
+    /// The token is limited to one network, but the request concerns another network or all
+    /// networks.
     Network,
-    /// The store could not be read, so the identity is unknown.
+    /// The store could not be read, so the token could not be checked.
     Store(StoreError),
 }
 
-/// Checks tokens: first those of the configuration file, then those of the store.
+/// Checks tokens, first against the configuration file, then against the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    /// `None` if only the configuration has tokens.
+    /// `None` if only the configuration contains tokens.
     store: Option<Store>,
     hashes: TokenHashes,
-    /// Recently read tokens of the store. Only for [`Self::recognizes`].
+    /// The tokens as last read from the store.
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Hashes of the store's tokens, and when they were last read.
+/// Hashes of the store's tokens, and the time at which they were last read.
 #[derive(Debug, Default)]
 struct Seen {
     hashes: Arc<[TokenHash]>,
@@ -71,14 +72,13 @@ impl Door {
         self.finds(|hashes| TokenHash::any_matches(hashes, token)).await
     }
 
-    /// Whether a previously admitted token is still valid. Reads the store at most once a second,
-    /// too.
+    /// Whether a previously admitted token is still valid. Reads the store at most once a second.
     pub(crate) async fn still_knows(&self, hash: &TokenHash) -> bool {
         self.refresh_if_old().await;
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
     }
 
-    /// Like [`Self::still_knows`], but always up to date, for requests that change something.
+    /// Like [`Self::still_knows`], but always reads the store. For requests that change something.
     pub(crate) async fn knows_now(&self, hash: &TokenHash) -> Result<bool, StoreError> {
         if self.hashes.current().contains(hash) {
             return Ok(true);
@@ -98,7 +98,8 @@ impl Door {
         self.refresh_if_old().await && matches(&self.seen().hashes)
     }
 
-    /// Reads the store's tokens, unless they have just been read; returns whether it read them.
+    /// Reads the store's tokens, unless they were read less than [`SEEN_AGE`] ago. Returns whether
+    /// the tokens were read.
     async fn refresh_if_old(&self) -> bool {
         let Some(store) = &self.store else { return false };
         {
@@ -119,11 +120,11 @@ impl Door {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // No code panics while holding the lock.
+        // No code can panic while it holds this lock.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a visitor whose token has at least `role`, and is valid in `network` if one is given.
+    /// Admits a client whose token has at least `role`, and is valid in `network` if one is given.
     pub(crate) async fn enter(
         &self,
         token: Option<&str>,
@@ -144,7 +145,7 @@ impl Door {
         visitor.with_role(role)
     }
 
-    /// Admits a visitor whose token has at least `role` and is valid in all networks.
+    /// Admits a client whose token has at least `role` and is valid in all networks.
     pub(crate) async fn enter_all(
         &self,
         token: Option<&str>,
@@ -155,14 +156,15 @@ impl Door {
     }
 }
 
-/// The token of `Authorization: Bearer TOKEN`.
+/// The token in the header `Authorization: Bearer TOKEN`.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// The token in a request's head. The published API requires no scheme before it.
+/// The token in a request's header. The published API does not require a scheme such as `Bearer`
+/// before the token.
 pub(crate) fn in_head(request: &Request) -> Option<String> {
     let headers = request.headers();
     let whole = || headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -170,7 +172,7 @@ pub(crate) fn in_head(request: &Request) -> Option<String> {
     token.map(str::to_owned).or_else(|| in_query(request.uri()))
 }
 
-/// The token that the published API allows in a query.
+/// The token in the query string, where the published API allows it.
 pub(crate) fn in_query(uri: &Uri) -> Option<String> {
     let mut pairs = uri.query()?.split('&');
     let token = pairs.find_map(|pair| pair.strip_prefix("oauth_token="))?;
@@ -178,7 +180,7 @@ pub(crate) fn in_query(uri: &Uri) -> Option<String> {
 }
 
 impl Visitor {
-    /// The owner of a token of the configuration file.
+    /// The client that presents a token from the configuration file.
     pub(crate) fn configured() -> Self {
         Self { who: "configured token".to_owned(), role: Role::Admin, network: None }
     }
@@ -192,7 +194,7 @@ impl Visitor {
         self.network.as_deref().is_none_or(|own| own == network)
     }
 
-    /// The only network that the visitor may see; `None` for all.
+    /// The only network that the client may see. `None` for all networks.
     pub(crate) fn network(&self) -> Option<&str> {
         self.network.as_deref()
     }

@@ -1,8 +1,8 @@
-//! The operators' paths at the addresses of clients: health, metrics, and the part of `/v1/` that
-//! needs only the shards.
+//! The operators' paths on the port for clients: health, metrics, and the paths under `/v1/` that
+//! need only the shards.
 //!
-//! Owns these paths. Everything under `/v1/` needs a token of the configuration file; pushes of the
-//! main application are signed instead.
+//! Requests under `/v1/` need a token. Pushes from the main application are the exception: they are
+//! signed instead.
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
@@ -18,9 +18,11 @@ use crate::problem::{NO_SUCH_PATH, Problem};
 use crate::v1::{attribution, moves, overflow, release, shards};
 use crate::{Dashboard, access, health, metrics};
 
-/// All paths except those under `/api/` and those of web pages. The node mounts them at its root.
+/// The paths of this port, except those under `/api/` and those for web pages. The node mounts them
+/// at its root.
 ///
-/// Tokens in `hashes` permit all of them, tokens in `lookup` only attributions.
+/// A token in `hashes` permits all of them. A token in `lookup` permits only reading attributions
+/// and calls.
 pub fn data_port(
     node: Handle,
     (hashes, lookup, of_database): (TokenHashes, TokenHashes, DatabaseTokens),
@@ -45,7 +47,7 @@ pub fn data_port(
     whole_bodies(router)
 }
 
-/// Wraps `router` so that requests whose body could not be read are refused and do not reach it.
+/// Wraps `router` so that requests whose body could not be read are refused before they reach it.
 pub fn whole_bodies(router: Router) -> Router {
     router.layer(middleware::from_fn(refuse_unread))
 }
@@ -61,23 +63,23 @@ fn of_the_shards() -> Router<Handle> {
         .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
-/// The tokens of the directory's database, which only permit reading here. The directory's thread
-/// keeps them current.
+/// The tokens in the directory's database, which permit only reading on this port. The directory's
+/// thread keeps them current.
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseTokens {
     /// Tokens that permit reading attributions and calls.
     pub lookup: TokenHashes,
-    /// Tokens that permit reading everything except callers: those with the role `admin`. They are
-    /// also in `lookup`.
+    /// Tokens with the role `admin`, which permit reading everything except callers' numbers. They
+    /// are also in `lookup`.
     pub admin: TokenHashes,
 }
 
-/// The tokens that are accepted here.
+/// The tokens that are accepted on this port.
 #[derive(Clone)]
 struct Keys {
-    /// Tokens of the configuration.
+    /// Tokens in the configuration that permit everything on this port.
     hashes: TokenHashes,
-    /// Tokens of the configuration that only permit look-ups.
+    /// Tokens in the configuration that permit only look-ups.
     lookup: TokenHashes,
     of_database: DatabaseTokens,
 }
@@ -93,7 +95,7 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
     if !is_admin && !keys.of_database.lookup.accept(token) && !keys.lookup.accept(token) {
         return unknown_token();
     }
-    // A nested router receives only the path after /v1.
+    // A nested router receives only the part of the path after `/v1`.
     let reads = request.method() == Method::GET;
     let path = request.uri().path();
     if reads && (is_admin || path == "/attributions" || reads_calls(path)) {
@@ -149,8 +151,8 @@ async fn push(
     })
 }
 
-/// The page for a person who opens the address in a browser. It contains no address, because
-/// clients can see it too.
+/// The page for people who open this port in a browser. It does not reveal the management address,
+/// because clients can read the page, too.
 async fn first() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
@@ -162,12 +164,12 @@ async fn first() -> Response {
     (headers, text).into_response()
 }
 
-/// Whether the path, without `/v1`, is that of the list of calls or of one call.
+/// Whether `path`, which lacks its prefix `/v1`, refers to the list of calls or to one call.
 fn reads_calls(path: &str) -> bool {
     path == "/calls" || path.strip_prefix("/calls/").is_some_and(|id| !id.contains('/'))
 }
 
-/// A server that accepts calls has routes for these paths, which take precedence.
+/// If the server accepts calls, other routes serve the paths of calls and take precedence.
 async fn not_found_in_v1(uri: Uri) -> Problem {
     let path = uri.path();
     if reads_calls(path) || ["/events", "/outcomes", "/webhooks", "/blocks"].contains(&path) {

@@ -1,8 +1,8 @@
 //! The checks that each request must pass before it reaches a handler.
 //!
-//! Owns the limits on requests, which are separate for requests with and without a valid token; the
-//! accepted host names; and the memory limit for all bodies. A flood of unauthenticated requests
-//! does not exhaust the limit of the others. Source: docs/spec/management.md, "Limits".
+//! Owns the limits on requests, the accepted host names, and the memory limit for all bodies.
+//! Requests with and without a valid token have separate limits, so that a flood of unauthenticated
+//! requests does not block authenticated ones. Source: docs/spec/management.md, "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -20,19 +20,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
-/// Unauthenticated clients share this part of the limit on requests a second: one in two.
+/// The divisor of the limit for unauthenticated clients: together, they get half of the requests a
+/// second.
 const STRANGERS_PART: u32 = 2;
-/// The first bytes of each body, which are not counted because they are in the connection's buffer.
+/// The number of bytes at the beginning of each body that are not counted, because they are in the
+/// connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// Set for a connection that has presented a token, so that the connection is not closed to make
-/// room for another. The owner of the connection adds this flag to the extensions of requests.
+/// A flag of a connection, set once the connection has presented a valid token. A connection with
+/// this flag is not closed to make room for another. The owner of the connection adds the flag to
+/// the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// `None` accepts any host name.
+    /// The accepted host names. `None` accepts any.
     hosts: Option<Vec<String>>,
     known: Limit,
     strangers: Limit,
@@ -53,13 +56,15 @@ impl Gate {
         }
     }
 
-    /// Admits a request with or without a token, or returns the seconds until it would be admitted.
+    /// Admits a request, or returns the seconds until a request would be admitted. `is_known` is
+    /// true for a request with a valid token.
     pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
         if is_known { self.known.take(now) } else { self.strangers.take(now) }
     }
 
-    /// Whether the request names this address. A page whose name was made to resolve to this
-    /// address (DNS rebinding) sends its own name. Clients that send no name are not browsers.
+    /// Whether the request names this server as its host. An attacker's page whose host name
+    /// resolves to this server (DNS rebinding) sends its own host name. A client that sends no host
+    /// name is not a browser, so it is accepted.
     pub(crate) fn is_meant(&self, request: &Request) -> bool {
         let Some(hosts) = &self.hosts else { return true };
         let field = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or(""));
@@ -67,7 +72,7 @@ impl Gate {
         names.into_iter().flatten().all(|host| is_one_of(hosts, host))
     }
 
-    /// Counts the memory of the request's body.
+    /// Wraps the request's body so that its memory is counted.
     pub(crate) fn meter(&self, request: Request) -> (Request, Arc<Room>) {
         let free = Arc::clone(&self.bodies);
         let room =
@@ -77,7 +82,7 @@ impl Gate {
     }
 }
 
-/// Whether `host`, perhaps with a port, is this machine itself or one of `hosts`.
+/// Whether `host` is this machine or one of `hosts`. `host` may include a port.
 fn is_one_of(hosts: &[String], host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _port)) => address,
@@ -94,7 +99,7 @@ fn is_one_of(hosts: &[String], host: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,
-    /// Bytes received, and bytes reserved for them.
+    /// The number of bytes received, and the memory reserved for them.
     taken: Mutex<(usize, Option<OwnedSemaphorePermit>)>,
     is_over: AtomicBool,
 }
@@ -123,8 +128,8 @@ impl Room {
     }
 }
 
-/// A body whose bytes are counted, without trailer fields. They are refused because the HTTP
-/// library accepts a bare LF before them, and would read the next request as one of them.
+/// A body whose bytes are counted. Trailer fields are refused: the HTTP library accepts a bare LF
+/// before them, and could then parse the next request as a trailer field.
 struct Metered {
     inner: Body,
     room: Arc<Room>,

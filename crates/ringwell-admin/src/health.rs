@@ -16,12 +16,12 @@ pub(crate) struct Health {
     shards: u16,
     ring_pools: usize,
     numbers: u64,
-    /// The time since the directory was last confirmed to be current; absent if its source is a
-    /// file.
+    /// The time since the directory was last confirmed to be current. Absent if the directory comes
+    /// from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
-    /// The lead of the wall clock over shard time: 0 unless the clock was set, or was wrong at the
-    /// start.
+    /// The lead of the wall clock over shard time. 0 unless the clock was adjusted, or was wrong at
+    /// startup.
     wall_ahead_ms: i64,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct Readiness {
     durability: String,
     /// The states of the journals, by shard.
     journals: Vec<&'static str>,
-    /// For each shard, the state of the history that was not read at startup. Damage to it does not
-    /// make the node unready.
+    /// For each shard, the state of the part of its history that was not read at startup. Damage to
+    /// that part does not make the node unready.
     histories: Vec<&'static str>,
-    /// The shards whose rows get overflow numbers; empty when all is well. A shard with held pools
-    /// does not make the node unready, because another node could not serve those pools either.
+    /// The shards whose rows get overflow numbers; empty when all is well. Held pools do not make
+    /// the node unready, because another node could not serve them either.
     reasons: Vec<Trouble>,
 }
 

@@ -1,14 +1,16 @@
-//! The holder of a number, for calls and other parts of the program.
+//! Looks up the holders of a number, for calls and other parts of the program.
 
 use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
 use ringwell_node::Handle;
 
-/// The holder of `number` at `at` and the earlier holders, newest first, at most `most` in all.
+/// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
+/// `most` holders.
 ///
 /// # Errors
-/// [`HolderError`]; if only older holders cannot be found, the others are returned.
+/// [`HolderError`] if no holder can be found because of an error. If the error concerns only older
+/// holders, the newer ones are returned.
 pub async fn holders(
     node: &Handle,
     number: PromoNumber,
@@ -32,7 +34,7 @@ pub async fn holders(
             Err(error) => return Err(HolderError::Unavailable(error.to_string())),
         };
         let held = match (past.held, past.missing) {
-            // The parameters are in a record that a slow disk did not return in time.
+            // A slow disk did not return the record with the parameters in time.
             (Some(_), Some(Missing::TooLong)) if found.is_empty() => {
                 let problem = "the record of the allocation could not be read in time";
                 return Err(HolderError::Unavailable(problem.to_owned()));
@@ -47,16 +49,16 @@ pub async fn holders(
             allocated_at: held.allocated_wall,
             locked_until: held.locked_until,
             parameters: ringwell_wire::params::decode(&held.params),
-            // The call log records taps.
+            // The call log adds the time of the tap.
             tapped_at: None,
         });
     }
     Ok(found)
 }
 
-/// The keep-alives until `at` of the allocation of `number` made at `allocated_at`. They come from
-/// each shard that answers, because the number may have moved. `None` if the history no longer has
-/// the allocation.
+/// The keep-alives, up to `at`, of the allocation of `number` at `allocated_at`. Merges the answers
+/// of all shards, because the number may have moved. `None` if the allocation is no longer in the
+/// history.
 pub async fn keep_alives(
     node: &Handle,
     number: PromoNumber,

@@ -1,9 +1,9 @@
-//! The management API: ring pools as in the published API, additions under `/v1/`, and the
+//! The management API: ring pools according to the published API, additions under `/v1/`, and the
 //! dashboard.
 //!
-//! Owns paths, tokens, limits and the formats of answers. The store defines what a change means;
-//! [`RunningServer`] has the present state of pools. Opens no socket: the server mounts [`router`].
-//! Source: docs/spec/management.md.
+//! Owns paths, tokens, limits and the formats of answers. The store defines the effect of each
+//! change. [`RunningServer`] supplies the current state of pools. This crate opens no sockets; the
+//! server mounts [`router`]. Source: docs/spec/management.md.
 
 mod access;
 mod dashboard;
@@ -46,43 +46,46 @@ use problem::Problem;
 pub use running_server::{Later, PoolLoad, PoolState, RunningServer};
 pub use v1::openapi;
 
-/// The largest body. It is read before its sender is authenticated, because the published API
-/// allows a token in it.
+/// The maximum size of a body. A body is read before its sender is authenticated, because the
+/// published API allows the token in the body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The largest list, which is read after its token was checked. A list of 100,000 pools has about
-/// 10 MB.
+/// The maximum size of a list, which is read only after its token was checked. A list of 100,000
+/// pools takes about 10 MB.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The time limit for an answer, longer than a change waits for another change to end.
+/// The time limit for an answer. It is longer than the time for which a change waits for another
+/// change to end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// A request gets an additional second for this many bytes, because it may be a long list. They
-/// hold about fifty lines, and an otherwise idle server processes a thousand lines a second.
+/// The number of bytes for which a request gets one more second, because its body may be a long
+/// list. This many bytes contain about 50 lines, and an otherwise idle server processes 1,000 lines
+/// a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
-/// The settings of the management address, which all of its services share.
+/// The settings that all services on the management address share.
 pub struct Entrance {
-    /// Hashes of the configuration file's tokens, which may do everything.
+    /// Hashes of the tokens in the configuration file, which have every permission.
     pub token_sha256: TokenHashes,
-    /// The maximum number of requests a second with a token, and half as many without a token;
-    /// further requests get status 429.
+    /// The maximum number of requests a second with a token. Requests without a token share a limit
+    /// of half as many. Requests over the limit get status 429.
     pub requests_per_second: u32,
-    /// The host names that are accepted in addition to those of this machine; `None` accepts any.
+    /// The host names that are accepted in addition to those of this machine. `None` accepts any
+    /// host name.
     pub hosts: Option<Vec<String>>,
-    /// The maximum number of bytes that all bodies in progress may take together; one list always
-    /// fits.
+    /// The maximum memory, in bytes, for all bodies in progress together. This memory always
+    /// suffices for one list.
     pub bodies_bytes: usize,
-    /// Whether to serve the dashboard.
+    /// The dashboard to serve, if any.
     pub dashboard: Option<Dashboard>,
 }
 
-/// The inputs of the management API in addition to its [`Entrance`].
+/// The parts that the management API needs in addition to its [`Entrance`].
 #[derive(Clone)]
 pub struct Management {
     /// The directory.
     pub store: Store,
-    /// The server.
+    /// The running server.
     pub live: Arc<dyn RunningServer>,
 }
 
@@ -95,19 +98,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Begins a change by `visitor`, within the network of its token.
+    /// Begins a change by `visitor`, limited to the network of the visitor's token.
     async fn change(&self, visitor: &Visitor) -> Result<Change, StoreError> {
         let change = self.store.change(&visitor.who, self.live.now()).await?;
         Ok(change.limited_to(visitor.network()))
     }
 
-    /// The web site of the configuration with this key.
+    /// The web site with this key in the configuration.
     fn configured_site(&self, key: &str) -> Option<Site> {
         self.live.configured_sites().into_iter().find(|site| site.key == key)
     }
 }
 
-/// The layers that every request passes.
+/// The checks that every request must pass.
 #[derive(Clone)]
 struct Guard {
     door: Door,
@@ -115,8 +118,8 @@ struct Guard {
     dashboard: Option<Dashboard>,
 }
 
-/// The dashboard and, if there is a directory to manage, the management API. The server mounts them
-/// at its root.
+/// The routes of the dashboard and, if `management` is given, of the management API. The server
+/// mounts them at the root of the management address.
 pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     let store = management.as_ref().map(|management| management.store.clone());
     let door = Door::new(store, entrance.token_sha256.clone());
@@ -132,7 +135,8 @@ pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     guarded(router, door, entrance)
 }
 
-/// Only the published API's ring pools. The server mounts them beside the paths of clients.
+/// Only the routes of the published API for ring pools. The server mounts them on the port for
+/// clients.
 pub fn ring_pools(entrance: Entrance, management: Management) -> Router {
     let Management { store, live } = management;
     let door = Door::new(Some(store.clone()), entrance.token_sha256.clone());
@@ -153,11 +157,11 @@ async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Respo
     let has_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
     let mut response = admit(&guard, request, next).await;
     let headers = response.headers_mut();
-    // Assets of the dashboard set their own lifetime.
+    // The dashboard's assets set their own cache lifetime.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
-        // The end of an unread body could be interpreted in two ways.
+        // It would be ambiguous where an unread body ends and the next request begins.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -178,7 +182,7 @@ async fn admit(guard: &Guard, request: Request, next: Next) -> Response {
     }
     let longest = longest(&request);
     let (request, room) = guard.gate.meter(request);
-    // Otherwise, an unresponsive database would keep its clients and their requests forever.
+    // Without this limit, requests would accumulate while the database does not respond.
     let answered = tokio::time::timeout(longest, next.run(request)).await;
     if room.is_over() {
         return Problem::no_room().into_response();
@@ -196,7 +200,7 @@ pub(crate) fn now() -> Millis {
 fn longest(request: &Request) -> Duration {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let bytes = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    // A body in chunks of unknown length gets no additional time.
+    // A chunked body, whose length is unknown, gets no additional time.
     let bytes: u64 = bytes.unwrap_or(0).min(LIST_BYTES_MAX as u64);
     ANSWER_MAX + Duration::from_secs(bytes / BYTES_A_SECOND)
 }

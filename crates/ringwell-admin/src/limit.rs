@@ -1,23 +1,24 @@
-//! A limit on requests in a period.
+//! A limit on the rate of requests.
 //!
-//! Owns one bucket for all clients, because management has few. A flood of guessed tokens, each of
-//! which costs a database query, must not reach the store. Time comes in as an argument.
+//! All clients share one token bucket, because management has few clients. The limit keeps a flood
+//! of guessed tokens from reaching the store, because each costs a database query. The caller
+//! passes the current time.
 
 use std::sync::{Mutex, PoisonError};
 
 use ringwell_core::Millis;
 
-/// Admits this many requests at once, and then this many a second.
+/// A token bucket: admits `rate` requests at once, and after that `rate` requests a second.
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// Requests a second.
     rate: u32,
-    /// The remaining thousandths of requests, and the time of that count.
+    /// The remaining capacity in thousandths of a request, and the time at which it was computed.
     state: Mutex<(u64, Millis)>,
 }
 
 impl Limit {
-    /// A full bucket: the requests of one second may pass at once.
+    /// Returns a full bucket, which admits the requests of one second at once.
     pub(crate) const fn new(rate: u32) -> Self {
         Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
     }
@@ -51,7 +52,7 @@ mod tests {
         assert_eq!(limit.take(start + Millis(499)), Err(1));
         assert_eq!(limit.take(start + Millis(500)), Ok(()));
         assert_eq!(limit.take(start + Millis(501)), Err(1));
-        // A long pause fills the bucket with the requests of one second, not more.
+        // After a long pause, the bucket admits the requests of one second and no more.
         let later = start + Millis(3_600_000);
         assert_eq!([limit.take(later), limit.take(later)], [Ok(()), Ok(())]);
         assert!(limit.take(later).is_err());

@@ -1,8 +1,9 @@
-//! The demand for each pool, from counters of the shards that are read every few seconds.
+//! The demand for each pool, computed from counters of the shards that are read every few seconds.
 //!
-//! Owns the trailing counts. With a fixed lockout, the load of a pool is the number of rows within
-//! the last lifetime, even if traffic varies. Therefore each pool keeps a few marks of its running
-//! counts. Reads no clock. Invariant: a pool has at most [`MARKS_MAX`] marks, for any lifetime.
+//! With a fixed lockout, the load of a pool is the number of rows within the last lifetime, even if
+//! traffic varies. Therefore, each pool keeps a few earlier values of its running counts, called
+//! marks. The caller passes the current time. Invariant: the number of a pool's marks is limited,
+//! for any lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,36 +13,38 @@ use crate::running_server::PoolLoad;
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::PoolAsked;
 
-/// The number of marks within one lifetime. The oldest is up to an eighth too old.
+/// The number of marks within one lifetime. The oldest mark may be older than the lifetime by up to
+/// an eighth of it.
 const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// The number of hours whose means are kept: a day, and two hours for comparison with the present.
+/// The number of hours whose means are kept: one day, and two more hours for comparison with the
+/// current hour.
 const HOURS: usize = 26;
 
 /// The number of hours whose loads a page shows.
 const DAY: usize = 24;
 
-/// The number of coming hours that are forecast from the same hours of the previous day.
+/// The number of hours to forecast from the same hours of the previous day.
 const NIGHT: usize = 12;
 
 /// The largest accepted ratio of today's load to the previous day's.
 const TREND_MAX: f64 = 2.0;
 
-/// The state that the thread of the directory and the handlers of the API share.
+/// The loads, shared by the directory's thread and the API's handlers.
 #[derive(Clone, Debug, Default)]
 pub struct SharedLoads(Arc<Mutex<Loads>>);
 
 impl SharedLoads {
-    /// The counts, while the guard is held.
+    /// Locks the counts.
     pub fn lock(&self) -> MutexGuard<'_, Loads> {
-        // If a panic left counts half updated, they are soon replaced.
+        // If a panic left the counts inconsistent, the next sample replaces them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The trailing counts of all pools of this node.
+/// The recent counts of all pools of this node.
 #[derive(Debug, Default)]
 pub struct Loads(BTreeMap<PoolId, Trail>);
 
@@ -49,14 +52,15 @@ pub struct Loads(BTreeMap<PoolId, Trail>);
 struct Trail {
     /// The counts that were last read from the shard.
     seen: PoolAsked,
-    /// The marks, oldest first; never empty.
+    /// The marks, oldest first. There is always at least one mark.
     marks: VecDeque<Mark>,
     newest: Mark,
-    /// The counts at the last decision on growth.
+    /// The counts at the last call of [`Loads::busy`].
     decided: Mark,
-    /// The beginning of the present hour, and the sum and count of the loads seen in it.
+    /// The beginning of the current clock hour, and the sum and count of the loads that were
+    /// measured in it.
     hour: (Millis, f64, u32),
-    /// The means of the hours before it.
+    /// The mean load of each earlier hour, oldest first.
     means: VecDeque<f32>,
 }
 
@@ -69,7 +73,7 @@ struct Mark {
 }
 
 impl Loads {
-    /// Takes the counts of the shards up to `now`. Pools without a count are dropped.
+    /// Adds the shards' counts as of `now`. Pools that have no count are dropped.
     pub fn take(&mut self, now: Millis, asked: &[PoolAsked]) {
         for seen in asked {
             match self.0.entry(seen.pool) {
@@ -85,28 +89,28 @@ impl Loads {
         }
     }
 
-    /// The recent demand for `pool`; `None` until it has been sampled twice.
+    /// The recent demand for `pool`. `None` until the pool has been sampled twice.
     pub fn of(&self, pool: PoolId) -> Option<PoolLoad> {
         self.0.get(&pool)?.load()
     }
 
-    /// All known data on the load of `pool`; `None` until it has been sampled twice.
+    /// All known data on the load of `pool`. `None` until the pool has been sampled twice.
     pub(crate) fn outlook(&self, pool: PoolId) -> Option<Outlook<'_>> {
         let trail = self.0.get(&pool)?;
         Some(Outlook { load: trail.load()?, trail })
     }
 
     /// The number of whole hours for which the longest-watched pool has been watched. A forecast of
-    /// the next twelve hours needs [`Loads::WATCHED_MIN`].
+    /// the next twelve hours requires at least [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
 
-    /// See [`Loads::watched`].
+    /// The number of watched hours that a forecast requires.
     pub(crate) const WATCHED_MIN: usize = DAY + 1;
 
-    /// The mean loads of the clock hours of the last day, the oldest first, with their beginnings.
-    /// The last hour is not over yet.
+    /// The mean loads of the last 24 clock hours, oldest first, each with the beginning of its
+    /// hour. The last hour is the current one, which is not over yet.
     pub(crate) fn hours(&self, pool: PoolId) -> Vec<(Millis, f64)> {
         let Some(trail) = self.0.get(&pool) else { return Vec::new() };
         let (start, sum, count) = trail.hour;
@@ -117,15 +121,15 @@ impl Loads {
         hours.zip(means).collect()
     }
 
-    /// Pools whose share of overflow rows since the last call exceeds `most`, or would at their
-    /// present load.
+    /// Pools whose share of overflow rows since the last call exceeds `most`, or is expected to
+    /// exceed it at their present load.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));
         busy.collect()
     }
 
-    /// All pools.
+    /// The ids of all pools.
     pub fn pools(&self) -> Vec<PoolId> {
         self.0.keys().copied().collect()
     }
@@ -139,15 +143,16 @@ pub(crate) struct Outlook<'a> {
 }
 
 impl Outlook<'_> {
-    /// The load in an hour, if it rises as much as in the last hour.
+    /// The load an hour from now, if it changes as much as in the last hour.
     pub(crate) fn in_an_hour(&self) -> f64 {
         let before = self.trail.means.back().map_or(self.load.load, |mean| f64::from(*mean));
         2.0 * self.load.load - before
     }
 
-    /// The forecast loads of the next twelve clock hours, with the beginnings of those hours. They
-    /// are the loads of the same hours of the previous day, times the ratio of the last whole hour
-    /// to the same hour of that day. Empty until the pool has been watched for a day and an hour.
+    /// The forecast loads of the next twelve clock hours, each with the beginning of its hour. Each
+    /// forecast is the load in the same hour of the previous day, multiplied by a trend: the ratio
+    /// of the load in the last whole hour to the load in the same hour of the previous day. Empty
+    /// until the pool has been watched for a day and an hour.
     pub(crate) fn night(&self) -> impl Iterator<Item = (Millis, f64)> {
         let Trail { means, hour: (start, ..), .. } = self.trail;
         // The last whole hour is `means[len - 1]`, so the same hour of the previous day is 24
@@ -157,7 +162,7 @@ impl Outlook<'_> {
             let (before, last) = (f64::from(means[same]), f64::from(*last));
             if before > 0.0 { (last / before).clamp(1.0 / TREND_MAX, TREND_MAX) } else { 1.0 }
         });
-        // Skips the hour of the previous day that corresponds to the present one.
+        // Skips the hour of the previous day that corresponds to the current hour.
         let next = same.map_or(means.len(), |same| same + 2);
         let hours = means.iter().skip(next).take(NIGHT).zip(1u64..);
         let start = start.0;
@@ -186,8 +191,7 @@ impl Trail {
         self.mean();
     }
 
-    /// Adds a mark if the last one is old enough, and drops those from before the trailing
-    /// lifetime.
+    /// Adds a mark if the last one is old enough, and drops marks that are no longer needed.
     fn mark(&mut self) {
         let Mark { at, .. } = self.newest;
         let step = Millis(self.seen.lifetime.0 / MARKS_MAX as u64);
@@ -195,11 +199,11 @@ impl Trail {
             self.marks.push_back(self.newest);
         }
         let is_old = |mark: &Mark| at.since(mark.at) >= self.seen.lifetime;
-        // One mark that is at least as old as the lifetime stays, and at least two stay.
+        // Keeps one mark that is at least as old as the lifetime, and at least two marks in all.
         while self.marks.len() > 2 && is_old(&self.marks[1]) {
             self.marks.pop_front();
         }
-        // There are too many marks if the lifetime has become shorter.
+        // If the lifetime was shortened, too many marks may remain.
         while self.marks.len() > MARKS_MAX + 2 {
             self.marks.pop_front();
         }
@@ -262,8 +266,8 @@ impl Trail {
     }
 }
 
-/// The growth of a count modulo 2^32. A count that fell by less than half of that started again
-/// from zero, because its pool has moved to another shard.
+/// The growth of a counter that wraps at 2^32. If the counter fell by less than 2^31, it restarted
+/// from zero, because the pool moved to another shard.
 fn more(before: u32, after: u32) -> u64 {
     let grown = after.wrapping_sub(before);
     u64::from(if grown > u32::MAX / 2 { after } else { grown })

@@ -1,4 +1,4 @@
-//! `/metrics`: the counts of all shards, as Prometheus reads them.
+//! `/metrics`: the counts of all shards, in the format of Prometheus.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::Dashboard;
 use crate::problem::Problem;
 use crate::v1::overflow::{self, Overflow};
 
-/// Upper bounds of the latency buckets, in microseconds.
+/// The upper bounds of the latency buckets, in microseconds.
 const BUCKETS_US: [u64; 13] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
 
@@ -51,14 +51,14 @@ type NoExemplar = [(&'static str, &'static str); 0];
 struct Scrape {
     node: Handle,
     shards: Vec<ShardStats>,
-    /// The pools with the most overflow rows. There are few of them, to limit the number of labels.
+    /// The pools with the most overflow rows. Their number is small, to limit the number of labels.
     overflowing: Vec<Overflow>,
-    /// The counts of pools that are too small and of pools that will be; unknown without a
+    /// The count of pools that are too small, and of those that soon will be. `None` if there is no
     /// management address.
     in_trouble: Option<[usize; 2]>,
-    /// Reports of calls that are not stored yet.
+    /// The reports of calls that are not stored yet.
     waiting: Waiting,
-    /// The difference between the wall clock and shard time.
+    /// The lead of the wall clock over shard time, in milliseconds.
     wall_ahead_ms: i64,
 }
 
@@ -94,7 +94,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// Encodes the clock's lead, which is the same for all shards of the process.
+    /// Encodes the wall clock's lead over shard time. All shards of the process have the same lead.
     fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "The wall clock's lead over the clock of lockouts";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
@@ -103,7 +103,7 @@ impl Scrape {
         ConstGauge::new(if self.wall_ahead_ms < 0 { -ahead } else { ahead }).encode(gauge)
     }
 
-    /// One value for each link of each shard's thread.
+    /// Encodes one value for each link of each shard's thread.
     fn link<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -193,7 +193,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// The outcomes of the requests of web pages.
+    /// Encodes the outcomes of requests from web pages.
     fn sites(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let sites = self.node.sites();
         if sites.is_empty() {
@@ -273,7 +273,7 @@ impl Scrape {
     }
 }
 
-/// The sum in seconds, and the counts between the bounds.
+/// The sum of all latencies in seconds, and the count in each bucket.
 fn buckets(latency: &Histogram<u64>) -> (f64, Vec<(f64, u64)>) {
     let mut buckets = Vec::with_capacity(BUCKETS_US.len() + 1);
     let mut below = 0;

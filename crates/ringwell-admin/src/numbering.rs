@@ -1,28 +1,29 @@
-//! Valid telephone numbers and their written forms, according to libphonenumber's data.
+//! Validates and formats telephone numbers according to libphonenumber's data.
 //!
-//! Used where numbers are entered and shown, but never when a number is handed out. Numbers without
-//! a `+` have country code 1. Source: docs/spec/directory.md, "Accepted numbers".
+//! Used when numbers are entered or shown, but never when a number is handed out. Numbers without a
+//! `+` have country code 1. Source: docs/spec/directory.md, "Accepted numbers".
 
 use phonenumber::{Mode, PhoneNumber, country};
 use ringwell_config::{Inventory, NumberCheck};
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_store::{Change, StoreError};
 
-/// The data covers blocks of a thousand numbers, never single numbers: see the tests.
+/// The size of the blocks to check. In libphonenumber's data, all numbers of a block are valid, or
+/// none of them is; a test checks this.
 const BLOCK: u64 = 1000;
 
-/// A number in its usual written form.
+/// A number in its usual written forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// In international form.
+    /// The number in international form.
     pub(crate) e164: String,
-    /// In national form.
+    /// The number in national form.
     pub(crate) national: String,
-    /// The country as two letters, if the number can be in use anywhere.
+    /// The two-letter country code, if the number is valid in any country.
     pub(crate) country: Option<String>,
 }
 
-/// Whether the number `text` can be in use. Without a `+`, it is a number of country code 1.
+/// Whether `text` is a valid number. Without a `+`, its country code is 1.
 pub(crate) fn is_valid(text: &str) -> bool {
     parse(text).is_some_and(|number| number.is_valid())
 }
@@ -42,8 +43,8 @@ pub(crate) fn written(number: PromoNumber) -> Written {
     }
 }
 
-/// The first fault of `ranges`. Ignores numbers that have been in the directory before, because
-/// numbers from a configuration may be given away again.
+/// Describes the first invalid number in `ranges`. Accepts numbers that have been in the directory
+/// before, so that numbers from a configuration can be added again.
 ///
 /// # Errors
 /// [`StoreError::Database`].
@@ -65,7 +66,7 @@ pub(crate) async fn refused(
     }))
 }
 
-/// The parts of `range` that cannot be in use.
+/// The parts of `range` that are not valid numbers.
 fn invalid(range: NumberRange) -> Vec<NumberRange> {
     let mut bad = Vec::new();
     let mut next = range.first().to_e164();
@@ -82,7 +83,7 @@ fn invalid(range: NumberRange) -> Vec<NumberRange> {
 }
 
 fn parse(text: &str) -> Option<PhoneNumber> {
-    // If a country is given, the parser removes that country's trunk prefix even from foreign
+    // If it is given a country, the parser removes that country's trunk prefix even from foreign
     // numbers.
     let country = if text.starts_with('+') { None } else { Some(country::US) };
     phonenumber::parse(country, text).ok()

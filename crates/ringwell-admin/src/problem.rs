@@ -10,11 +10,11 @@ use crate::access::Denied;
 
 static SILENT: Repeated = Repeated::new();
 
-/// The beginning of the detail for a path without a service. Other errors with status 404 name the
+/// The beginning of the error text for an unknown path. Other errors with status 404 name the
 /// missing object.
 pub const NO_SUCH_PATH: &str = "this path does not exist";
 
-/// One error, with a text that says what to do.
+/// An error, with a text that says what to do.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -22,15 +22,15 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
 }
 
-/// The form of an error.
+/// An error in the API's JSON format.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Body<'a> {
-    /// The status in words.
+    /// The name of the HTTP status.
     title: &'a str,
     /// The HTTP status.
     status: u16,
-    /// The error, and what to do.
+    /// A description of the error, and advice.
     detail: &'a str,
 }
 
@@ -51,7 +51,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    /// The error, for another part of the program.
+    /// The text of the error, for other parts of the program.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
@@ -79,8 +79,8 @@ impl Problem {
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
-    /// The answer after a timeout: without a confirmation by the database, it is unknown whether a
-    /// change took effect.
+    /// The answer after a timeout. Because the database has not confirmed the change, it is unknown
+    /// whether the change took effect.
     pub(crate) fn too_late() -> Self {
         let detail = "the directory's database does not answer: check whether the change took \
             effect, then try again";

@@ -1,4 +1,5 @@
-//! Checks the exchanges in `fixtures/manage/` against the router with a new directory.
+//! Sends the requests in `fixtures/manage/` to a router with a new directory, and compares the
+//! answers.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -23,7 +24,7 @@ use tower::ServiceExt;
 const ADMIN: &str = "administrator-of-the-cases";
 const NOW: Millis = Millis(1_767_225_600_000);
 
-/// A server that has not handed out any number.
+/// A running server that has not handed out any numbers.
 struct Quiet;
 
 impl RunningServer for Quiet {
@@ -69,7 +70,8 @@ async fn every_exchange_is_as_its_files_say() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Every path of the OpenAPI document, and those of the published API.
+/// Sends requests without a valid token to every path of the OpenAPI document and of the published
+/// API.
 #[tokio::test]
 async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     let data = TempDir::new().unwrap();
@@ -79,7 +81,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     assert!(described.len() > 15, "{described:?}");
     let base = "/api/2013-07-01/7/advertisers/7/advertiser_campaigns/7/ring_pools";
     let mut paths = vec![base.to_owned(), format!("{base}.json"), format!("{base}/7.json")];
-    // The description of the API is public.
+    // The OpenAPI document is public.
     paths.extend(described.into_iter().filter(|path| *path != "/v1/openapi.json").cloned());
     for path in paths {
         let path = path.split('/').map(|part| if part.starts_with('{') { "7" } else { part });
@@ -88,7 +90,8 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
             for token in ["", "Bearer", "Bearer nobody's", "Basic bm9ib2R5OnM="] {
                 let asked = format!("{method} {path}\nauthorization: {token}\n\n{{}}");
                 let answer = ask(&router, &asked).await;
-                // The method does not exist, so the token is not checked.
+                // If the path does not support the method, the answer is 405 and the token is not
+                // checked.
                 let is_shut =
                     ["HTTP/1.1 401", "HTTP/1.1 405"].iter().any(|it| answer.starts_with(it));
                 assert!(is_shut, "{asked}\n{answer}");
@@ -102,7 +105,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     }
 }
 
-/// The maximum memory that an unauthenticated request may take.
+/// Checks the limits on bodies, with and without a valid token.
 #[tokio::test]
 async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() {
     let data = TempDir::new().unwrap();
@@ -125,11 +128,11 @@ async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() 
     }
 }
 
-/// The columns of the lists below.
+/// The columns of the lists in these tests.
 const COLUMNS: &str = "id,overflow_number,lifetime_seconds,first_number,numbers,network,\
                        advertiser,campaign";
 
-/// A `write` token of `network`.
+/// Creates a token with the role `write` for `network`.
 async fn writer(router: &Router, network: &str) -> String {
     let made = json!({ "name": network, "role": "write", "network": network });
     let answer = send(router, ADMIN, "POST /v1/tokens", &made.to_string()).await;
@@ -141,7 +144,7 @@ async fn send(router: &Router, token: &str, line: &str, body: &str) -> String {
     ask(router, &format!("{line}\nauthorization: Bearer {token}\n\n{body}")).await
 }
 
-/// Whether a request has this status.
+/// Checks that the answer to a request has the status `status`.
 async fn gets(router: &Router, token: &str, line: &str, body: &str, status: u16) {
     let answer = send(router, token, line, body).await;
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line} {body}: {answer}");
@@ -167,7 +170,7 @@ async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_
     gets(&router, &south, put, &site("https://south.example", 21), 201).await;
     let path = "/api/2013-07-01/south/advertisers/a/advertiser_campaigns/c/ring_pools";
     gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
-    // For a pool that still exists, the refusal has the same words.
+    // The refusal must have the same text for a removed pool as for a pool that still exists.
     let mut refused = Vec::new();
     for id in [21, 31] {
         let answer = send(&router, &north, import, &list("north", id, 8_885_550_120)).await;
@@ -182,13 +185,13 @@ async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_
     ] {
         gets(&router, &north, line, body, status).await;
     }
-    // Tokens of its own network can still see and change the site, and use the id again.
+    // A token of the pool's own network can still read and change the site, and reuse the id.
     gets(&router, &south, "GET /v1/sites/pk_south", "", 200).await;
     gets(&router, &south, put, &site("https://south.example", 21), 422).await;
     gets(&router, &south, put, &site("https://south.example", 31), 200).await;
     gets(&router, &south, import, &list("south", 21, 8_885_550_120), 200).await;
     gets(&router, &south, "DELETE /v1/sites/pk_south", "", 200).await;
-    // A token of all networks is not limited.
+    // A token that is valid in all networks can give the id to another network.
     gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
     gets(&router, ADMIN, import, &list("north", 21, 8_885_550_130), 200).await;
     gets(&router, &north, "GET /v1/pools/21", "", 200).await;
@@ -233,7 +236,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
         let overflow = json!({ "number": number }).to_string();
         for (line, body) in [(add, ranges), ("PUT /v1/pools/11/overflow?dry_run=true", overflow)] {
             let answer = send(&router, &north, line, &body).await;
-            // The pool was created without an overflow number.
+            // Skips refusals because of `allow_overflow`, since the pool was created without an
+            // overflow number.
             if line == add || !answer.contains("allow_overflow") {
                 answers.insert(answer.replace(number, "NUMBER"));
             }
@@ -245,7 +249,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let answer = answers.first().unwrap();
     assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("cannot be used"), "{answer}");
-    // A token sees the holders in its own network, and a token of all networks sees all holders.
+    // With a token of one network, the answer names holders in that network. With a token of all
+    // networks, it names all holders.
     for (token, number, holder) in [
         (&*north, "8885550105", "in the rotation of ring pool 12"),
         (ADMIN, "8885550110", "in the rotation of ring pool 21"),
@@ -256,7 +261,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     }
 }
 
-/// The rule for files applies to lists too, because many visitors see an overflow number.
+/// An overflow number must not be in its pool's rotation, because many visitors see it at once. The
+/// rule applies to lists as well as to files.
 #[tokio::test]
 async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let data = TempDir::new().unwrap();
@@ -272,7 +278,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
         let full = |line: &&str| format!("{line},north,a,c\n");
         format!("{COLUMNS}\n{}", lines.iter().map(full).collect::<String>())
     };
-    // For a new pool, even one of two lines, nothing is created.
+    // A new pool is not created, even if only one of its two lines breaks the rule.
     for list in [
         &["11,8885550102,1800,8885550100,5"][..],
         &["11,,1800,8885550100,5", "11,8885550102,1800,8885550110,5"],
@@ -285,12 +291,12 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let other_way = ["11,8885550102,1800,8885550110,5", "11,8885550102,1800,8885550100,5"];
     let answer = send(&router, ADMIN, import, &lines(&other_way)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
-    // Two lines for one pool must have the same overflow number.
+    // All lines of a pool must have the same overflow number.
     let two = ["11,8885550199,1800,8885550100,5", "11,8885550198,1800,8885550110,5"];
     let answer = send(&router, ADMIN, import, &lines(&two)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
     assert!(answer.contains("overflow_number: differs from the pool's previous line"), "{answer}");
-    // An existing pool keeps its numbers and its overflow number.
+    // If the pool exists, it keeps its numbers and its overflow number.
     let good = lines(&["11,8885550199,1800,8885550100,5"]);
     gets(&router, ADMIN, import, &good, 200).await;
     for line in ["11,8885550103,1800,8885550100,5", "11,8885550103,1800,8885550110,5"] {
@@ -319,7 +325,7 @@ async fn the_list_of_pools_with_one_overflow_number_is_accepted_by_an_empty_dire
     assert_eq!(send(&other, ADMIN, "GET /v1/pools.csv", "").await, exported);
 }
 
-/// PostgreSQL cannot index such ids, so no directory has them.
+/// Checks that long ids are refused. PostgreSQL cannot index them.
 #[tokio::test]
 async fn ids_that_are_too_long_are_a_fault_of_the_request() {
     let data = TempDir::new().unwrap();
@@ -355,7 +361,7 @@ async fn run(case: &Path) -> Vec<String> {
         };
         let answer = ask(&router, &request).await;
         let file = case.join(format!("response{suffix}.http"));
-        // `RINGWELL_RECORD=1` creates a missing file, which a person must read before it is kept.
+        // `RINGWELL_RECORD=1` creates a missing file. Review the file before you commit it.
         if std::env::var_os("RINGWELL_RECORD").is_some() && !file.exists() {
             fs::write(&file, &answer).unwrap();
         }
@@ -367,7 +373,7 @@ async fn run(case: &Path) -> Vec<String> {
     broken
 }
 
-/// A directory with 100 numbers in its inventory, and with tokens.
+/// Creates a router for a directory that has tokens and 100 numbers in its inventory.
 async fn fresh(data: &Path) -> Router {
     let store = Store::open(&Location::File(data.join("directory.sqlite"))).await.unwrap();
     let mut change = store.change("fixture", NOW).await.unwrap();
@@ -389,7 +395,7 @@ async fn fresh(data: &Path) -> Router {
     )
 }
 
-/// Sends the request `text` of a file; returns the answer's status line, type and body.
+/// Sends the request `text`, and returns the answer's status line, content type and body.
 async fn ask(router: &Router, text: &str) -> String {
     let (head, body) = text.split_once("\n\n").unwrap();
     let mut lines = head.lines();
@@ -408,7 +414,7 @@ async fn ask(router: &Router, text: &str) -> String {
     format!("HTTP/1.1 {}\ncontent-type: {kind}\n\n{body}", head.status)
 }
 
-/// Whether `text` is `pattern`, where `{{integer}}` stands for digits and `{{key}}` for 32
+/// Whether `text` matches `pattern`, in which `{{integer}}` stands for digits and `{{key}}` for 32
 /// hexadecimal digits.
 fn fits(pattern: &str, text: &str) -> bool {
     let marks = ["{{integer}}", "{{key}}"].into_iter();

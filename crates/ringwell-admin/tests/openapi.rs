@@ -1,4 +1,4 @@
-//! Tests that the OpenAPI document describes every path of `/v1/`, and no other.
+//! Checks that the OpenAPI document describes every path of `/v1/` and no other path.
 
 use std::fs;
 use std::path::Path;

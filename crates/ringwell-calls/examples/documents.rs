@@ -1,12 +1,13 @@
-//! Prints answer documents, one per line as JSON, for `clients/telephony/documents.py`, which
-//! creates the same documents with the providers' own libraries. `cargo xtask telephony` runs both.
+//! Prints the documents that answer providers, one per line as JSON.
+//! `clients/telephony/documents.py` creates the same documents with the providers' own libraries
+//! and compares them. `cargo xtask telephony` runs both programs.
 
 use ringwell_calls::Account;
 use ringwell_calls::provider::{Connect, Instruction, Leg, Refusal, document};
 use ringwell_config::{CallProvider, UnknownNumber};
 use serde_json::json;
 
-/// The answers to requests of a provider, each with a name.
+/// Sample answers to a provider's requests, each with a name.
 fn answers() -> Vec<(&'static str, Instruction)> {
     let number = Connect {
         call: "c_01ab".to_owned(),

@@ -1,6 +1,7 @@
-//! Verifies requests that the providers' own libraries signed, one per line on standard input, as
-//! `clients/telephony/sign.py` writes them. Checks that none of them verifies with one byte
-//! changed. `cargo xtask telephony` runs both.
+//! Verifies requests that were signed by the providers' own libraries. Reads the requests from
+//! standard input, one per line, as `clients/telephony/sign.py` writes them. Also checks that no
+//! request passes verification after one byte is changed. `cargo xtask telephony` runs both
+//! programs.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -88,8 +89,8 @@ fn read(text: &str) -> Option<(Line, Account, Incoming)> {
     Some((line, account, incoming))
 }
 
-/// Returns copies of the request, each with one letter changed: in the body, or in a header that
-/// signs the request.
+/// Returns copies of the request. Each has one changed letter, either in the body or in a header
+/// with the signature.
 fn flipped(incoming: &Incoming) -> Vec<Incoming> {
     let mut all = Vec::new();
     let letter = |byte: &u8| byte.is_ascii_lowercase();
@@ -105,7 +106,8 @@ fn flipped(incoming: &Incoming) -> Vec<Incoming> {
             continue;
         }
         let mut bytes = value.as_bytes().to_vec();
-        // The last letter of a base64 text may contain unused bits.
+        // Changes an earlier character, because the last character of base64 text may contain
+        // unused bits.
         let place = bytes.len().saturating_sub(10);
         let Some(byte) = bytes.get_mut(place).filter(|byte| byte.is_ascii_alphanumeric()) else {
             continue;

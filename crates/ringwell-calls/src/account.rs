@@ -1,4 +1,4 @@
-//! A provider account, against which requests are checked.
+//! A provider account. Requests are verified with its secrets.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -9,23 +9,24 @@ use ringwell_core::Throttle;
 /// A provider account.
 #[derive(Clone)]
 pub struct Account {
-    /// The account's name, which is part of its path.
+    /// The account's name, which is part of the URLs of its hooks.
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
     /// The URL by which the provider reaches this server, without a trailing slash.
     pub public_url: String,
-    /// The secrets that sign requests: one, or two during a rotation.
+    /// The secrets with which the provider signs requests: one, or two during a rotation.
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
     /// The answer for callers of numbers without a destination.
     pub unknown_number: UnknownNumber,
-    /// Limits the log lines about refused requests to this account.
+    /// Limits the number of log lines about this account's refused requests.
     pub warnings: Warnings,
 }
 
-/// Prevents unauthenticated clients that know an account's path from filling the log.
+/// Limits log lines, so that unauthenticated clients that know an account's URL cannot fill the
+/// log.
 #[derive(Clone)]
 pub struct Warnings {
     since: Instant,
@@ -39,8 +40,8 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    /// Returns the count of warnings suppressed since the last logged one, or `None` if this
-    /// warning is suppressed too.
+    /// Returns the count of warnings suppressed since the last logged warning. Returns `None` if
+    /// this warning must be suppressed too.
     pub(crate) fn pass(&self) -> Option<u64> {
         let throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
         throttle.pass(self.since.elapsed())
@@ -48,7 +49,7 @@ impl Warnings {
 }
 
 impl Account {
-    /// The account that the configuration describes.
+    /// Creates the account from its configuration.
     #[must_use]
     pub fn new(configured: &CallAccount) -> Self {
         let bytes = |secrets: &[Secret]| secrets.iter().map(|it| it.reveal().to_vec()).collect();
@@ -70,7 +71,7 @@ impl Account {
     }
 }
 
-/// Omits the secrets.
+/// Leaves out the secrets.
 impl std::fmt::Debug for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Account").field("name", &self.name).finish_non_exhaustive()

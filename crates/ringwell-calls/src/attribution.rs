@@ -1,4 +1,5 @@
-//! The visitor who was shown a number when it was called. Stored with the call.
+//! The attribution of a call: the visitor to whom the called number was shown. It is stored with
+//! the call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,27 +21,27 @@ pub enum Attributed {
     Allocated,
     /// The number is an overflow number, which many visitors see at once.
     Overflow,
-    /// No visitor was shown the number.
+    /// No visitor was shown the number before the call.
     None,
-    /// The visitor is unknown.
+    /// The visitor could not be determined.
     Unknown,
 }
 
-/// The visitor who was shown the number of a call.
+/// The visitor to whom the number of a call was shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
-    /// The result.
+    /// The result of the attribution.
     pub outcome: Attributed,
-    /// The pool.
+    /// The pool that serves the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolRef>,
     /// The most likely allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// The confidence in that allocation.
+    /// The confidence that `allocation` belongs to the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
-    /// The earlier allocations, newest first, each with its probability.
+    /// The allocations before `allocation`, newest first, each with its probability.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Allocation>,
     /// The reason why the visitor is unknown.
@@ -48,12 +49,12 @@ pub struct Attribution {
     pub problem: Option<String>,
 }
 
-/// A pool as calls refer to it.
+/// A reference from a call to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRef {
-    /// Its id.
+    /// The pool's id.
     pub id: u64,
-    /// Its name.
+    /// The pool's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -61,30 +62,30 @@ pub struct PoolRef {
 /// One visitor who was shown the number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// The time, in milliseconds since 1970.
+    /// The time of the allocation, in milliseconds since 1970.
     pub allocated_ms: u64,
-    /// The end of its lockout, before which no other visitor could get the number.
+    /// The end of the lockout, before which no other visitor could get the number.
     pub locked_until_ms: u64,
     /// Whether the lockout had ended when the call began.
     pub late: bool,
     /// The visitor's last tap on the number before the call, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tapped_ms: Option<u64>,
-    /// The probability that this visitor is the caller, 0 to 1.
+    /// The probability that this visitor is the caller, from 0 to 1.
     pub probability: f64,
-    /// The visitor's parameters, in the order received.
+    /// The visitor's parameters, in the order in which they were received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<(String, String)>,
 }
 
-/// The pool that serves a number.
+/// A pool that serves a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
-    /// The pool.
+    /// The pool's id.
     pub pool: PoolId,
-    /// Its name.
+    /// The pool's name.
     pub name: Option<String>,
-    /// Whether the number is its overflow number.
+    /// Whether the number is the pool's overflow number.
     pub is_overflow: bool,
 }
 
@@ -93,9 +94,9 @@ pub struct Serving {
 pub struct ReportedAllocation {
     /// The pool that handed out the number, if the record names it.
     pub pool: Option<PoolId>,
-    /// The time of the allocation, by the wall clock.
+    /// The wall-clock time of the allocation.
     pub allocated_at: Millis,
-    /// The time when its lockout ends or ended.
+    /// The end of the lockout.
     pub locked_until: Millis,
     /// The visitor's last tap on the number, if the call log has one.
     pub tapped_at: Option<Millis>,
@@ -106,42 +107,44 @@ pub struct ReportedAllocation {
 /// The reason why the holder of a number is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
-    /// Asking again may help.
+    /// The history is temporarily unavailable. A later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The history is no longer available.
+    /// The history of that time is no longer available.
     #[error("{0}")]
     Gone(String),
 }
 
-/// A look-up of a number's holders.
+/// A future that looks up the holders of a number.
 pub type Holders<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<ReportedAllocation>, HolderError>> + Send + 'a>>;
 
 /// The keep-alives of one allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeepAlives {
-    /// Their times by the wall clock, the earliest first.
+    /// The wall-clock times of the keep-alives, earliest first.
     pub at: Vec<Millis>,
-    /// Whether there may have been others.
+    /// Whether some keep-alives may be missing.
     pub is_part: bool,
 }
 
-/// A look-up of keep-alives; `None` if they are unknown.
+/// A future that looks up keep-alives. Returns `None` if they are unknown.
 pub type FoundKeepAlives<'a> = Pin<Box<dyn Future<Output = Option<KeepAlives>> + Send + 'a>>;
 
-/// The functions of the node that the service of calls needs.
+/// The functions of the node that the call service needs.
 pub trait Numbers: Send + Sync {
-    /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
+    /// The pools that serve `number`: one pool, or several that share an overflow number. Does not
+    /// block.
     fn pools(&self, number: PromoNumber) -> Vec<Serving>;
 
-    /// Whether `pool` exists; `None` while that is unknown. Never waits.
+    /// Whether `pool` exists. `None` while that is unknown. Does not block.
     fn has_pool(&self, pool: PoolId) -> Option<bool>;
 
-    /// Looks up the holders of `number` at and before `at`, newest first, at most `most`.
+    /// Looks up the newest holders of `number` at or before `at`, newest first. Returns at most
+    /// `most` holders.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
 
-    /// Looks up the keep-alives, until `at`, of the allocation of `number` made at `allocated_at`.
+    /// Looks up the keep-alives, up to `at`, of the allocation of `number` at `allocated_at`.
     fn keep_alives(
         &self,
         number: PromoNumber,
@@ -151,7 +154,7 @@ pub trait Numbers: Send + Sync {
 }
 
 impl Attributed {
-    /// Its name in the API.
+    /// The name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -165,8 +168,8 @@ impl Attributed {
 }
 
 impl Attribution {
-    /// The attribution of a call at `at` to a number that the pools `serving` serve. `held` are the
-    /// number's newest [`LOOKED_UP_MAX`] allocations.
+    /// Attributes a call at `at` to a number that is served by the pools `serving`. `held` contains
+    /// the number's newest [`LOOKED_UP_MAX`] allocations.
     #[must_use]
     pub fn of(at: Millis, serving: &[Serving], held: &[ReportedAllocation]) -> Self {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
@@ -184,7 +187,8 @@ impl Attribution {
         };
         let mut all = held.iter().zip(chances).map(allocation);
         let newest = held.first();
-        // The number belonged to one visitor before it became shared.
+        // If the number is now shared, an earlier visitor holds it only until the end of the
+        // lockout.
         let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
         let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
         if !counts {
@@ -206,7 +210,7 @@ impl Attribution {
         }
     }
 
-    /// The attribution if the holder is unknown.
+    /// The attribution of a call if the holder is unknown. `problem` is the reason.
     #[must_use]
     pub fn unknown(serving: &[Serving], problem: String) -> Self {
         let pool = serving.first().map(|it| PoolRef { id: it.pool.0, name: it.name.clone() });
@@ -219,14 +223,14 @@ impl Attribution {
         self.outcome != Attributed::Pending
     }
 
-    /// Whether both have the same result and the same visitor.
+    /// Whether both attributions have the same result and the same visitor.
     pub(crate) fn names_the_same(&self, other: &Self) -> bool {
         let allocated = |it: &Self| it.allocation.as_ref().map(|it| it.allocated_ms);
         self.outcome == other.outcome && allocated(self) == allocated(other)
     }
 
-    /// Removes the data that identify visitors from the allocations made at `at`; returns whether
-    /// there were any such data.
+    /// Removes the data that identify visitors from the allocations at the times `at`. Returns
+    /// whether there were any such data.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
         let all = self.allocation.iter_mut().chain(&mut self.earlier);
         let theirs = all.filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());
@@ -267,7 +271,7 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
     assert!(found.earlier[0].late);
     assert!(found.confidence.unwrap().reason.contains("1 earlier visitor"));
     assert_eq!(Attribution::of(at, std::slice::from_ref(&own), &[]).outcome, Attributed::None);
-    // A number that was handed out exactly four times has no earlier visitors.
+    // If the number was handed out exactly four times, it had no visitors before those four.
     let all: Vec<_> = (0..5).map(|it| visitor(60 + it, "d")).collect();
     let sum = |count: usize| {
         let found = Attribution::of(at, std::slice::from_ref(&own), &all[..count]);

@@ -1,8 +1,8 @@
-//! The list of callers who are not connected.
+//! The list of blocked callers, whose calls are not connected.
 //!
-//! An entry names a number, a prefix of numbers, a SIP address, or all withheld numbers, and
-//! applies to one pool or to all. Independent of the database. Source: docs/spec/calls.md, "Blocked
-//! callers".
+//! An entry matches a number, all numbers with a prefix, a SIP address, or all withheld numbers. It
+//! applies to one pool or to all pools. This module does not use the database. Source:
+//! docs/spec/calls.md, "Blocked callers".
 
 use std::collections::HashMap;
 
@@ -11,40 +11,41 @@ use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Refusal;
 
-/// The maximum number of entries of a list.
+/// The maximum number of entries in the list.
 pub const BLOCKS_MAX: usize = 10_000;
-/// The longest note.
+/// The maximum length of a note.
 pub const NOTE_BYTES_MAX: usize = 200;
-/// The entry for callers without a number.
+/// The pattern that matches callers without a number.
 const WITHHELD: &str = "withheld";
-/// Digits of a number.
+/// The maximum number of digits in a number.
 const DIGITS_MAX: usize = 15;
-/// The fewest digits of a whole number in any country, so a shorter entry must be a prefix.
+/// The minimum number of digits in a complete number of any country. A shorter entry must be a
+/// prefix.
 const DIGITS_MIN: usize = 7;
 
-/// The callers that an entry matches, as written and stored.
+/// A pattern that callers are compared with, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
-/// One entry.
+/// An entry of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The callers that it matches.
+    /// The pattern of the callers to block.
     pub caller: Pattern,
-    /// The pool whose numbers it applies to; `None` for all.
+    /// The pool whose numbers the entry applies to. `None` for all pools.
     pub pool: Option<u64>,
-    /// The answer to a blocked caller.
+    /// The answer that a blocked caller gets.
     pub answer: Refusal,
     /// A note for people.
     pub note: Option<String>,
 }
 
-/// All entries, arranged so that calls can be compared with them.
+/// All entries, indexed by pattern.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks(HashMap<Pattern, Vec<Block>>);
 
 impl Pattern {
-    /// Reads `+14155551234`, `+1415*`, `sip:name@host` or `withheld`.
+    /// Parses a pattern: `+14155551234`, `+1415*`, `sip:name@host` or `withheld`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -65,13 +66,13 @@ impl Pattern {
         }
     }
 
-    /// The entry as text.
+    /// The pattern as text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Every pattern that matches `caller`, the most specific first.
+    /// Every pattern that matches `caller`, most specific first.
     fn all_of(caller: &Caller) -> Vec<Self> {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
@@ -85,12 +86,13 @@ impl Pattern {
     }
 }
 
-/// A SIP address as stored in entries: without port and parameters, with its host in lower case.
+/// Converts a SIP address to its stored form: without port and parameters, and with its host in
+/// lower case.
 fn plain(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let rest = rest.split([';', '?']).next().unwrap_or_default();
     let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
-    // The colons of an IPv6 address are in brackets.
+    // The colons within an IPv6 address are in brackets, so they do not precede a port.
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |it| it.0);
     let at = if user.is_empty() { "" } else { "@" };
@@ -98,7 +100,8 @@ fn plain(address: &str) -> String {
 }
 
 impl Block {
-    /// The id, derived from caller and pool so that blocking a caller twice makes one entry.
+    /// The entry's id. It is derived from pattern and pool, so that blocking a caller twice creates
+    /// only one entry.
     #[must_use]
     pub fn id(&self) -> String {
         let pool = self.pool.map_or_else(String::new, |pool| pool.to_string());
@@ -108,7 +111,7 @@ impl Block {
 }
 
 impl Blocks {
-    /// A list of these entries.
+    /// Creates a list of `entries`.
     #[must_use]
     pub fn new(entries: Vec<Block>) -> Self {
         let mut all: HashMap<Pattern, Vec<Block>> = HashMap::new();
@@ -118,8 +121,9 @@ impl Blocks {
         Self(all)
     }
 
-    /// The entry that refuses a call by `caller` to a number served by `serving`: the most specific
-    /// entry, and among equally specific ones the entry for the pool.
+    /// The entry that refuses a call by `caller` to a number that is served by `serving`. If
+    /// several entries match, chooses the most specific pattern, and then an entry for one pool
+    /// over an entry for all.
     #[must_use]
     pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
         if self.0.is_empty() {
@@ -136,7 +140,7 @@ impl Blocks {
 }
 
 impl Refusal {
-    /// The name that the API uses.
+    /// The name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -145,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// Reads the name that the API uses.
+    /// Parses the name in the API.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Rejected, Self::Busy].into_iter().find(|it| it.name() == name)

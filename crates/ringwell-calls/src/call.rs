@@ -1,22 +1,23 @@
-//! One call: the provider's reports on it, joined into one state.
+//! One call: the provider's reports about the call, joined into one state.
 //!
-//! Owns the facts of a call and the rules by which they are joined. Uses no provider, clock or
-//! database. Invariant: [`Facts::join`] is commutative, associative and idempotent, so that
-//! repeated and reordered events result in the same call. Source: docs/spec/calls.md, "One call".
+//! Owns the facts of a call and the rules by which reports are joined. Does not depend on a
+//! provider, clock or database. Invariant: [`Facts::join`] is commutative, associative and
+//! idempotent, so that repeated and reordered events result in the same state. Source:
+//! docs/spec/calls.md, "One call".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The way in which a call ended. Ordered by strength of evidence: if reports disagree, the
-/// greatest value wins.
+/// The way in which a call ended. The values are ordered by strength of evidence. If reports
+/// disagree, the greatest value wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The destination could not be reached.
     Failed,
-    /// The caller hung up before an answer.
+    /// The caller hung up before the call was answered.
     CallerGaveUp,
-    /// It rang without an answer.
+    /// The destination rang, but did not answer.
     NoAnswer,
     /// The destination was busy.
     Busy,
@@ -26,7 +27,7 @@ pub enum Outcome {
     Answered,
 }
 
-/// A report of a provider.
+/// The kind of a provider's report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -36,23 +37,23 @@ pub enum EventKind {
     Ringing,
     /// A destination has answered.
     Answered,
-    /// One destination did not answer. Another may be tried.
+    /// One destination did not answer. Another destination may be tried.
     LegEnded(Outcome),
-    /// The call is over; `None` if the provider does not say how it ended.
+    /// The call is over. `None` if the provider does not report the outcome.
     Ended(Option<Outcome>),
 }
 
-/// One report of a provider.
+/// One report from a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
-    /// Identifies the report, so that a repeat is recognised: kind, leg, and the provider's
-    /// sequence number.
+    /// Identifies the report, so that repeats are detected. Consists of the kind, the leg, and the
+    /// provider's sequence number.
     pub key: String,
-    /// The event.
+    /// The reported event.
     pub kind: EventKind,
-    /// The time by the provider's clock, or the arrival time of the report if it has none.
+    /// The time according to the provider, or the arrival time if the report has no time.
     pub at: Millis,
-    /// The duration of the conversation, if the report has it.
+    /// The duration of the conversation, if the report contains it.
     pub talk_seconds: Option<u32>,
 }
 
@@ -68,25 +69,27 @@ pub enum CallState {
     Ended,
 }
 
-/// All facts reported about one call so far. Each time is the earliest that was reported.
+/// All facts reported about one call so far. If several reports give a time for the same event, the
+/// earliest is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The beginning, if it was reported.
+    /// The time at which the call began, if it was reported.
     started_ms: Option<u64>,
-    /// The time of the earliest report of any kind. A call whose first report was lost began then.
+    /// The time of the earliest report of any kind. It is the call's beginning if no report says
+    /// when the call began.
     first_ms: Option<u64>,
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
     ended_ms: Option<u64>,
-    /// The most advanced state of any destination, if none answered.
+    /// The greatest outcome that was reported for a single destination.
     leg: Option<Outcome>,
-    /// Its end, if the provider has reported one.
+    /// The outcome of the call, if the provider reported one.
     end: Option<Outcome>,
     talk_seconds: Option<u32>,
 }
 
 impl Outcome {
-    /// Its name in the API.
+    /// The name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,7 +102,7 @@ impl Outcome {
         }
     }
 
-    /// Reads the name that the API uses.
+    /// Parses the name in the API.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let all = [
@@ -139,7 +142,7 @@ impl EventKind {
         }
     }
 
-    /// The outcome that it reports, if any.
+    /// The outcome that the event reports, if any.
     #[must_use]
     pub const fn outcome(self) -> Option<Outcome> {
         match self {
@@ -151,7 +154,7 @@ impl EventKind {
 }
 
 impl Facts {
-    /// Adds the facts of `event`. Returns whether anything is new.
+    /// Adds the facts that `event` reports. Returns whether any fact is new.
     pub fn join(&mut self, event: &CallEvent) -> bool {
         let before = self.clone();
         earliest(&mut self.first_ms, event.at);
@@ -169,22 +172,22 @@ impl Facts {
         *self != before
     }
 
-    /// Records that the call existed at `at`, as a report without an event shows. As with
-    /// [`Self::join`], the order does not matter.
+    /// Records that the call existed at `at`, for a report without an event. As with
+    /// [`Self::join`], reports may arrive in any order.
     pub fn seen(&mut self, at: Millis) -> bool {
         let before = self.first_ms;
         earliest(&mut self.first_ms, at);
         self.first_ms != before
     }
 
-    /// The time when the call began.
+    /// The time at which the call began.
     #[must_use]
     pub fn started_at(&self) -> Millis {
         Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
     }
 
-    /// The time when a destination answered. If no report has that time, it is computed from the
-    /// talk time and the end of an answered call.
+    /// The time at which a destination answered. If no report contains this time, it is computed
+    /// from the end and the talk time of an answered call.
     #[must_use]
     pub fn answered_at(&self) -> Option<Millis> {
         let from_end = || {
@@ -195,14 +198,14 @@ impl Facts {
         self.answered_ms.or_else(from_end).map(|at| Millis(at).max(self.started_at()))
     }
 
-    /// The time when it ended; never before it began.
+    /// The time at which the call ended. It is never earlier than the beginning.
     #[must_use]
     pub fn ended_at(&self) -> Option<Millis> {
         let ended = self.ended_ms.map(Millis);
         ended.map(|at| at.max(self.answered_at().unwrap_or_default()).max(self.started_at()))
     }
 
-    /// Its state.
+    /// The call's state.
     #[must_use]
     pub fn state(&self) -> CallState {
         match (self.ended_ms, self.answered_ms) {
@@ -212,7 +215,7 @@ impl Facts {
         }
     }
 
-    /// Its end, if it has ended.
+    /// The call's outcome, if the call has ended.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         self.ended_ms?;
@@ -220,12 +223,12 @@ impl Facts {
         if is_answered {
             return Some(Outcome::Answered);
         }
-        // The provider reports only that the call is over: if no destination ended its leg first,
-        // the caller hung up.
+        // If the provider reports only the end of the call, and no destination ended its leg
+        // before, the caller hung up.
         self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
     }
 
-    /// Milliseconds from the beginning to the answer, or to the end if there was no answer.
+    /// The time from the beginning to the answer, or to the end if there was no answer.
     #[must_use]
     pub fn ring(&self) -> Option<Millis> {
         let until = match self.outcome() {
@@ -235,7 +238,8 @@ impl Facts {
         until.map(|until| Millis(until.0.saturating_sub(self.started_at().0)))
     }
 
-    /// The talk time of a finished call in seconds, as counted by the provider if it reports one.
+    /// The talk time of a finished call, in seconds. Prefers the duration that the provider
+    /// reports.
     #[must_use]
     pub fn talk_seconds(&self) -> Option<u32> {
         let ended = self.ended_at()?;

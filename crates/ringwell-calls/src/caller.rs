@@ -1,7 +1,8 @@
-//! The caller's number as providers send it: E.164, a SIP address, a marker for "withheld", junk.
+//! Parses the caller's number as providers send it: in E.164, as a SIP address, as a marker for
+//! "withheld", or as junk.
 //!
-//! Independent of the viewer's permissions. A caller without a valid number is still a caller, and
-//! the call is connected all the same.
+//! Does not consider the viewer's permissions. A caller without a valid number is still accepted,
+//! and the call is connected.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::{self, Mac};
 
-/// The maximum number of digits of an E.164 number without its `+`.
+/// The accepted number of digits in an E.164 number, not counting the `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
-/// The longest stored SIP address; the rest is cut off.
+/// The maximum length of a stored SIP address. The rest is cut off.
 const SIP_BYTES_MAX: usize = 128;
-/// The providers' markers for a withheld number. `266696687` spells ANONYMOUS on a keypad.
+/// The markers that providers send for a withheld number. `266696687` spells ANONYMOUS on a keypad.
 const WITHHELD: [&str; 10] = [
     "",
     "anonymous",
@@ -32,18 +33,18 @@ const WITHHELD: [&str; 10] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caller {
-    /// Unknown: withheld, missing or unreadable.
+    /// The number is unknown: withheld, missing or unreadable.
     #[default]
     Withheld,
-    /// `+` and up to 15 digits.
+    /// A telephone number: `+` and up to 15 digits.
     E164(String),
     /// A SIP address without a telephone number.
     Sip(String),
-    /// An HMAC of the number: the number itself was not stored.
+    /// An HMAC of a number that was not stored.
     Hash(String),
 }
 
-/// `text` with its scheme in lower case: `SIP:` means the same as `sip:`.
+/// Converts the scheme of `text` to lower case, because `SIP:` means the same as `sip:`.
 fn with_small_scheme(text: &str) -> Cow<'_, str> {
     let is_one =
         |scheme: &str| ["sip", "sips", "tel"].iter().any(|it| it.eq_ignore_ascii_case(scheme));
@@ -54,7 +55,7 @@ fn with_small_scheme(text: &str) -> Cow<'_, str> {
 }
 
 impl Caller {
-    /// Reads a provider's text.
+    /// Parses a caller's number as a provider sends it.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
@@ -62,7 +63,8 @@ impl Caller {
         if text.len() > 1024 || text.chars().any(char::is_control) {
             return Self::Withheld;
         }
-        // A name and its address, as in SIP's `From`: `"Jane" <sip:jane@pbx.example>`.
+        // Accepts a name before the address, as in the SIP header `From`:
+        // `"Jane" <sip:jane@pbx.example>`.
         let address = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
         let text: &str = &with_small_scheme(address.map_or(text, |(address, _)| address.trim()));
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
@@ -81,7 +83,7 @@ impl Caller {
         }
     }
 
-    /// The number, if it is known.
+    /// The caller's number, if it is known.
     #[must_use]
     pub fn number(&self) -> Option<&str> {
         match self {
@@ -90,7 +92,7 @@ impl Caller {
         }
     }
 
-    /// The same caller in a form for logs, which must not contain the number.
+    /// The caller with the number replaced by its HMAC, for logs that must not contain the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
         match self {
@@ -101,7 +103,8 @@ impl Caller {
         }
     }
 
-    /// The column value that all calls of one caller share; `None` for callers without a number.
+    /// The value of the database column, which is the same for all calls of one caller. `None` for
+    /// callers without a number.
     #[must_use]
     pub fn to_column(&self) -> Option<String> {
         match self {
@@ -125,7 +128,7 @@ impl Caller {
     }
 }
 
-/// Masked, so that no output shows the number by accident.
+/// Masks the number, so that no output shows it by accident.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -137,7 +140,8 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Converts a number to `+` and digits. Numbers without `+` and country code are North American.
+/// Converts a number to `+` and digits. A number without `+` and country code is treated as North
+/// American.
 #[must_use]
 pub fn e164(text: &str) -> Option<String> {
     let (has_plus, rest) = match text.strip_prefix('+') {
@@ -160,8 +164,8 @@ pub fn e164(text: &str) -> Option<String> {
     (DIGITS.contains(&digits.len()) && !digits.starts_with('0')).then(|| format!("+{digits}"))
 }
 
-/// The first five and the last four characters of a number: `+1415***1234`. Shows fewer of a short
-/// number, so that at least three digits are always hidden.
+/// Masks a number except for its first five and last four characters, such as `+1415***1234`. Shows
+/// fewer characters of a short number, so that at least three digits are always hidden.
 #[must_use]
 pub fn masked(number: &str) -> String {
     let count = number.chars().count();
@@ -173,7 +177,7 @@ pub fn masked(number: &str) -> String {
     format!("{head}***{tail}")
 }
 
-/// The longest prefix of at most `most` bytes that is valid UTF-8.
+/// The longest prefix of `text` that has at most `most` bytes and does not split a character.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

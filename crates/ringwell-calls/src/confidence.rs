@@ -1,35 +1,36 @@
-//! The probability that the last visitor who was shown a number is the caller.
+//! Computes the probability that the last visitor who was shown a number is the caller.
 //!
-//! Pure arithmetic over the number's allocations before the call. The probability of each is
-//! proportional to the probability that a caller waits this long before dialling, times the weight
-//! of other evidence. Source: docs/spec/calls.md, "Confidence".
+//! Uses only the number's allocations before the call. The probability of an allocation is
+//! proportional to the probability density of the delay between the allocation and the call,
+//! multiplied by the weight of other evidence. Source: docs/spec/calls.md, "Confidence".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
 /// The shares and means of a mixture of exponential delays between seeing a number and dialling it.
-/// Most callers dial at once, some after a while, and a few keep the number for hours.
+/// Most callers dial immediately, some dial after a while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
-/// The maximum number of allocations that are examined, the newest first.
+/// The maximum number of allocations to examine, newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
-/// The number of allocations to look up: one more than are examined, which shows whether there are
-/// earlier ones.
+/// The number of allocations to look up. It exceeds [`CANDIDATES_MAX`] by one, to show whether
+/// there are earlier allocations.
 pub const LOOKED_UP_MAX: usize = CANDIDATES_MAX + 1;
 
-/// A call with a lower confidence is shown with its candidates, but counted for none of them.
+/// The lowest confidence at which a call is counted for a visitor. A call with a lower confidence
+/// is only shown with its candidates.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
-/// A visitor who tapped the number within this time before the call is most likely the caller.
+/// The time before the call within which a tap counts as strong evidence for the visitor.
 const TAP_COUNTS: Millis = Millis(120_000);
-/// Weight of such a tap.
+/// The weight of a tap within [`TAP_COUNTS`] before the call.
 const TAP_WEIGHT: f64 = 50.0;
 
 /// An allocation whose visitor may be the caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// The time when the number was handed out.
+    /// The time at which the number was handed out.
     pub allocated_at: Millis,
     /// The time of the visitor's last tap on the number, if any.
     pub tapped_at: Option<Millis>,
@@ -38,21 +39,21 @@ pub struct Candidate {
 /// The confidence in the attribution of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
-    /// Probability of the newest allocation, 0 to 1, three decimals.
+    /// The probability of the newest allocation, from 0 to 1, rounded to three decimals.
     pub value: f64,
-    /// The reason, for people.
+    /// An explanation for people.
     pub reason: String,
 }
 
-/// Density of the delay before dialling, in 1/s.
+/// The probability density of a delay before dialling, in 1/s.
 #[must_use]
 pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
 }
 
-/// The probability of each allocation in `looked_up`, at most [`LOOKED_UP_MAX`], for a call at
-/// `at`, in the same order. Those beyond [`CANDIDATES_MAX`] get none. The sum is then less than 1,
-/// because an earlier visitor may have called.
+/// The probabilities of the first [`CANDIDATES_MAX`] allocations in `looked_up`, in the same order,
+/// for a call at `at`. If `looked_up` contains more allocations, the sum is less than 1, because an
+/// earlier visitor may have called.
 #[must_use]
 pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
     let candidates = &looked_up[..looked_up.len().min(CANDIDATES_MAX)];
@@ -67,9 +68,9 @@ pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
-/// The score of all visitors before `candidates`, assuming that the number was handed out as often
-/// before them as since. Without this score, the confidence would be too high for a number that is
-/// handed out often.
+/// The total score of all visitors before `candidates`. Assumes that the number was handed out to
+/// them at the same rate as to the candidates. Without this score, the confidence would be too high
+/// for numbers that are handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
     if candidates.len() < 2 {
@@ -80,14 +81,15 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let delay = delay_s(at, oldest.allocated_at);
     let of = |(share, mean): &(f64, f64)| {
         let fall = (-gap / mean).exp();
-        // Allocations at the same time do not show how often the number is handed out.
+        // If all allocations have the same time, the rate is unknown.
         if fall < 1.0 { share / mean * (-delay / mean).exp() * fall / (1.0 - fall) } else { 0.0 }
     };
     DELAYS.iter().map(of).sum()
 }
 
-/// The confidence in the newest allocation, which is the first in `looked_up`; `None` if there is
-/// none. `late` is whether its lockout was over at the time of the call.
+/// The confidence in the newest allocation, which is the first in `looked_up`. `None` if
+/// `looked_up` is empty. `late` must be true if the lockout of that allocation was over at the time
+/// of the call.
 #[must_use]
 pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Confidence> {
     let first = looked_up.first()?;
@@ -114,14 +116,14 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
 }
 
 impl Candidate {
-    /// Whether a call at `at` closely follows a tap by the visitor.
+    /// Whether the visitor tapped the number shortly before a call at `at`.
     fn has_just_tapped(&self, at: Millis) -> bool {
         self.tapped_at.is_some_and(|tap| at.0.saturating_sub(tap.0) <= TAP_COUNTS.0)
     }
 }
 
 fn delay_s(at: Millis, allocated_at: Millis) -> f64 {
-    // A double represents the milliseconds of centuries exactly.
+    // An `f64` represents centuries in milliseconds exactly.
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     let ms = at.0.saturating_sub(allocated_at.0) as f64;
     ms / 1000.0
@@ -170,14 +172,15 @@ mod tests {
         assert_eq!(confidence(at, &[], false), None);
     }
 
-    /// A number that is handed out every twenty minutes: four candidates, and many before them.
+    /// Tests a number that is handed out every twenty minutes. It has four candidates and many
+    /// visitors before them.
     #[test]
     fn visitors_before_the_oldest_candidate_count_too() {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(5), at));
         assert_eq!(four.len(), CANDIDATES_MAX);
-        // The exact sum over all visitors.
+        // The sum over all visitors, which the score of earlier visitors approximates.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         assert!(four.iter().sum::<f64>() < 0.99);
@@ -185,7 +188,7 @@ mod tests {
             let all = probabilities(at, &candidates(&ages(only), at));
             assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{all:?}");
         }
-        // All at the same time.
+        // All allocations have the same time.
         assert!(
             probabilities(at, &candidates(&[60; 5], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
         );
@@ -204,12 +207,13 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap an hour ago only shows when the visitor looked at the number.
+        // A tap an hour ago has no extra weight. It only shows when the visitor looked at the
+        // number.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();
         assert!((old.value - before.value).abs() < 0.05, "{old:?}");
-        // The provider's clock may be behind.
+        // The tap may be later than the call, because the provider's clock may be behind.
         all[1].tapped_at = Some(Millis(at.0 + 3_000));
         assert!(confidence(at, &all, false).unwrap().value < 0.05);
     }

@@ -1,4 +1,4 @@
-//! Hashes, message authentication codes and their texts.
+//! Hashes, message authentication codes and their text encodings.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -6,7 +6,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use ring::{digest, hmac};
 use subtle::ConstantTimeEq;
 
-/// The kind of HMAC.
+/// An HMAC algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mac {
     /// HMAC-SHA1, for providers that sign with it.
@@ -16,7 +16,7 @@ pub enum Mac {
 }
 
 impl Mac {
-    /// The authentication code of the concatenated `parts`.
+    /// Computes the authentication code of the concatenated `parts`.
     #[must_use]
     pub fn sign(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         let algorithm = match self {
@@ -32,13 +32,13 @@ impl Mac {
     }
 }
 
-/// SHA-256 in lower-case hexadecimal digits.
+/// Returns the SHA-256 of `bytes` in lower-case hexadecimal digits.
 #[must_use]
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
-/// Lower-case hexadecimal digits.
+/// Encodes `bytes` in lower-case hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -48,39 +48,39 @@ pub fn hex(bytes: &[u8]) -> String {
     digits.collect()
 }
 
-/// Standard base64 with padding.
+/// Encodes `bytes` in standard base64 with padding.
 #[must_use]
 pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Reads standard base64 with padding.
+/// Decodes standard base64 with padding.
 #[must_use]
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// Reads base64 in the form that JWTs use.
+/// Decodes the variant of base64 that JWTs use.
 #[must_use]
 pub fn from_base64_url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// Base64 in the form that JWTs use.
+/// Encodes `bytes` in the variant of base64 that JWTs use.
 #[must_use]
 pub fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The Ed25519 signature of `text` by a private key, and the public key; `None` unless the private
-/// key has 32 bytes.
+/// Signs `text` with an Ed25519 private key. Returns the signature and the public key, or `None` if
+/// the private key does not have 32 bytes.
 #[must_use]
 pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let pair = Ed25519KeyPair::from_seed_unchecked(private).ok()?;
     Some((pair.sign(text).as_ref().to_vec(), pair.public_key().as_ref().to_vec()))
 }
 
-/// Whether both are equal. The time taken does not depend on where they differ.
+/// Whether both values are equal. The time taken does not reveal where they differ.
 #[must_use]
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()

@@ -1,17 +1,17 @@
-//! Names and values of a query or of a form's body.
+//! The names and values in a query string or form body.
 
 use percent_encoding::percent_decode;
 
-/// The maximum number of fields that are read; a provider sends about sixty.
+/// The maximum number of fields to read. Providers send about 60.
 pub(crate) const FIELDS_MAX: usize = 1_000;
 
-/// Names and values in the order received.
+/// Names and values, in the order in which they were received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Reads `a=1&b=2`. Broken escapes stay unchanged; invalid UTF-8 becomes replacement
-    /// characters. Fields beyond a thousand are ignored.
+    /// Parses text such as `a=1&b=2`. Leaves broken escapes unchanged, and replaces invalid UTF-8
+    /// with replacement characters. Ignores fields after the first 1,000.
     #[must_use]
     pub fn read(text: &[u8]) -> Self {
         let pairs = text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
@@ -22,25 +22,25 @@ impl Form {
         Self(pairs.take(FIELDS_MAX).map(read).collect())
     }
 
-    /// Whether `text` has more fields than are read.
+    /// Whether `text` has more fields than [`Self::read`] reads.
     #[must_use]
     pub fn is_too_long(text: &[u8]) -> bool {
         text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).count() > FIELDS_MAX
     }
 
-    /// The first value of `name`; empty if there is none.
+    /// The first value of the field `name`, or empty if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> &str {
         self.find(name).unwrap_or_default()
     }
 
-    /// The first value of `name`.
+    /// The first value of the field `name`, if there is one.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// Names and values in byte order.
+    /// The names and values, sorted by their bytes.
     #[must_use]
     pub fn sorted(&self) -> Vec<(&str, &str)> {
         let mut pairs: Vec<_> =
@@ -49,7 +49,7 @@ impl Form {
         pairs
     }
 
-    /// Whether there is no field.
+    /// Whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

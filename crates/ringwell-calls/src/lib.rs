@@ -1,8 +1,8 @@
-//! Calls: telephony providers, the call log, attribution when a call rings, outgoing webhooks.
+//! Calls: telephony providers, the call log, attribution of ringing calls, and outgoing webhooks.
 //!
-//! Owns calls and their events, from the first ring to the last webhook. It queries the node
-//! through [`Numbers`]; the program owns the sockets. Runs on a separate thread, away from the
-//! shards. Source: docs/spec/calls.md.
+//! Owns calls and their events, from the first ring to the last webhook. Queries the node through
+//! [`Numbers`]. Opens no sockets; the program owns them. Runs on its own thread, so that calls do
+//! not delay the shards. Source: docs/spec/calls.md.
 
 pub mod account;
 pub mod attribution;

@@ -1,8 +1,8 @@
 //! The call log: calls, their timelines, events and webhooks in SQLite or PostgreSQL.
 //!
-//! Owns the tables. Independent of providers and HTTP; time comes in as an argument. Invariants: a
-//! provider's call has one row; an event is written in the same transaction as its change; the
-//! `place` of events rises in the order in which they become visible.
+//! Owns the tables. Does not depend on providers or HTTP. The caller passes the current time.
+//! Invariants: each call has exactly one row. An event is written in the same transaction as the
+//! change that causes it. Events become visible in the order of their `place`.
 
 mod backlog;
 mod blocks;
@@ -69,7 +69,7 @@ pub struct Log {
     database: Arc<LogDatabase>,
 }
 
-/// The reason why the log did not carry out a request. Nothing has changed.
+/// The reason why the log did not carry out a request. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The database cannot be reached, or it failed. Asking again later may help.
@@ -78,14 +78,14 @@ pub enum LogError {
     /// The log could not be opened.
     #[error("the call log cannot be used: {}", unusable(.0))]
     Open(StoreError),
-    /// The file was removed. A new one is created after some time.
+    /// The file was removed. A new file is created after some time.
     #[error(
         "the call log's file {} is missing: put the file back within seconds, or a new one is \
             created",
         .0.display()
     )]
     Missing(PathBuf),
-    /// The data that were read differ from the data that were written.
+    /// The stored data cannot be parsed, so they are not the data that were written.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The system provides no random bytes for ids and secrets.
@@ -126,18 +126,19 @@ impl LogError {
         }
     }
 
-    /// Whether the disk of the database is full.
+    /// Whether the database's disk is full.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Database(error) if ringwell_store::is_full(error))
     }
 
-    /// Whether the file of the log is damaged, or is not a database.
+    /// Whether the log's file is damaged or is not a database.
     const fn is_damage(&self) -> bool {
         matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))
     }
 
-    /// Whether a background task need not report this error. Damage is reported when it is found,
-    /// and the log is closed only at the end of the process, or briefly to reopen it.
+    /// Whether a background task should not report this error. Damage is reported when it is found.
+    /// A closed log needs no report, because it is closed only at shutdown, or briefly to be
+    /// reopened.
     #[must_use]
     pub fn is_said(&self) -> bool {
         match self {
@@ -149,7 +150,7 @@ impl LogError {
         }
     }
 
-    /// Whether asking again may help.
+    /// Whether a later attempt may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -162,21 +163,21 @@ impl LogError {
     }
 }
 
-/// Whether an error with this code concerns the statement or its values, and so would occur again.
-/// A full disk, a lock, a failed read and a stopping server are temporary.
+/// Whether an error with this code is caused by the statement or its values, so that it would occur
+/// again. Errors such as a full disk, a lock, a failed read or a server shutdown are temporary.
 fn is_about_statement(code: &str) -> bool {
-    // Five characters are PostgreSQL's SQLSTATE. These classes are unsupported features, data,
-    // constraints, syntax and names, and limits.
+    // A code of five characters is an SQLSTATE of PostgreSQL. The listed classes are, in order:
+    // unsupported features, data, constraints, syntax and names, and limits.
     if code.len() == 5 {
         return ["0A", "22", "23", "42", "54"].contains(&&code[..2]);
     }
-    // SQLite's result codes have the primary code in the low byte: ERROR, TOOBIG, CONSTRAINT,
-    // MISMATCH, RANGE.
+    // The low byte of SQLite's result codes is the primary code. The listed codes are ERROR,
+    // TOOBIG, CONSTRAINT, MISMATCH and RANGE.
     code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 1 | 18 | 19 | 20 | 25))
 }
 
 impl Log {
-    /// Opens the log, and brings its schema up to date.
+    /// Opens the log and updates its schema.
     ///
     /// # Errors
     /// [`LogError`].
@@ -186,11 +187,12 @@ impl Log {
         Ok(Self { database: Arc::new(database) })
     }
 
-    /// Opens the log for a server, which connects calls even without it. If the database does not
-    /// answer now, or its file is damaged, the first use after that has changed opens it.
+    /// Opens the log for a server, which connects calls even without the log. If the database does
+    /// not answer now or its file is damaged, a later operation opens the log once that is
+    /// possible.
     ///
     /// # Errors
-    /// [`LogError`] if the database answers and cannot be used by this program.
+    /// [`LogError`] if the database answers but this program cannot use it.
     pub async fn open_or_later(location: &Location) -> Result<Self, LogError> {
         let reason = match tokio::time::timeout(OPEN_MAX, Self::open(location)).await {
             Ok(Err(error)) if error.is_unreachable() || error.is_damage() => error.to_string(),
@@ -204,12 +206,13 @@ impl Log {
         Ok(Self { database: Arc::new(LogDatabase::unopened(location, &SCHEMA)?) })
     }
 
-    /// Waits until all operations have ended, and closes the log.
+    /// Waits until all operations have ended, then closes the log.
     pub async fn close(&self) {
         self.database.close().await;
     }
 
-    /// Whether a background task need not report `error`. Reports damage itself.
+    /// Reports the damage that `error` shows, if any. Returns whether a background task should not
+    /// report the error itself.
     pub(crate) fn reports(&self, error: &LogError) -> bool {
         self.database.report_damage(error);
         error.is_said()
@@ -220,7 +223,7 @@ impl Log {
     }
 }
 
-/// A value that the database can hold.
+/// Converts a value to the database's integer type.
 pub(crate) fn to_db(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -233,19 +236,19 @@ pub(crate) fn from_ms(value: i64) -> Millis {
     Millis(u64::try_from(value).unwrap_or_default())
 }
 
-/// A prefix followed by random letters and digits.
+/// Creates an id: `prefix` followed by random letters and digits.
 pub(crate) fn random_id(prefix: &str) -> Result<String, LogError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;
     Ok(format!("{prefix}{}", crate::digest::hex(&bytes)))
 }
 
-/// The id of an event at `at`. It begins with the time, so that the index of ids grows at its end:
-/// with random ids, each event would change a different page.
+/// Creates an id for an event at `at`. The id begins with the time, so that the index of ids grows
+/// only at its end. With random ids, each event would change a different page of the index.
 fn event_id(at: Millis) -> Result<String, LogError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;
-    // Six bytes of milliseconds last for 8,900 years.
+    // Six bytes of milliseconds suffice for 8,900 years.
     bytes[..6].copy_from_slice(&at.0.to_be_bytes()[2..]);
     Ok(format!("evt_{}", crate::digest::hex(&bytes)))
 }

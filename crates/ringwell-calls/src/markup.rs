@@ -1,8 +1,8 @@
-//! XML of answer documents: elements, attributes and text, escaped.
+//! Writes the XML of answer documents, with attributes and text escaped.
 
 use std::fmt::Write;
 
-/// One element.
+/// An XML element.
 #[derive(Clone, Debug)]
 pub struct Element {
     name: &'static str,
@@ -11,7 +11,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// An empty element.
+    /// Creates an empty element.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, attributes: Vec::new(), content: String::new() }
@@ -24,7 +24,7 @@ impl Element {
         self
     }
 
-    /// Adds an attribute if there is a value for it.
+    /// Adds an attribute if `value` is given.
     #[must_use]
     pub fn with_some(self, name: &'static str, value: Option<impl std::fmt::Display>) -> Self {
         match value {
@@ -40,14 +40,14 @@ impl Element {
         self
     }
 
-    /// Appends a child.
+    /// Appends a child element.
     #[must_use]
     pub fn child(mut self, child: &Self) -> Self {
         child.write(&mut self.content);
         self
     }
 
-    /// The document with this root.
+    /// Returns the document whose root is this element.
     #[must_use]
     pub fn document(&self) -> String {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
@@ -55,7 +55,8 @@ impl Element {
         out
     }
 
-    /// The document without a declaration: `FreeSWITCH` ignores each line that contains `<?`.
+    /// Returns the document without an XML declaration, because `FreeSWITCH` ignores every line
+    /// that contains `<?`.
     #[must_use]
     pub fn document_without_declaration(&self) -> String {
         let mut out = String::new();
@@ -67,7 +68,7 @@ impl Element {
         out.push('<');
         out.push_str(self.name);
         for (name, value) in &self.attributes {
-            // Writing to a String cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(out, " {name}=\"{}\"", escaped(value));
         }
         if self.content.is_empty() {
@@ -78,7 +79,7 @@ impl Element {
     }
 }
 
-/// Escapes XML's special characters; omits control characters, which documents must not contain.
+/// Escapes XML's special characters, and omits control characters, which XML does not allow.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,10 +1,11 @@
-//! Conversion of called numbers between E.164 as providers write it and the directory's own form.
+//! Converts called numbers between the providers' E.164 format and the directory's format.
 
 use ringwell_core::PromoNumber;
 
 use crate::caller::Caller;
 
-/// The number as calls show it: E.164 with `+`. `None` for text that is not a telephone number.
+/// Converts a called number to E.164 format with `+`. Returns `None` if `text` is not a telephone
+/// number.
 #[must_use]
 pub fn called(text: &str) -> Option<String> {
     match Caller::read(text) {
@@ -13,8 +14,9 @@ pub fn called(text: &str) -> Option<String> {
     }
 }
 
-/// The number that a filter names, converted like [`called`]. Ten digits are a number of country
-/// code 1, as in an allocation's answer. An unencoded `+` in a URL arrives as a space.
+/// Converts the number in a filter to E.164 format with `+`. Ten digits are a number with country
+/// code 1, as in the answer to an allocation. A space at the beginning is an unencoded `+` in a
+/// URL.
 #[must_use]
 pub fn asked(text: &str) -> Option<String> {
     let digits = text.trim();
@@ -26,7 +28,7 @@ pub fn asked(text: &str) -> Option<String> {
     called(&format!("+{}", digits.trim_start_matches('+')))
 }
 
-/// The promo number of `e164`, if it can be one.
+/// Converts `e164` to a promo number, if it is a valid one.
 #[must_use]
 pub fn promo_number(e164: &str) -> Option<PromoNumber> {
     PromoNumber::parse(e164).ok()

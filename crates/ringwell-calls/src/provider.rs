@@ -1,8 +1,8 @@
-//! The providers. For each: the authentication of its requests, its reports, and the document that
-//! connects a call in its language.
+//! The providers. For each provider, authenticates its requests, reads its reports, and writes the
+//! document that connects a call.
 //!
-//! Pure: requests and times are arguments; reports and documents are results. Independent of the
-//! database and of attribution. Source: docs/spec/calls.md, "Providers".
+//! All functions are pure: they take requests and times, and return reports and documents. They do
+//! not depend on the database or on attribution. Source: docs/spec/calls.md, "Providers".
 
 mod bandwidth;
 mod connect;
@@ -27,71 +27,73 @@ use crate::account::Account;
 use crate::call::CallEvent;
 use crate::form::Form;
 
-/// The longest id of a call at a provider, in bytes.
+/// The maximum length of a provider's id of a call, in bytes.
 const CALL_ID_BYTES_MAX: usize = 200;
 
-/// One request of a provider, as received.
+/// A request from a provider, as received.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// GET or POST.
+    /// The method: GET or POST.
     pub method: Method,
-    /// Path and query, byte for byte.
+    /// The path and query, byte for byte.
     pub target: String,
     /// The header fields.
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
-    /// The time of its arrival.
+    /// The time at which the request arrived.
     pub received: Millis,
 }
 
-/// The subject of a request, given by the last part of its path.
+/// The purpose of a request, according to the last part of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// A call has arrived; the answer connects it.
+    /// A call has arrived. The answer connects it.
     Answer,
-    /// A destination has finished; the answer names the next step.
+    /// The call to a destination has ended. The answer contains the next step.
     Dial,
-    /// An event, for information.
+    /// An event that needs no answer.
     Status,
-    /// The announcement to the callee before the parties are connected.
+    /// The callee has answered. The answer is the announcement to play before the parties are
+    /// connected.
     Whisper,
 }
 
-/// The index of a hook's destination in a call's list.
+/// The destination to which a request refers, in the call's list of destinations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leg {
-    /// Its index in the list.
+    /// The index of the destination.
     pub place: usize,
-    /// Whether it is the last of the list.
+    /// Whether the destination is the last one in the list.
     pub is_last: bool,
 }
 
-/// The contents of a request.
+/// The contents of a provider's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The provider's id of the call: that of the caller's leg, even in reports about the other
-    /// leg.
+    /// The provider's id of the call. It is the id of the caller's leg, even in reports about the
+    /// callee's leg.
     pub call: String,
-    /// The event, if it is relevant.
+    /// The event, if the report contains a relevant one.
     pub events: Vec<CallEvent>,
     /// The called number, as received.
     pub to: Option<String>,
-    /// The caller, as received.
+    /// The caller's number or address, as received.
     pub from: Option<String>,
-    /// The network's verdict on the caller's number.
+    /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The index of its destination.
+    /// The destination to which the report refers.
     pub leg: Leg,
 }
 
-/// STIR/SHAKEN: whether the network attests the caller's number.
+/// The result of STIR/SHAKEN: whether the telephone network attests that the caller's number is
+/// genuine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stir {
-    /// The verdict as the provider words it.
+    /// The verdict, in the provider's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verstat: Option<String>,
-    /// `A`, `B` or `C`.
+    /// The attestation level: `A`, `B` or `C`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attestation: Option<String>,
 }
@@ -99,10 +101,10 @@ pub struct Stir {
 /// The reason why a correctly signed request is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The request identifies no call, or its id is invalid.
+    /// The request does not contain a valid id of a call.
     #[error("the request does not identify a call")]
     NoCall,
-    /// The call's id is invalid, or missing.
+    /// The field with the call's id is invalid or missing.
     #[error(
         "{0} must be a text of 1 to {CALL_ID_BYTES_MAX} printable ASCII characters without spaces"
     )]
@@ -113,7 +115,7 @@ pub enum Unreadable {
 }
 
 impl Hook {
-    /// The hook at the end of a path.
+    /// Parses the last part of a path.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -127,20 +129,20 @@ impl Hook {
 }
 
 impl Incoming {
-    /// The query, without its `?`.
+    /// The query string without its `?`.
     #[must_use]
     pub fn query(&self) -> &str {
         self.target.split_once('?').map_or("", |(_, query)| query)
     }
 
-    /// Names and values of the query.
+    /// The names and values in the query string.
     #[must_use]
     pub fn query_form(&self) -> Form {
         Form::read(self.query().as_bytes())
     }
 
-    /// Names and values of the body; empty unless it is a form. The body of a GET is ignored,
-    /// because the signature of a GET request does not cover it.
+    /// The names and values in the body. Empty if the body is not a form. Ignores the body of a GET
+    /// request, because the signature does not cover it.
     #[must_use]
     pub fn form(&self) -> Form {
         if self.method == Method::POST && self.is_form() {
@@ -150,8 +152,8 @@ impl Incoming {
         }
     }
 
-    /// Whether the query or the form of the body has more fields than are read, so that their
-    /// signature cannot be checked.
+    /// Whether the query string or the form in the body has more fields than are read. The
+    /// signature of such a request cannot be checked.
     #[must_use]
     pub fn has_too_many_fields(&self) -> bool {
         let is_form = self.method == Method::POST && self.is_form();
@@ -162,7 +164,7 @@ impl Incoming {
         self.header("content-type").starts_with("application/x-www-form-urlencoded")
     }
 
-    /// The value of a header field; empty if it is missing or not text.
+    /// The value of a header field. Empty if the field is missing or not text.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -175,10 +177,11 @@ impl Incoming {
     }
 }
 
-/// Checks that the provider of `account` has sent `request`.
+/// Checks that `request` was sent by the provider of `account`.
 ///
 /// # Errors
-/// [`Unsigned`] has a URL that would have matched, if there is one.
+/// [`Unsigned`] if it was not. The error contains a URL with which the signature would match, if
+/// there is one.
 pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     match account.provider {
         CallProvider::Twilio => twilio::verify(account, request),
@@ -199,8 +202,8 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
     let report = match account.provider {
         CallProvider::Twilio | CallProvider::SignalWire => {
             let report = twilio::read(hook, request)?;
-            // The signed string does not delimit fields, so the field after the id could be read as
-            // part of it.
+            // The signed string does not delimit fields. In a forged request, the id could
+            // therefore contain the beginning of the next field.
             if !twilio::is_sid(&report.call) {
                 return Err(Unreadable::NoCall);
             }
@@ -215,12 +218,12 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
     if is_call_id(&report.call) { Ok(report) } else { Err(Unreadable::NoCall) }
 }
 
-/// Whether `id` can be the id of a call.
+/// Whether `id` is a valid id of a call.
 fn is_call_id(id: &str) -> bool {
     (1..=CALL_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// The document that makes the provider carry out `answer`.
+/// Writes `answer` as a document that the provider carries out.
 #[must_use]
 pub fn document(account: &Account, answer: &Instruction) -> Document {
     match account.provider {

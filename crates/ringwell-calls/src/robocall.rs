@@ -1,4 +1,4 @@
-//! Scores how likely a caller is a robot: pure arithmetic over the caller's known calls.
+//! Computes a score for the likelihood that a caller is a robot, from the caller's known calls.
 //!
 //! Source: docs/spec/calls.md, "Robocalls".
 
@@ -6,20 +6,19 @@ use ringwell_core::Millis;
 
 use crate::provider::Stir;
 
-/// The maximum number of earlier calls of a caller that are examined: the newest of the last thirty
-/// days.
+/// The maximum number of a caller's earlier calls to examine. The newest calls are chosen.
 pub const CALLS_MAX: i64 = 50;
-/// The age of the oldest call that counts.
+/// The maximum age of an earlier call that is examined.
 pub const SPAN: Millis = Millis(30 * DAY);
-/// A talk time below this, in seconds, is too short for a caller to say anything.
+/// The talk time, in seconds, below which a caller cannot have said anything.
 const SHORT_SECONDS: u32 = 6;
 const HOUR: u64 = 60 * 60 * 1000;
 const DAY: u64 = 24 * HOUR;
 
-/// An earlier call of the same caller.
+/// An earlier call by the same caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
-    /// Its beginning.
+    /// The time at which the call began.
     pub began: Millis,
     /// The talk time, if the call was answered and is over.
     pub talk_seconds: Option<u32>,
@@ -27,17 +26,17 @@ pub struct Earlier {
     pub number: Option<String>,
 }
 
-/// The score of a call.
+/// The robocall score of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Robocall {
-    /// 0 to 100.
+    /// The score, from 0 to 100.
     pub score: u8,
-    /// The names of the parts that make up the score, as in the table of the specification.
+    /// The names of the parts that add up to the score, as in the table of the specification.
     pub reasons: Vec<String>,
 }
 
-/// The score of a call that began at `began`. `talk_seconds` is its talk time, if it was answered
-/// and is over; `earlier` are the caller's calls before it.
+/// Computes the score of a call that began at `began`. `talk_seconds` is the talk time, if the call
+/// was answered and is over. `earlier` contains the caller's earlier calls.
 #[must_use]
 pub fn score(
     stir: Option<&Stir>,
@@ -71,8 +70,8 @@ pub fn score(
     Robocall { score, reasons: found().map(|(_, name, _)| (*name).to_owned()).collect() }
 }
 
-/// The verdict in a common spelling: providers write `TN-Validation-Failed-A`, `Failed`,
-/// `no-tn-validation`.
+/// Converts the verdict to a common spelling, because providers write `TN-Validation-Failed-A`,
+/// `Failed` or `no-tn-validation`.
 fn verdict(stir: &Stir) -> String {
     stir.verstat.as_deref().unwrap_or_default().to_ascii_lowercase()
 }

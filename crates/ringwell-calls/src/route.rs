@@ -1,6 +1,7 @@
-//! The destinations of a call: those that the configuration assigns to a number or its pool.
+//! The destinations of a call, which the configuration assigns to a number or its pool.
 //!
-//! Pure: the time is an argument. Source: docs/spec/calls.md, "Where a call goes".
+//! All functions are pure; the caller passes the time. Source: docs/spec/calls.md, "Where a call
+//! goes".
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -12,30 +13,30 @@ use crate::attribution::Serving;
 /// The destinations of a call, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutePlan {
-    /// Numbers (E.164 with `+`) or SIP addresses. Never empty.
+    /// Numbers in E.164 format with `+`, or SIP addresses. Never empty.
     pub to: Vec<String>,
-    /// The ringing time of each of them.
+    /// The time for which each destination rings, in seconds.
     pub timeout_s: u64,
-    /// The announcement to the callee.
+    /// The announcement to the callee, if any.
     pub whisper: Option<String>,
-    /// The number shown to the callee instead of the caller's.
+    /// The number to show to the callee instead of the caller's number, if any.
     pub caller_id: Option<String>,
 }
 
-/// The maximum number of destinations that are followed in the search for loops.
+/// The maximum number of destinations to follow in the search for loops.
 const FOLLOWED_MAX: usize = 32;
 
-/// The destinations of calls.
+/// The rules for the destinations of calls.
 #[derive(Clone, Debug)]
 pub struct Routes(Vec<(DestinationRule, TimeZone)>);
 
-/// The time zone does not exist.
+/// The error if a time zone does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("calls.destination.time_zone: there is no time zone {0} on this machine")]
 pub struct NoTimeZone(String);
 
 impl Routes {
-    /// The rules of a configuration.
+    /// Creates the rules from a configuration.
     ///
     /// # Errors
     /// [`NoTimeZone`].
@@ -51,9 +52,10 @@ impl Routes {
         rules.iter().map(with_zone).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The destination of a call to `number` that arrived at `at`: that of a rule for the number,
-    /// else of a rule for one of its pools, else of the default. `None` if there is no rule, or the
-    /// destination is closed without an alternative.
+    /// The destinations of a call to `number` that arrived at `at`. A rule for the number takes
+    /// precedence over a rule for one of its pools. Both take precedence over the default rule.
+    /// `None` if no rule applies, or if the rule is outside its hours and has no destination for
+    /// that case.
     #[must_use]
     pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
         let rules = || self.0.iter();
@@ -74,8 +76,8 @@ impl Routes {
         })
     }
 
-    /// Removes destinations from which the call would return endlessly: numbers of this server
-    /// whose own destinations lead to themselves or to `number`. Returns the removed destinations.
+    /// Removes destinations that would cause an endless loop: numbers of this server whose own
+    /// destinations lead back to themselves or to `number`. Returns the removed destinations.
     pub fn cut_loops(
         &self,
         plan: &mut RoutePlan,
@@ -103,8 +105,9 @@ impl Routes {
         removed
     }
 
-    /// The destinations of a call to `number`, if such a call reaches this server. Calls to an
-    /// overflow number usually do not: it is often the user's main number.
+    /// The destinations of a call to `number`, if such a call reaches this server. A call to an
+    /// overflow number usually does not reach this server, because overflow numbers are often the
+    /// user's main number.
     fn next_targets(&self, number: &str, at: Millis, serving: &[Serving]) -> Vec<String> {
         let is_here = serving.iter().any(|it| !it.is_overflow)
             || self.0.iter().any(|(rule, _)| rule.numbers.contains(number));

@@ -1,7 +1,7 @@
-//! The user's program that decides a call's destination, queried within a time limit.
+//! Queries the user's program for a call's destination, within a time limit.
 //!
-//! Owns the query and its answer. If the answer is late or unusable, the configuration decides.
-//! Source: docs/spec/calls.md, "A program that routes".
+//! Owns the formats of the query and the answer. If the answer is late or invalid, the
+//! configuration decides. Source: docs/spec/calls.md, "A program that routes".
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,15 +17,16 @@ use crate::route::RoutePlan;
 use crate::webhook::send::{Post, Sender};
 use crate::webhook::sign;
 
-/// The maximum number of destinations of one answer, as in a rule of the configuration.
+/// The maximum number of destinations in an answer, as in a rule of the configuration.
 const TARGETS_MAX: usize = 10;
 const WHISPER_BYTES_MAX: usize = 200;
-/// The range of a destination's ringing time, in seconds.
+/// The accepted range of a destination's ringing time, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 5..=120;
-/// The maximum number of calls whose answers are remembered for their next destinations.
+/// The maximum number of calls for which answers are remembered, in case a call needs its next
+/// destination.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// A program's answer. Missing members default to the configuration's values.
+/// The program's answer. Missing members default to the configuration's values.
 #[derive(Debug, Default, Deserialize)]
 struct RoutingAnswer {
     #[serde(default)]
@@ -35,11 +36,11 @@ struct RoutingAnswer {
     caller_id: Option<String>,
 }
 
-/// Asks the program for the destination of `call`, whose default is `plan`. `None` selects the
-/// default.
+/// Queries the program for the destinations of `call`. `plan` is the default. Returns `None` if the
+/// program selects the default.
 ///
 /// # Errors
-/// The reason why there is no answer, for the operator.
+/// A text for the operator that says why there is no usable answer.
 pub(crate) async fn ask(
     settings: &RoutingSettings,
     sender: &Sender,
@@ -72,7 +73,7 @@ pub(crate) async fn ask(
     }
 }
 
-/// Reads an answer for a call to `number`.
+/// Parses and checks the answer for a call to `number`.
 fn read(
     body: &[u8],
     number: Option<&str>,
@@ -111,8 +112,8 @@ fn read(
     }))
 }
 
-/// Answers for calls that may still need their next destinations. A restart loses them; the
-/// configuration then decides the rest of those calls.
+/// The answers for calls that may still need their next destination. After a restart, the answers
+/// are lost, and the configuration decides the next destinations.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     plans: HashMap<String, RoutePlan>,

@@ -1,9 +1,8 @@
-//! The service of calls: turns an incoming call into a routing decision, and every report into a
+//! The call service. Decides the destination of each incoming call, and converts every report to a
 //! change in the log.
 //!
-//! It fails open: if the attribution or the log is late or unavailable, the caller is still
-//! connected, and the log is completed when possible. Source:
-//! docs/decisions/035-calls-fail-open.md.
+//! The service fails open: if the attribution or the log is late or unavailable, the caller is
+//! still connected. The log is completed later. Source: docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
 mod blocks;
@@ -44,20 +43,22 @@ use crate::webhook::send::{Sender, System};
 pub(crate) use ends::NO_RULE;
 pub use pools::Exhausting;
 
-/// A report that is not stored within this time is answered as not received.
+/// The time limit for storing a report. After that, the provider gets an error as if the report had
+/// not been received.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
-/// At the end of the process, changes that wait for the log in memory are dropped after this time.
+/// The time limit at shutdown for changes that wait for the log. After that, changes that are only
+/// in memory are dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// The time limit for closing the log, while SQLite copies its log of changes into its file.
+/// The time limit for closing the log. Meanwhile, SQLite copies its write-ahead log into its file.
 const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
-/// Limits the log lines about destinations that lead back.
+/// Limits the log lines about destinations that would cause a loop.
 static LOOPS: Repeated = Repeated::new();
 
-/// Takes calls. Clones share one service, which runs on the runtime on which it was started.
+/// Handles calls. Clones share one service, which runs on the runtime on which it was started.
 #[derive(Clone)]
 pub struct Service {
     inner: Arc<Inner>,
@@ -67,22 +68,22 @@ struct Inner {
     runtime: tokio::runtime::Handle,
     log: Log,
     writer: Writer,
-    /// The count of transactions that have stored calls.
+    /// The count of transactions that stored calls.
     changes: Arc<AtomicU64>,
-    /// Taps waiting for the log.
+    /// The queue of taps that wait for the log.
     taps: mpsc::Sender<Tap>,
     numbers: Arc<dyn Numbers>,
     settings: RwLock<Arc<Settings>>,
     sender: Sender,
-    /// Remembered answers of the user's program.
+    /// The remembered answers of the user's program.
     routed: Mutex<Remembered>,
     /// Notified when a delivery may be due.
     stored: Arc<Notify>,
-    /// The month's key by which callers are hashed.
+    /// The month, and the key with which callers are hashed in that month.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
     /// The list of blocked callers.
     blocks: RwLock<Arc<Blocks>>,
-    /// Calls whose visitors are being looked up.
+    /// The ids of calls that are being attributed.
     looking: Mutex<HashSet<String>>,
 }
 
@@ -93,7 +94,8 @@ struct Settings {
     routing: Option<RoutingSettings>,
     deadline: Duration,
     caller_ids: CallerIds,
-    /// The ages at which calls are redacted, calls are removed, and events are removed.
+    /// The ages at which calls are redacted, at which calls are removed, and at which events are
+    /// removed.
     ages: [Duration; 3],
 }
 
@@ -110,10 +112,10 @@ impl Settings {
     }
 }
 
-/// A call, or a report about one, as received from a provider or a switch.
+/// A call, or a report about a call, as received from a provider or a switch.
 #[derive(Clone, Debug, Default)]
 pub struct IncomingCall {
-    /// The account that has reported it.
+    /// The account that reported the call.
     pub account: String,
     /// The account's provider.
     pub provider: String,
@@ -121,45 +123,45 @@ pub struct IncomingCall {
     pub provider_call: String,
     /// The called number, as received.
     pub to: Option<String>,
-    /// The caller, as received.
+    /// The caller's number or address, as received.
     pub from: Option<String>,
-    /// The network's verdict on the caller's number.
+    /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The report.
+    /// The reported events.
     pub events: Vec<CallEvent>,
-    /// The time of its arrival.
+    /// The time at which the report arrived.
     pub received: Millis,
 }
 
-/// The destination of a call.
+/// The routing decision for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Ringwell's id of the call.
     pub call: String,
-    /// The called number, E.164 with `+`.
+    /// The called number in E.164 format, with `+`.
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
-    /// The destinations; `None` if the number is unknown.
+    /// The destinations. `None` if there are none.
     pub plan: Option<RoutePlan>,
-    /// The visitor who was shown the number, if known in time.
+    /// The attribution, if it was completed in time.
     pub attribution: Option<Attribution>,
-    /// The answer instead of a destination, if the caller is blocked.
+    /// The answer to a blocked caller. `None` if the caller is not blocked.
     pub refused: Option<Refusal>,
 }
 
-/// A report could not be stored in time. It may be stored later.
+/// The error if a report could not be stored in time. It may be stored later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the report is not stored yet")]
 pub struct NotStored;
 
-/// The service has ended.
+/// The error if the service has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the call service has stopped")]
 pub struct Stopped;
 
 impl Service {
-    /// Starts on the present runtime.
+    /// Starts the service on the current runtime.
     ///
     /// # Errors
     /// [`NoTimeZone`].
@@ -199,9 +201,9 @@ impl Service {
         Ok(service)
     }
 
-    /// Stores all reports, and closes the log. Later reports are not stored.
+    /// Stores all waiting reports and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        // Reports that are not stored by then are counted below.
+        // If the time limit expires, the reports that are not stored are counted below.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
@@ -216,8 +218,8 @@ impl Service {
         }
     }
 
-    /// Keeps reports in the file at `path` while the log cannot store them, and submits those that
-    /// an earlier process left there.
+    /// From now on, keeps reports in the file at `path` while the log cannot store them. Submits
+    /// the reports that an earlier process left in the file.
     pub fn keep_in(&self, path: &Path) {
         let changes = match self.inner.writer.keep_in(path) {
             Ok(changes) => changes,
@@ -240,7 +242,7 @@ impl Service {
         }
     }
 
-    /// The account of that name.
+    /// The account with this name.
     #[must_use]
     pub fn account(&self, name: &str) -> Option<Arc<Account>> {
         self.settings().accounts.iter().find(|account| account.name == name).cloned()
@@ -250,11 +252,11 @@ impl Service {
         Arc::clone(&self.inner.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Switches to other accounts, destinations, ages and rules for webhooks. Address and database
-    /// do not change.
+    /// Applies new accounts, destinations, ages and rules for webhooks. Does not change the address
+    /// or the database.
     ///
     /// # Errors
-    /// [`NoTimeZone`]; then nothing changes.
+    /// [`NoTimeZone`]. In this case, nothing is changed.
     pub fn reload(&self, calls: &Calls) -> Result<(), NoTimeZone> {
         let settings = Arc::new(Settings::new(calls)?);
         *self.inner.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
@@ -262,19 +264,19 @@ impl Service {
         Ok(())
     }
 
-    /// Changes whenever calls of this process have been stored.
+    /// A counter that increases whenever this process has stored calls.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner.changes.load(Ordering::Relaxed)
     }
 
-    /// The count of changes of calls that are not yet stored.
+    /// The counts of changes to calls that are not stored yet.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         self.inner.writer.waiting()
     }
 
-    /// Whether reports that were already answered still wait for the log.
+    /// Whether reports that were already answered are still waiting for the log.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting().kept > 0
     }
@@ -285,17 +287,17 @@ impl Service {
         &self.inner.log
     }
 
-    /// See [`Sender::check_url`].
+    /// Checks the URL of an endpoint: see [`Sender::check_url`].
     pub(crate) async fn check_url(&self, url: &str) -> Result<(), String> {
         self.inner.sender.check_url(url).await
     }
 
-    /// Starts due deliveries at once.
+    /// Starts due deliveries immediately.
     pub fn wake(&self) {
         self.inner.stored.notify_one();
     }
 
-    /// Runs `work` on the service's thread; may be called on any thread.
+    /// Runs `work` on the service's thread. May be called from any thread.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -306,11 +308,11 @@ impl Service {
         self.inner.runtime.spawn(work).await.map_err(|_| Stopped)
     }
 
-    /// Decides the destination of an incoming call, and logs it. Returns before the deadline, even
-    /// if another part is late or unavailable.
+    /// Decides the destination of an incoming call and logs the call. Returns before the deadline,
+    /// even if the node, the log or the user's program is late or unavailable.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
-        // The last quarter is reserved for the log.
+        // The last quarter of the time until the deadline is reserved for the log.
         let settings = self.settings();
         let found_by = began_at + settings.deadline * 3 / 4;
         let until = began_at + settings.deadline;
@@ -336,7 +338,7 @@ impl Service {
         change.looked_up = Some((number.clone(), began));
         let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
             None => plan,
-            // The last tenth is reserved for the log.
+            // The last tenth of the time until the deadline is reserved for the log.
             Some(routing) => {
                 let until = began_at + settings.deadline * 9 / 10;
                 self.routed(routing, &mut change, plan, until).await
@@ -356,7 +358,8 @@ impl Service {
         Decision { call: id, number, caller, plan, attribution, refused }
     }
 
-    /// The destination chosen by the user's program; `plan` if it does not answer in time.
+    /// The destinations that the user's program chooses, or `plan` if the program does not answer
+    /// in time.
     async fn routed(
         &self,
         routing: &RoutingSettings,
@@ -385,14 +388,15 @@ impl Service {
         }
     }
 
-    /// The destination of `call`, a call to `number` that is already known.
+    /// The destinations of a known call to `number`, including those that the user's program chose.
     #[must_use]
     pub fn plan_of_call(&self, call: &str, number: Option<&str>, at: Millis) -> Option<RoutePlan> {
         let routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner).of(call);
         routed.or_else(|| self.plan_of(number, at))
     }
 
-    /// The destination of a call to `number` that came in at `at`. Does not wait.
+    /// The destinations of a call to `number` that arrived at `at`, according to the configuration.
+    /// Does not block.
     #[must_use]
     pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<RoutePlan> {
         self.plan(number, &self.serving(number), at)
@@ -406,8 +410,8 @@ impl Service {
         self.report_within(STORE_MAX, call).await
     }
 
-    /// Logs the events of a call whose caller waits for the next destination. Returns before the
-    /// deadline of calls; the events are stored later if necessary.
+    /// Logs the events of a call while the caller waits for the next destination. Returns before
+    /// the deadline for calls. If the log is late, the events are stored later.
     pub async fn report_while_ringing(&self, call: IncomingCall) {
         let _ = self.report_within(self.settings().deadline, call).await;
     }
@@ -449,7 +453,8 @@ impl Service {
             None => None,
             Some(caller) => Some(self.stored_caller(caller, call.received).await),
         };
-        // PostgreSQL cannot store NUL, and no call may be lost because of one.
+        // Removes control characters, because PostgreSQL cannot store NUL and no call may be lost
+        // for that reason.
         let plain = |text: &str| text.replace(char::is_control, "");
         let reported = |event: &CallEvent| ReportedEvent {
             event: CallEvent { key: plain(&event.key), ..event.clone() },
@@ -475,9 +480,9 @@ impl Service {
         }
     }
 
-    /// Submits `change` to the writer; returns whether it was stored by `until`, in the log or in
-    /// the file of waiting changes. It is stored later if necessary, and missing facts are then
-    /// looked up.
+    /// Submits `change` to the writer. Returns whether the change was stored by `until`, either in
+    /// the log or in the file of waiting changes. Otherwise, the change is stored later. Once the
+    /// change is in the log, starts the look-up of the visitor if the call is not attributed yet.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let submitted = self.inner.writer.submit_report(change.clone(), until);
         let Ok(Submitted { applied, kept }) = submitted else {
@@ -507,7 +512,7 @@ impl Service {
         tokio::time::timeout_at(until, is_safe).await.unwrap_or(false)
     }
 
-    /// Starts the look-up of the visitor of a call that has none yet.
+    /// Starts the look-up of the visitor if the call is not attributed yet.
     fn complete(&self, change: &CallChange, applied: &Applied) {
         if let Some((number, at)) = applied.unattributed.clone() {
             self.look_for(change, number, at);
@@ -515,7 +520,8 @@ impl Service {
     }
 }
 
-/// A span for a call: its reports and webhooks are one trace, even if they are far apart in time.
+/// Begins a span for a call. All reports and webhooks of a call form one trace, even if they are
+/// far apart in time.
 pub(crate) fn trace(
     name: &'static str,
     kind: Kind,
@@ -533,7 +539,7 @@ pub(crate) fn trace(
     Some(span)
 }
 
-/// The time by the wall clock.
+/// The current wall-clock time.
 pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

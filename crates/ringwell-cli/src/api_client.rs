@@ -1,8 +1,9 @@
 //! Calls to the management API of a running server, for commands that query or change it.
 //!
-//! Owns the form of addresses, the management token, and the messages for failed calls. Independent
-//! of the requests. Speaks HTTP/1.1 over TCP and unix sockets, one request per connection, without
-//! TLS: connect to the server itself, or through a proxy that adds TLS.
+//! Parses server addresses, reads the management token, and words the errors of failed calls. Does
+//! not depend on which requests are sent. Speaks HTTP/1.1 over TCP and unix sockets, with one
+//! request per connection. It has no TLS, so the address must belong to the server itself or to a
+//! proxy that adds TLS.
 
 use std::fmt;
 use std::fs;
@@ -28,14 +29,14 @@ use tokio::time::timeout;
 
 use crate::environment::variable;
 
-/// A server that accepts no connection within this time counts as unreachable.
+/// A server that accepts no connection within this time is considered unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A server that takes longer than this for a call counts as gone. Moving many buckets takes
-/// seconds.
+/// A server that takes longer than this to answer a request is considered lost. The limit is high
+/// because moving many buckets takes seconds.
 const ANSWER_MAX: Duration = Duration::from_mins(2);
 
-/// A server that does not report its health within this time counts as hanging.
+/// A server that does not report its health within this time is considered hung.
 const HEALTH_MAX: Duration = Duration::from_secs(3);
 
 /// A server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
@@ -67,7 +68,8 @@ impl FromStr for Url {
 }
 
 impl Url {
-    /// The server's name for the `Host` header, because management refuses unknown names.
+    /// The value of the `Host` header. It must name the server, because the management API refuses
+    /// unknown host names.
     fn host(&self) -> HeaderValue {
         let local = HeaderValue::from_static("localhost");
         match &self.0 {
@@ -162,7 +164,7 @@ impl fmt::Display for ApiError {
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     runtime: Runtime,
-    /// The time after which a call without an answer is abandoned.
+    /// The time after which a request without an answer is abandoned.
     answer_max: Duration,
     authorization: Option<HeaderValue>,
 }
@@ -197,7 +199,7 @@ impl ApiClient {
         Ok(Self { runtime, answer_max: ANSWER_MAX, authorization: authorization.transpose()? })
     }
 
-    /// Uses no token. For requests that a healthy server answers at once.
+    /// Creates a client without a token, for requests that a healthy server answers at once.
     ///
     /// # Errors
     /// If no runtime can be created.
@@ -239,7 +241,7 @@ impl ApiClient {
         Err(ApiError::Refused { url, status, detail, has_token: self.has_token() })
     }
 
-    /// Whether calls carry a token.
+    /// Returns whether requests carry a token.
     pub(crate) fn has_token(&self) -> bool {
         self.authorization.is_some()
     }
@@ -248,7 +250,8 @@ impl ApiClient {
     /// its status.
     ///
     /// # Errors
-    /// [`ApiError`], but never for a refusal by the server.
+    /// Returns an [`ApiError`] if no answer arrives. An answer that refuses the request is not an
+    /// error here.
     pub(crate) fn send(
         &self,
         url: &Url,
@@ -259,10 +262,10 @@ impl ApiClient {
         self.send_with(url, method, path, body, HeaderMap::new())
     }
 
-    /// Like [`Self::send`], with more headers.
+    /// Like [`Self::send`], but with additional headers.
     ///
     /// # Errors
-    /// The same as for [`Self::send`].
+    /// Returns the same errors as [`Self::send`].
     pub(crate) fn send_with(
         &self,
         url: &Url,
@@ -315,7 +318,7 @@ async fn exchange(
     request: Request<Full<Bytes>>,
 ) -> hyper::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The thread that waits for the answer reports its errors.
+    // The error is dropped here because `send_request` below reports it, too.
     tokio::spawn(async move { drop(connection.await) });
     let response = sender.send_request(request).await?;
     let status = response.status();

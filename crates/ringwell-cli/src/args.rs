@@ -1,6 +1,6 @@
 //! The command line: the commands and flags of `ringwell`, and its help texts.
 //!
-//! Owns names, defaults and help texts. Independent of the commands.
+//! Defines names, defaults and help texts. Does not run the commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(crate) struct Ringwell {
     pub(crate) command: Command,
 }
 
-/// The commands in the order of a user's work: try it, plan, set up, run, measure.
+/// The commands, in the order in which a user needs them: try, plan, set up, run, measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create sample ring pools and serve them
@@ -224,7 +224,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The flags as settings that take precedence over all others.
+    /// Returns the flags as settings that take precedence over all other sources.
     pub(crate) fn overrides(self, data: Option<PathBuf>) -> Overrides {
         Overrides {
             data,
@@ -238,8 +238,8 @@ impl Server {
     }
 }
 
-/// Parses the count of a demo's objects. The upper limits depend on each other, so they are checked
-/// later.
+/// Parses a count of pools or of numbers for the demo. The maximum of each count depends on the
+/// other count, so it is checked later.
 fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }

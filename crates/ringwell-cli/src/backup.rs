@@ -1,9 +1,10 @@
-//! `ringwell backup`: a copy of a data directory and its database, taken while the server serves.
+//! `ringwell backup`: copies a data directory and its databases while the server serves.
 //!
-//! Owns the order of copying and the list `backup.json`. `ringwell journal verify` checks the
-//! contents of the copied journal. Invariant: each shard's copy is a true prefix of its journal,
-//! with every frame that its snapshots need. The directory of the backup gets its final name only
-//! after the backup was checked.
+//! Decides the order in which files are copied, and writes the list `backup.json`.
+//! `ringwell journal verify` checks the contents of the copied journal. Invariant: each shard's
+//! copy is an exact prefix of the shard's journal, and contains every frame that the copied
+//! snapshots need. The backup's directory gets its final name only after the backup has been
+//! checked.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -38,11 +39,12 @@ Examples:
   ringwell backup --data ./demo-data --to ./demo-backup
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
-/// The databases in a backup: that of the directory, and that of calls.
+/// The databases in a backup: the directory and the call log.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
-/// Small files of a data directory that are copied if they exist. Waiting reports of calls are
-/// copied before the call log that stores them, so that each report is in at least one of the two.
+/// Small files of a data directory that are copied if they exist. The reports that wait for the
+/// call log are copied before the call log itself, so that each report is in at least one of the
+/// two copies.
 const SMALL: [&str; 8] = [
     calls::WAITING,
     calls::UNREAD,
@@ -54,16 +56,15 @@ const SMALL: [&str; 8] = [
     "webhook-time",
 ];
 
-/// The format version of the list.
+/// The format version of the list `backup.json`.
 const FORMAT: u32 = 1;
 
-/// The maximum number of attempts for a shard whose segments are dropped or written too fast for a
-/// complete copy.
+/// The maximum number of attempts to copy a shard. An attempt fails if segments are dropped or
+/// written too fast.
 const TRIES: u32 = 5;
 
-/// The bytes that are read and written at once. The count is small, because within one piece a copy
-/// may contain a later write without an earlier one. If so, verifying fails, and the shard is
-/// copied again.
+/// The number of bytes that are copied at once. It is small because one piece may contain a later
+/// write but lack an earlier one. Verification then fails, and the shard is copied again.
 const PIECE: usize = 64 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -93,14 +94,14 @@ struct List {
     format: u32,
     /// The version of the program that wrote the list.
     version: String,
-    /// The time when the backup began, as in RFC 3339.
+    /// The time when the backup began, in RFC 3339 format.
     taken_at: String,
     files: Vec<Entry>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// The path below the backup's directory.
+    /// The path relative to the backup's directory.
     path: PathBuf,
     bytes: u64,
     blake3: String,
@@ -195,8 +196,8 @@ pub(crate) fn sources(
     })
 }
 
-/// Whether `path`, which does not exist yet, would be inside `directory`. A backup there would be
-/// lost with the data.
+/// Returns whether `path`, which does not exist yet, would be inside `directory`. A backup there
+/// would be lost with the data.
 fn is_inside(path: &Path, directory: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let existing = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok());
@@ -204,8 +205,8 @@ fn is_inside(path: &Path, directory: &Path) -> bool {
     existing.zip(directory).is_some_and(|(existing, directory)| existing.starts_with(directory))
 }
 
-/// Makes the directory in which the backup is built: beside its final place, so that a rename
-/// finishes it.
+/// Creates the directory in which the backup is built. It is next to the final path, so that a
+/// rename completes the backup.
 fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     let name = to.file_name().context("--to must name a directory")?;
     let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
@@ -255,7 +256,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     verify(to)
 }
 
-/// Copies a file that may be missing, or may be removed at this moment.
+/// Copies a file if it exists. The file may also be removed during the copy.
 fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
     let shown = from.display();
     match copy(from, to) {
@@ -285,7 +286,8 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     Ok(shards)
 }
 
-/// Copies a shard's files until none was dropped meanwhile and the copy is sound.
+/// Copies a shard's files. Repeats this until no file was dropped during the copy and the copy is
+/// sound.
 fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut trouble = String::new();
     for _ in 0..TRIES {
@@ -293,7 +295,7 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
         create_directory(to)?;
         match copy_files(from, to) {
             Ok(()) => {}
-            // The segment was dropped between listing and opening.
+            // The segment was dropped after it was listed and before it was opened.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 trouble = String::from("the shard's files change too fast for a copy");
                 continue;
@@ -314,7 +316,8 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Copies snapshots first, then segments from the newest to the oldest, each from its end to its
-/// beginning. If a frame is in the copy, everything that is copied after it was already written.
+/// beginning. If the copy contains a frame, it also contains everything that was written before the
+/// frame.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     let snapshots = files(from, "rps")?;
     for name in &snapshots {
@@ -325,13 +328,14 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     for name in &segments {
         copy(&from.join(name), &to.join(name))?;
     }
-    // A segment that was dropped meanwhile may already be reused. Its copy then mixes two segments.
+    // The file of a segment that was dropped during the copy may already be reused. The copy then
+    // mixes two segments.
     let now = files(from, "rpj")?;
     let is_gone = segments.iter().any(|name| !now.contains(name));
     if is_gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
-/// Lists the names of files with this extension, sorted.
+/// Lists the names of the files with the extension `extension`, sorted.
 fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -344,7 +348,7 @@ fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Copies a file from its end to its beginning. Blocks of zeros stay holes.
+/// Copies a file from its end to its beginning. Blocks of zeros become holes in the copy.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !file_exists(from)? {
         return Err(io::ErrorKind::NotFound.into());
@@ -408,7 +412,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     }
 }
 
-/// Compares every file of a backup with its list, and reads journals and databases.
+/// Compares every file of a backup with its list, and verifies its journals and databases.
 fn verify(root: &Path) -> anyhow::Result<List> {
     let shown = root.display();
     let text = fs::read(root.join(LIST))
@@ -432,8 +436,8 @@ fn verify(root: &Path) -> anyhow::Result<List> {
     Ok(list)
 }
 
-/// Checks a copy of a data directory before it is used: against its list if it is a backup,
-/// otherwise by its contents.
+/// Checks a copy of a data directory before it is used: a backup against its list, any other copy
+/// by its contents only.
 ///
 /// # Errors
 /// The first fault.
@@ -441,7 +445,7 @@ pub(crate) fn verify_copy(root: &Path) -> anyhow::Result<()> {
     if root.join(LIST).exists() { verify(root).map(|_| ()) } else { verify_contents(root) }
 }
 
-/// Reads journals and databases.
+/// Verifies the journals and databases below `root`.
 fn verify_contents(root: &Path) -> anyhow::Result<()> {
     let shown = root.display();
     let mut said = Vec::new();
@@ -454,7 +458,7 @@ fn verify_contents(root: &Path) -> anyhow::Result<()> {
         }
         let checked = runtime.block_on(check_sqlite(&database));
         checked.map_err(|error| match error {
-            // Nothing can be repaired in a copy.
+            // Only the damage is reported, because a copy cannot be repaired.
             StoreError::File(fault) => anyhow!(fault.damage().unwrap_or_else(|| fault.to_string())),
             error => anyhow!(error).context(database.display().to_string()),
         })?;

@@ -51,7 +51,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// The command's own errors.
+/// Returns the errors of the chosen command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Export(args) => export::run(args),

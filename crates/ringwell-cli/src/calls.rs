@@ -1,7 +1,8 @@
-//! Calls beside a running node: a separate thread, a listener for providers, and the call log.
+//! The call service next to a running node: a separate thread with a listener for providers and the
+//! call log.
 //!
-//! Owns the link between the two: the service of calls queries the node for the holder of a number,
-//! and the node's management API gets the paths of calls.
+//! Connects the service with the node: the service queries the node for the holder of a number, and
+//! the node's management API includes the paths of calls.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,38 +25,38 @@ use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
 use crate::directory::behind_the_shards;
 use crate::listener::{Listener, cannot_listen};
 
-/// The listener, and the setting of its address.
+/// The listener's name, and the setting of its address.
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
-/// The file of the call log, in the data directory.
+/// The name of the call log's file in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";
 
-/// The file of reports that wait for the call log, in the data directory.
+/// The name of the file in the data directory that contains reports waiting for the call log.
 pub(crate) const WAITING: &str = "calls-waiting.jsonl";
 
-/// The file of lines of [`WAITING`] that could not be read.
+/// The name of the file that receives unreadable lines of [`WAITING`].
 pub(crate) const UNREAD: &str = "calls-waiting.unread";
 
-/// The service of calls on its thread.
+/// The call service, running on its own thread.
 pub(crate) struct Running {
     service: Service,
     tokens: Tokens,
     node: NodeNumbers,
     address: String,
-    /// The settings that cannot change before a restart.
+    /// The settings that can change only with a restart.
     fixed: (Listen, Option<Database>),
-    /// The file of reports that wait for the call log.
+    /// The path of [`WAITING`].
     waiting: PathBuf,
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The numbers of a node that may not be serving yet.
+/// The numbers of a node, which may not be serving yet.
 #[derive(Clone)]
 struct NodeNumbers {
     node: Arc<OnceLock<Handle>>,
-    /// Becomes true when the node serves.
+    /// Becomes true once the node serves.
     serves: Arc<watch::Sender<bool>>,
 }
 
@@ -98,8 +99,8 @@ impl Numbers for NodeNumbers {
 }
 
 impl Running {
-    /// Opens the log and listens for providers. Answers them once the node serves. The tokens of
-    /// `lookup`, which the directory keeps current, may read calls.
+    /// Opens the call log and listens for providers. Requests are answered once the node serves.
+    /// Calls can be read with the tokens in `lookup`, which the directory keeps current.
     ///
     /// # Errors
     /// If the log cannot be opened, or the address is taken.
@@ -117,7 +118,7 @@ impl Running {
             Some(Database::File(path)) => Location::File(path.clone()),
             Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
         };
-        // A server that cannot start must not have changed the log beforehand.
+        // If the server cannot start, it must not have changed the log.
         let claim = match &location {
             Location::File(path) => {
                 let is_own = settings.database.is_none();
@@ -158,7 +159,7 @@ impl Running {
         Ok(Arc::new(Self { service, tokens, node, address, fixed, waiting, end, thread }))
     }
 
-    /// Checks that the process can listen on the address now, and keeps nothing.
+    /// Checks that the process can listen on `address` now. Does not keep the socket.
     ///
     /// # Errors
     /// If it cannot.
@@ -166,12 +167,12 @@ impl Running {
         try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
     }
 
-    /// Reports that the node serves, so that it can be queried from now on. Returns the paths of
-    /// calls for the node's management API.
+    /// Reports that the node serves, so that it can be queried from now on. Returns the router of
+    /// the call paths for the node's management API.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
         // Every shard's thread calls this with a handle to the same node.
         if self.node.node.set(node.clone()).is_ok() {
-            // The data directory is locked by now.
+            // Waiting reports can be stored, because the data directory is locked by now.
             self.service.keep_in(&self.waiting);
         }
         let service = self.service.clone();
@@ -180,10 +181,10 @@ impl Running {
         http::management(self.service.clone(), self.tokens.clone())
     }
 
-    /// Switches to other settings, except for the address and the database.
+    /// Applies other settings, except for the address and the database.
     ///
     /// # Errors
-    /// [`Fault`]; nothing then changes.
+    /// Returns a [`Fault`] and changes nothing if the settings are invalid.
     pub(crate) fn reload(&self, settings: &Calls) -> Result<(), Fault> {
         self.service.reload(settings).map_err(|error| Fault {
             field: "calls.destination.time_zone".to_owned(),
@@ -199,22 +200,22 @@ impl Running {
         Ok(())
     }
 
-    /// The address at which providers connect.
+    /// Returns the address to which providers connect.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether the node has the ring pool; `None` before it serves.
+    /// Returns whether the node has the ring pool, or `None` before the node serves.
     pub(crate) fn has_pool(&self, pool: PoolId) -> Option<bool> {
         self.node.has_pool(pool)
     }
 
-    /// The service, for the dashboard.
+    /// Returns the call service, for the dashboard.
     pub(crate) fn service(&self) -> Service {
         self.service.clone()
     }
 
-    /// Accepts no more calls, and stores all reports.
+    /// Stops accepting calls, and stores all pending reports.
     pub(crate) fn stop(&self) {
         drop(self.end.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -224,13 +225,15 @@ impl Running {
     }
 }
 
-/// Whether the configuration's files have the ring pool; `None` if the pools are in a database.
+/// Returns whether the configuration's files contain the ring pool, or `None` if the pools are in a
+/// database.
 pub(crate) fn pool_in_file(config: &Config, of_file: &Directory, pool: PoolId) -> Option<bool> {
     config.database.is_none().then(|| of_file.pool(pool).is_some())
 }
 
-/// Returns a warning about destinations for ring pools that do not exist. This is no fault, because
-/// pools of a database may be created later. `exists` returns `None` if that is unknown.
+/// Returns a warning about destinations for ring pools that do not exist. Such a destination is not
+/// a fault, because the pool may be created in the database later. `exists` returns `None` if it
+/// cannot determine whether a pool exists.
 pub(crate) fn warn_of_unknown_pools(
     config: &Config,
     exists: impl Fn(PoolId) -> Option<bool>,
@@ -260,8 +263,8 @@ fn run(
     let router = http::providers(service.clone());
     runtime.block_on(async {
         let answer = async {
-            // No answer can be given until the node serves, so the provider's own fallback must
-            // act.
+            // Until the node serves, no connection is accepted, so the provider uses its own
+            // fallback.
             let _ = serves.wait_for(|serves| *serves).await;
             listener.serve(router, CONNECTIONS_MAX).await;
         };

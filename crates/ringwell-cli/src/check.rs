@@ -1,4 +1,4 @@
-//! `ringwell check`: prints the verdict of `ringwell-check`, for people and for scripts.
+//! `ringwell check`: prints the verdict of `ringwell-check` as text or as JSON.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ Examples:
   ringwell check run.jsonl
   ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
 
-/// Advice for lines that are missing: the kinds of lines, and the command that adds them.
+/// Advice for missing lines: the kinds of lines, and the command that adds them.
 const ADD_MORE: [(&[&str], &str); 2] = [
     (
         &["`jrn`", "`fin`"],
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 /// Prints the verdict.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the verdict cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
         let shown = directory.display();

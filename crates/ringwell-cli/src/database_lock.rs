@@ -1,8 +1,8 @@
-//! The SQLite files of ring pools and of calls: their faults, and a lock that lets only one server
-//! use them.
+//! The SQLite files of ring pools and of calls: detects their faults, and locks each file so that
+//! only one server uses it.
 //!
-//! Two servers with separate data directories on one database would ignore each other's lockouts,
-//! and would both send the webhooks of one call log.
+//! If two servers with separate data directories used one database, they would ignore each other's
+//! lockouts. If they used one call log, both would send its webhooks.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -15,16 +15,16 @@ use ringwell_store::{FileFault, examine, file_exists, lock_of, place};
 
 use crate::calls;
 
-/// The contents of the database of calls, as messages name it.
+/// The name of the call database's contents in messages.
 pub(crate) const CALL_LOG: &str = "call log";
 
-/// The usual file of the call log, in the data directory.
+/// Returns the default path of the call log, which is in the data directory.
 pub(crate) fn usual_call_log(config: &Config) -> PathBuf {
     config.data.join(calls::FILE)
 }
 
-/// The files that a configuration names as databases, each with its setting: the ring pools' file,
-/// then the calls' file.
+/// Returns the database files of a configuration, each with the name of its setting: first the file
+/// of ring pools, then the file of calls.
 pub(crate) fn files(config: &Config) -> [(&'static str, Option<PathBuf>); 2] {
     let file = |database: &Database| match database {
         Database::File(path) => Some(path.clone()),
@@ -52,7 +52,7 @@ pub(crate) fn one_file_for_both(config: &Config) -> Option<Fault> {
     })
 }
 
-/// Refuses a configuration that keeps both in one file.
+/// Refuses a configuration that keeps ring pools and calls in one file.
 ///
 /// # Errors
 /// The fault.
@@ -72,17 +72,17 @@ pub(crate) fn faults(config: &Config) -> Vec<Fault> {
         .collect()
 }
 
-/// Formats a message about the file that `field` of the configuration names.
+/// Formats a message about a fault of the file in the configuration's `field`.
 pub(crate) fn message(field: &str, fault: &FileFault) -> String {
     if field == "calls.database" { fault.of_calls() } else { fault.to_string() }
 }
 
-/// Locks the database of a server, like [`claim`]. Makes no file beside a directory, or beside a
-/// file that is no database. A database whose beginning is damaged is locked if it `is_own` or a
-/// server has used it before.
+/// Locks a server's database as [`claim`] does. Creates no lock file next to a directory, or next
+/// to a file that is not a database. A database whose beginning is damaged is locked if `is_own` is
+/// true or if a server has used it before.
 ///
 /// # Errors
-/// The same as for [`claim`], or [`FileFault`].
+/// Returns a [`FileFault`], or the same errors as [`claim`].
 pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow::Result<File> {
     match examine(path) {
         Ok(()) | Err(FileFault::Damaged { .. }) => {}
@@ -94,11 +94,11 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
 }
 
 /// Locks the database at `path`, which contains `what`, until the returned file is dropped or the
-/// process ends. The lock is on a file next to the database, because SQLite locks the database file
-/// itself.
+/// process ends. A separate file next to the database is locked, because SQLite locks the database
+/// file itself.
 ///
 /// # Errors
-/// If another process has the lock, or the lock's file cannot be used.
+/// If another process holds the lock, or the lock file cannot be opened.
 pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     if fs::metadata(path).is_ok_and(|file| file.nlink() > 1) {
         bail!(

@@ -1,9 +1,9 @@
-//! `ringwell demo`: ring pools to play with, and a server for them.
+//! `ringwell demo`: sample ring pools, and a server for them.
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv`, `demo-token` and, for `ringwell call`,
 //! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that
-//! earlier commands still work. Invariant: `ringwell load` uses no number of the pools that are for
-//! manual trials.
+//! commands printed by an earlier run still work. Invariant: `ringwell load` uses no number of the
+//! pools that are for manual trials.
 
 mod inbox;
 mod introduction;
@@ -35,28 +35,29 @@ use crate::serve::{show, with_calls};
 use crate::usage::WRONG_USAGE;
 use crate::{logs, management, texts};
 
-/// The count of extra pools for `ringwell load`, separate from those for people.
+/// The number of extra pools for `ringwell load`, in addition to the pools for manual trials.
 const LOAD_POOLS: u32 = 200;
 
-/// The lifetime of these pools. Their numbers become free at once, because a measurement needs more
-/// numbers than a pool has.
+/// The lifetime of the extra pools. It is so short because a measurement needs more numbers than a
+/// pool has, so they must become free at once.
 const LOAD_LIFETIME: Millis = Millis(10);
 
 /// A lifetime short enough that a user sees an overflowing pool recover.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
-/// If the lifetime is at most this, the demo's pools can carry load themselves, and no extra pools
-/// are added.
+/// If the lifetime does not exceed this value, the demo's own pools can take the load, and no extra
+/// pools are added.
 const BRIEF: Millis = Millis(1000);
 
-/// A quarter of the default size, because a demo should not take 256 MiB before its first request.
+/// A quarter of the default size, so that a demo does not reserve 256 MiB before its first request.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// Creates or reuses the pools, serves them until a signal ends it, and prints requests to try.
+/// Creates or reuses the pools, prints requests to try, and serves the pools until a signal ends
+/// the program.
 ///
 /// # Errors
-/// If files cannot be written, or the server does not start or end properly. Impossible counts of
-/// pools are reported as wrong usage.
+/// If files cannot be written, or the server does not start or shut down properly. An impossible
+/// number of pools is reported as wrong usage.
 pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let pools = match demo_pools(args.pools, args.numbers, args.lifetime) {
         Ok(pools) => pools,
@@ -100,7 +101,8 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         crate::serve::routes(&config, front.dashboard.clone(), DatabaseTokens::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
-        // Runs on each shard's thread, so that the shard to slow down can be found by its name.
+        // This closure runs on each shard's thread, so the thread's name shows whether it is the
+        // shard to slow down.
         let name = std::thread::current().name().map(str::to_owned);
         if let Some((controls, _)) = slow.as_ref().filter(|(_, shard)| name.as_ref() == Some(shard))
         {
@@ -110,7 +112,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     });
     let takes_calls = calls.is_some();
     let introduce = move |addresses: &[String]| {
-        // The server is running, and a closed output does not stop it.
+        // The error is ignored, because a closed output does not stop the running server.
         let introduction = story.introduction(addresses, &front, takes_calls);
         let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
@@ -131,11 +133,12 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The server's configuration: the defaults, then variables, then flags.
+/// Builds the server's configuration from the defaults, then variables, then flags; later sources
+/// take precedence.
 fn settings(args: Demo) -> Result<Config, Vec<Fault>> {
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
     config.journal.segment_bytes = SEGMENT_BYTES;
-    // No proxy needs time to notice the shutdown.
+    // A demo has no proxy that needs time to notice the shutdown.
     config.drain_pause = Duration::ZERO;
     Overrides::from_variables(variable)?.apply(&mut config, cores());
     args.server.overrides(args.data).apply(&mut config, cores());
@@ -145,7 +148,7 @@ fn settings(args: Demo) -> Result<Config, Vec<Fault>> {
 /// Writes the list of the pools that `ringwell load` may use.
 fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     if pools.is_empty() {
-        // A list of an earlier demo would name pools that no longer exist.
+        // A list left by an earlier demo would name pools that no longer exist.
         let _ = fs::remove_file(path);
     } else {
         keep_list(path, pools)?;
@@ -153,7 +156,7 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks, before anything is written, that no other process has the data directory or an address.
+/// Checks, before anything is written, that no other process uses the data directory or an address.
 fn check_free(config: &Config) -> anyhow::Result<()> {
     if config.data.is_dir()
         && let Err(held @ LockError::Held { .. }) = ReadLock::acquire(&config.data)
@@ -163,8 +166,8 @@ fn check_free(config: &Config) -> anyhow::Result<()> {
     Ok(ringwell_node::check_free(&config.listen)?)
 }
 
-/// Makes the data directory. Before another demo's list is overwritten, refuses settings that the
-/// server would refuse later.
+/// Creates the data directory and checks that it can be locked. Settings that the server would
+/// refuse later are refused here, before the list of an earlier demo is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot make the directory {}; choose another with --data", data.display())
@@ -179,22 +182,24 @@ fn claim(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The visible parts of the demo: the dashboard, and a shop page whose number is swapped.
+/// The visible parts of the demo: the dashboard, and a shop page on which each visitor sees a
+/// different number.
 struct Front {
     dashboard: Dashboard,
-    /// The page, and the pool of its load slider. Absent if measurements need a quiet server.
+    /// The shop page, and the pool that its load slider uses. `None` if measurements need a quiet
+    /// server.
     shop: Option<(Shop, RingPool)>,
-    /// The address to open first.
+    /// The URL that the user should open first.
     url: String,
-    /// The listeners beside the server's.
+    /// The listeners in addition to the server's.
     also: Vec<Also>,
 }
 
-/// A listener of the demo beside the server's.
+/// A listener of the demo in addition to the server's.
 struct Also {
     name: &'static str,
     address: String,
-    /// The usual address, if another program has it.
+    /// The usual address, if another program listens there.
     busy: Option<String>,
 }
 
@@ -207,7 +212,8 @@ impl Also {
 }
 
 impl Front {
-    /// Binds the addresses. `pools` are the pool of the shop's number and that of its slider.
+    /// Binds the addresses. `pools` contains the pool of the shop's number and the pool of its
+    /// slider.
     fn open(
         config: &mut Config,
         token: &Token,
@@ -232,7 +238,7 @@ impl Front {
         Ok(Self { dashboard, shop: Some((shop, busy)), url, also })
     }
 
-    /// Accepts calls for the shop, if there is one.
+    /// Starts accepting calls if the shop exists.
     fn take_calls(&mut self, config: &Config) -> anyhow::Result<Option<Arc<Running>>> {
         let Some((shop, _)) = &mut self.shop else { return Ok(None) };
         let secret = texts::new_token()?;
@@ -253,7 +259,7 @@ impl Front {
         Ok(Some(running))
     }
 
-    /// Serves the shop, now that the server listens at `addresses`.
+    /// Serves the shop. The server already listens at `addresses`.
     fn serve(self, addresses: &[String]) {
         let Some(((shop, busy), address)) = self.shop.zip(addresses.first()) else { return };
         if let Err(error) = shop.serve(address, &busy) {
@@ -262,8 +268,8 @@ impl Front {
     }
 }
 
-/// Serves the dashboard where the management API listens. If that address is taken, serves it at
-/// any free port of this machine. Returns the address.
+/// Serves the dashboard at the address of the management API. If that address is taken, uses any
+/// free port of this machine. Returns the address.
 fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     if let Ok(address) = management::serve(config, dashboard) {
         return Ok(address);
@@ -272,14 +278,14 @@ fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<
     management::serve(config, dashboard)
 }
 
-/// The pool that the shop's slider uses: the last one.
+/// Returns the pool that the shop's slider uses, which is the last pool.
 fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     let last = pools.saturating_add(LOAD_POOLS).saturating_add(1);
     demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
-/// The default pools of `ringwell load`. There are none if the other pools can carry load, or if no
-/// numbers are left.
+/// Returns the default pools of `ringwell load`. The list is empty if the other pools can take the
+/// load, or if no numbers are left.
 fn load_pools(args: &Demo) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
         return Vec::new();
@@ -302,7 +308,7 @@ fn keep_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// Returns the token in `path`, or writes a new one there.
+/// Returns the token in `path`, or writes a new token there.
 fn keep_token(path: &Path) -> anyhow::Result<Token> {
     match fs::read_to_string(path) {
         Ok(text) => match Token::parse(text.trim_end()) {
@@ -318,7 +324,7 @@ fn keep_token(path: &Path) -> anyhow::Result<Token> {
     }
 }
 
-/// Writes a file atomically: after a crash, it has either the old or the new contents.
+/// Writes a file atomically: after a crash, it contains either the old or the new contents.
 fn write_whole(
     path: &Path,
     mode: u32,

@@ -1,9 +1,9 @@
 //! The directory in a database: read at startup, then watched while the server runs.
 //!
 //! A separate thread checks for a newer version a few times a second and passes changes to the
-//! running node. The same thread watches the demand for each pool, and lets busy pools draw numbers
-//! from the inventory. Without the database, the node continues with its current pools, and
-//! `/healthz` reports their age. Source: docs/spec/directory.md.
+//! running node. The thread also watches the demand for each pool, and lets busy pools draw numbers
+//! from the inventory. While the database is unavailable, the node continues with its current
+//! pools, and `/healthz` reports the age of the directory. Source: docs/spec/directory.md.
 
 mod follow;
 mod growth;
@@ -36,17 +36,17 @@ use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};
 
-/// The longest wait for the database during an orderly stop.
+/// The maximum time to wait for the database during an orderly shutdown.
 const CLOSE_MAX: Duration = Duration::from_secs(3);
 
-/// The directory as it was read.
+/// The directory as read at startup.
 pub(crate) struct Directory {
     runtime: Runtime,
     store: Store,
     /// This node's name in the database.
     node: String,
     version: u64,
-    /// The web sites of the configuration, and those of the database.
+    /// The web sites of the configuration. The web sites of the database are in `sites`.
     sites_of_file: watch::Sender<Vec<Site>>,
     sites: Vec<Site>,
     naming: Naming,
@@ -54,16 +54,17 @@ pub(crate) struct Directory {
     claim: Option<File>,
 }
 
-/// The thread that follows the directory.
+/// The thread that follows changes of the directory.
 pub(crate) struct Following {
-    /// The channel to the thread, if clients' addresses also serve the management of ring pools.
+    /// The channel to the thread, if the addresses for clients also serve the management of ring
+    /// pools.
     pub(crate) way: Option<Way>,
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// Opens the database and reads all pools. If the database has no pools, those of the configuration
-/// are imported.
+/// Opens the database and reads all pools. If the database contains no pools, the pools of the
+/// configuration are imported.
 ///
 /// # Errors
 /// If the database cannot be opened or read; the message contains no secret.
@@ -82,7 +83,8 @@ pub(crate) fn open(
     let claim = match database {
         Database::Postgres(_) => None,
         Database::File(path) => {
-            // The data directory is made only once the database is locked, unless that is in it.
+            // The data directory is created only after the database is locked, unless the database
+            // is inside the data directory.
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             if !folder.is_none_or(Path::is_dir) {
                 create_directory(&config.data)?;
@@ -98,8 +100,8 @@ pub(crate) fn open(
             let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
-            // Runs before the first number is handed out: no other process may hand out a number
-            // that this node still serves.
+            // Must run before the first number is handed out: no other process may hand out a
+            // number that this node still serves.
             if !store.confirm_again(node, loaded.version, now()).await? {
                 tracing::error!(
                     "the disk of the directory's database is full: the server continues with the \
@@ -129,7 +131,8 @@ pub(crate) fn open(
     Ok((directory, loaded.pools, together))
 }
 
-/// Explains why a database cannot be opened: by the fault of its file, if there is one.
+/// Adds context to the error: the setting that names the database or, if its disk is full, the
+/// database's path.
 fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     let is_full = error.is_full();
     let error = anyhow::Error::from(error);
@@ -142,7 +145,7 @@ fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     }
 }
 
-/// Joins the web sites of the configuration and those of the database, whose settings take
+/// Merges the web sites of the configuration with those of the database. The database takes
 /// precedence.
 fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
     let only_in_file =
@@ -169,11 +172,11 @@ impl Directory {
         self.sites_of_file.clone()
     }
 
-    /// Follows the database, and serves the management of its pools, on a separate thread until the
+    /// Starts a thread that follows the database and serves the management of its pools until the
     /// node ends.
     ///
     /// # Errors
-    /// If no thread can be started, or management cannot listen.
+    /// If no thread can be started, or the management address cannot be bound.
     pub(crate) fn follow(
         self,
         live: RunningNode,
@@ -219,7 +222,7 @@ impl Directory {
             );
             let serve_ring_pools = async {
                 requests.serve(ring_pools).await;
-                // No further request will come this way, or none ever did.
+                // The channel is closed, so no further requests arrive on it.
                 std::future::pending::<()>().await;
             };
             runtime.block_on(async {
@@ -231,8 +234,8 @@ impl Directory {
                     () = serve_ring_pools => {}
                     _ = ended => {}
                 }
-                // SQLite then moves all changes into its main file. The wait is limited because
-                // PostgreSQL may not answer.
+                // Closing makes SQLite move all changes into its main file. The wait is limited
+                // because PostgreSQL may not answer.
                 let _ = tokio::time::timeout(CLOSE_MAX, store.close()).await;
             });
             runtime.shutdown_background();
@@ -252,8 +255,8 @@ impl Following {
     }
 }
 
-/// Runs `work` on a thread with a lower priority than the shards. Threads that it starts inherit
-/// the priority; those of SQLite live as long as their connections.
+/// Runs `work` on a thread with a lower priority than the shards. The threads that `work` starts
+/// inherit the priority. SQLite's threads exist as long as their connections.
 pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     let done = thread::scope(|scope| {
         let work = scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! `ringwell doctor`: checks whether a machine and a configuration are fit to serve.
 //!
-//! Changes nothing, except for a test file in the data directory. Each finding includes a remedy.
-//! Works next to a running server, and without a configuration.
+//! Changes nothing, except that it writes a test file into the data directory. Each finding
+//! includes a remedy. Works while a server is running, and without a configuration.
 
 mod findings;
 mod journal;
@@ -54,19 +54,19 @@ Examples:
   ringwell doctor --config ringwell.toml --listen 0.0.0.0:8080
   ringwell doctor engine --config ringwell.toml    only the servers that keep the journals";
 
-/// The usual path, which the package uses.
+/// The usual path of the configuration, which the package uses.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
-/// With less free space, the disk cannot store a minute of load.
+/// The minimum free disk space, which suffices for a minute of load.
 const FREE_MIN: u64 = 1 << 30;
 
-/// A flush that takes longer delays every answer.
+/// The limit for one flush. A longer flush delays every answer.
 const SLOW_FLUSH: Duration = Duration::from_millis(20);
 
-/// 2025-01-01. A clock that shows an earlier time was never set.
+/// 2025-01-01. If a clock shows an earlier time, it was never set.
 const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 
-/// A part that can be checked alone.
+/// A part of the setup that can be checked alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// The servers that keep the journals: their settings, streams and clocks, and this client's permissions
@@ -99,7 +99,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The flags as settings that take precedence over the configuration's, as for `serve`.
+    /// Returns the flags as settings that take precedence over the configuration, as for `serve`.
     fn overrides(&self) -> Overrides {
         Overrides {
             data: self.data.clone(),
@@ -220,7 +220,7 @@ fn machine(findings: &mut Findings) {
     }
 }
 
-/// Returns the memory that programs can still use without swapping.
+/// Returns the memory that programs can use without swapping.
 fn memory_mib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -237,7 +237,8 @@ fn has_time_service() -> bool {
     processes.flatten().filter_map(name).any(|name| names.contains(&name.trim()))
 }
 
-/// Loads the configuration. If it has faults, adds them to the findings and returns `None`.
+/// Loads the configuration. If the configuration has faults, adds them to the findings and returns
+/// `None`.
 fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Config, Directory)> {
     let of_service = variables_of_service(path);
     let get = |name: &str| variable(name).or_else(|| of_service.get(name).cloned());
@@ -290,7 +291,7 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     databases(&config, findings);
 }
 
-/// Returns the variables that the service gets from the file `environment` next to its
+/// Returns the variables that the service reads from the file `environment` next to its
 /// configuration.
 fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(config.with_file_name("environment")).unwrap_or_default();
@@ -298,7 +299,8 @@ fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
     set.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Checks whether others can read files with keys: the configuration at `path`, and those it names.
+/// Checks whether other users can read files that contain keys: the configuration at `path`, and
+/// the files that it names.
 fn secrets(path: &Path, findings: &mut Findings) {
     let files = [path.to_owned()].into_iter().chain(secret_files(path));
     let is_open = |file: &PathBuf| {
@@ -317,7 +319,7 @@ fn secrets(path: &Path, findings: &mut Findings) {
     }
 }
 
-/// Runs the same checks as `serve` does at its beginning.
+/// Runs the checks that `serve` runs at startup.
 fn unfit(config: &Config, findings: &mut Findings) {
     for fault in ringwell_node::unfit(config) {
         findings.bad("start", fault.to_string());
@@ -347,11 +349,11 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if config.durability == Durability::Memory {
         return findings.note("data", "durability \"memory\": a restart loses every allocation");
     }
-    // A relative path has no ancestors that can be examined.
+    // The path is made absolute, because the ancestors of a relative path cannot be examined.
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
-    // If there is none, another check reports it with the other faults of the machine.
+    // If no such directory exists, the check in `unfit` reports it.
     let Some(place) = there.filter(|place| place.is_dir()) else { return };
     let shown = data.display();
     if place != data {
@@ -455,7 +457,7 @@ fn ports(config: &Config, findings: &mut Findings) {
         let nothing = ("application/json", Bytes::new());
         client.send(&url, Method::GET, "/healthz", nothing).ok().map(|(_, body)| body)
     };
-    // A served data directory is locked, because only one server at a time uses it.
+    // A data directory in use is locked, because only one server at a time may use it.
     let is_served = matches!(disk::ReadLock::acquire(&config.data), Err(LockError::Held { .. }));
     let mut running = None;
     for address in &config.listen {
@@ -474,8 +476,8 @@ fn ports(config: &Config, findings: &mut Findings) {
         }
         running = running.or(version).filter(|_| is_served);
     }
-    // These addresses have no path for health. A server that answers there is therefore assumed to
-    // be the running one.
+    // These addresses have no health path, so a server that answers there is assumed to be the
+    // running server.
     let manages = config.database.is_some() || config.management.dashboard;
     let manages = manages.then_some(&config.management.address);
     let calls = config.calls.as_ref().map(|calls| &calls.listen);

@@ -2,16 +2,16 @@
 
 use std::thread;
 
-/// The value of a variable, if it is set to valid text.
+/// Returns the value of a variable, if it is set and valid UTF-8.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Refuses configuration variables whose values are not text, because they would otherwise be
+/// Refuses configuration variables whose values are not UTF-8, because they would otherwise be
 /// ignored.
 ///
 /// # Errors
-/// The first such variable.
+/// Returns an error about the first such variable.
 pub(crate) fn check_variables() -> anyhow::Result<()> {
     for (name, _) in ringwell_config::VARIABLES {
         let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
@@ -32,7 +32,7 @@ pub(crate) fn warn_of_slips() -> impl Iterator<Item = String> {
     })
 }
 
-/// The count of processor cores that this process may use.
+/// Returns the number of processor cores that this process may use.
 pub(crate) fn cores() -> u16 {
     thread::available_parallelism()
         .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))

@@ -1,9 +1,9 @@
-//! `ringwell haproxy`: a configuration of `HAProxy` for the nodes of a cluster.
+//! `ringwell haproxy`: prints a configuration of `HAProxy` for the nodes of a cluster.
 //!
-//! Owns its text, including the reasons for each setting, because operators read that file and not
-//! this one. Needs `HAProxy` 2.4 or later. Does not read the cluster's secret. Invariant: a request
-//! that a node may have carried out is sent again only if its `Idempotency-Key` lets the nodes
-//! recognise it.
+//! Contains the text of the configuration, including the reason for each setting, because operators
+//! read the generated file and not this source file. Needs `HAProxy` 2.4 or later. Does not read
+//! the cluster's secret. Invariant: a request that a node may have carried out is sent again only
+//! if its `Idempotency-Key` lets the nodes recognise it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,11 +22,11 @@ Examples:
   haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time after the deadline at which a node counts as hung. It includes sending the answer and
-/// waiting for a thread.
+/// The time after the deadline at which a node is considered hung. It allows for sending the answer
+/// and for waiting for a thread.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// The count of proxies that can share the nodes without exhausting a node's connections.
+/// The number of proxies that can share the nodes without exhausting a node's connections.
 const PROXIES: usize = 4;
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     stats_socket: PathBuf,
 }
 
-/// Prints the configuration. Prints faults of the files instead, if there are any.
+/// Prints the configuration. If the files have faults, prints the faults instead.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -68,8 +68,8 @@ fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {
     match path {
         None => Ok(Config::new(PathBuf::new(), cores())),
         Some(path) => {
-            // Only deadline and limits are read, because `data` may come from a node's flag or
-            // variable.
+            // `data` is set to a placeholder, because a node may get it from a flag or variable.
+            // Only the deadline and the limits are used.
             let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
             load(path, variable, flags, cores()).map(|(config, _)| config)
         }
@@ -97,7 +97,8 @@ fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
     .join("")
 }
 
-/// The beginning of the file: its purpose, and the commands that take a node out.
+/// Returns the beginning of the file: its purpose, and the commands that take a node out of
+/// service.
 fn head(map: &ClusterMap, socket: &str) -> String {
     let first = map.nodes().first().map_or("", |node| &node.name);
     format!(
@@ -180,7 +181,7 @@ defaults
     )
 }
 
-/// Needed for nodes that are named by host, because their addresses may change while the proxy
+/// Needed for nodes that are given by host name, because their addresses may change while the proxy
 /// runs.
 const RESOLVERS: &str = "\
 # For nodes that the cluster file names by host: their addresses are looked up repeatedly. Write
@@ -264,11 +265,11 @@ backend management
     )
 }
 
-/// Formats a node as a server of a backend.
+/// Formats a node as a `server` line of a backend.
 fn server(node: &ClusterNode, more: &str) -> String {
     let address = address(node);
     let resolve = if is_name(address) {
-        // The proxy then starts even if it cannot resolve the name yet.
+        // Lets the proxy start even if it cannot resolve the name yet.
         " resolvers system init-addr last,libc,none"
     } else {
         ""
@@ -280,12 +281,12 @@ fn server(node: &ClusterNode, more: &str) -> String {
     format!("    server {} {address} weight {}{resolve}{more}\n", node.name, node.shards.len())
 }
 
-/// The address at which the proxy reaches a node. A unix socket is preferred, because it costs less
-/// than TCP.
+/// Returns the address at which the proxy reaches a node. A unix socket is preferred, because it
+/// costs less than TCP.
 fn address(node: &ClusterNode) -> &Listen {
     let local = node.listen.iter().find(|address| matches!(address, Listen::Unix(_)));
-    // The fallback is never used: a node has at least one address, and its link's address would
-    // refuse the request.
+    // A node has at least one address for clients, so the fallback to the link's address is never
+    // used. The link would refuse the request.
     local.or(node.listen.first()).unwrap_or(&node.link)
 }
 

@@ -1,7 +1,7 @@
 //! `ringwell journal`: inspects journals without changing them, and erases parameters in them.
 //!
-//! Opens every file read-only, except in `erase`. Owns no rules: `replay` keeps a simple account of
-//! the numbers, to compare with a server's answers.
+//! Opens every file read-only, except in `erase`. Implements no allocation rules: `replay` only
+//! tracks the numbers' states, to compare them with a server's answers.
 
 pub(crate) mod erase;
 mod inspect;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let flushed = out.flush().map_err(anyhow::Error::from);
     match result.and_then(|code| flushed.map(|()| code)) {
-        // The reader has closed the pipe.
+        // The program that reads the output has closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         other => other,
     }
@@ -122,8 +122,8 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Finds a shard's files; `None` if the directory has no segments. The shard's number comes from
-/// the first segment, because the directory may have been copied from elsewhere.
+/// Finds a shard's files. Returns `None` if the directory has no segments. The shard's number is
+/// read from the first segment, because the directory may be a renamed copy.
 fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
@@ -139,14 +139,15 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let got = segments.read_at(first.segno, 0, &mut block)?;
     let name = || directory.file_name()?.to_str()?.parse().ok();
     let shard = SegmentHeader::decode(&block[..got]).map_or_else(
-        // The header is damaged. Reading the segment later reports that.
+        // A damaged header is ignored here, and reported when the segment is read later.
         |_| name().unwrap_or(0),
         |header| header.shard,
     );
     Ok(Some(ShardFiles { directory: directory.to_owned(), shard, segments }))
 }
 
-/// Formats a time for people: in UTC, or as the bare number if no calendar reaches that far.
+/// Formats a time for people: in UTC, or as milliseconds if the time is out of the calendar's
+/// range.
 fn readable(time: Millis) -> String {
     let millis = i64::try_from(time.0).ok();
     let stamp = millis.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());

@@ -1,8 +1,9 @@
-//! The listener of the management API, and the limits on strangers there.
+//! The listener of the management API, and its limits on unauthenticated clients.
 //!
-//! Owns connections and the time limit for request heads. At the limit of connections, the oldest
-//! connection that has not presented a token is closed. The management API limits the size of a
-//! request and the time for its answer. Source: docs/spec/management.md, "Limits".
+//! Owns the connections and the time limit for request heads. If the limit of connections is
+//! reached, the oldest connection that has not presented a token is closed. The management API
+//! itself limits the size of each request and the time for its answer. Source:
+//! docs/spec/management.md, "Limits".
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,20 +24,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The maximum number of open connections to the management API. Beyond this, unauthenticated
-/// connections are closed for new ones.
+/// The maximum number of open connections to the management API. At this limit, an unauthenticated
+/// connection is closed for each new connection.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 /// The time limit for the whole head of a request, measured from the end of the previous answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
-/// The time limit for a connection. No list takes that long, and a client that does not read its
-/// answer is disconnected.
+/// The maximum duration of a connection. No list takes that long to send. The limit disconnects
+/// clients that do not read their answers.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
-/// The pause after a connection could not be accepted, mostly because too many files are open.
+/// The pause after a failure to accept a connection. The usual cause is too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The error of a listener, given by its name and its setting, that cannot use `address`.
+/// Creates the error of a listener that cannot use `address`. The listener is given by its name and
+/// its setting.
 pub(crate) fn cannot_listen(
     (what, setting): (&str, &str),
     address: &Listen,
@@ -50,9 +52,10 @@ pub(crate) fn cannot_listen(
     anyhow::Error::from(error).context(format!("{what} cannot listen on {address}: {advice}"))
 }
 
-/// Returns the accepted host names of the management address, in addition to the machine's own.
-/// `None` if pages of other sites cannot direct their visitors there. This applies to a unix
-/// socket, and to an address other than loopback, which a proxy or a firewall protects.
+/// Returns the host names that the management address accepts in addition to the machine's own
+/// names. Returns `None` if pages of other sites cannot make browsers send requests to the address.
+/// This is the case for a unix socket, and for an address other than loopback, which a proxy or a
+/// firewall protects.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
@@ -78,7 +81,7 @@ struct OpenConnection {
 
 impl OpenConnections {
     fn open(&self) -> std::sync::MutexGuard<'_, VecDeque<OpenConnection>> {
-        // No thread panics while holding the lock.
+        // A poisoned lock can be used, because no thread panics while it holds the lock.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +99,7 @@ impl OpenConnections {
     }
 }
 
-/// Binds a unix socket and replaces a stale socket, but no other file.
+/// Binds a unix socket. Replaces a stale socket at `path`, but no other file.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
@@ -128,7 +131,8 @@ impl Listener {
         }
     }
 
-    /// Runs until the process ends. At most `most` connections are open at once.
+    /// Accepts and serves connections until the process ends. At most `most` connections are open
+    /// at once.
     pub(crate) async fn serve(self, router: Router, most: usize) {
         let (room, places) = (Arc::new(Semaphore::new(most)), Arc::new(OpenConnections::default()));
         loop {
@@ -147,7 +151,7 @@ impl Listener {
             if room.available_permits() == 0 {
                 places.make_way();
             }
-            // The semaphore is never closed.
+            // Acquiring a permit never fails, because the semaphore is never closed.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             let place = OpenConnection::default();
             places.open().push_back(place.clone());
@@ -161,7 +165,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Serves one connection until it ends, or another connection replaces it.
+/// Serves one connection until it ends or is closed to make room for another.
 async fn hold(
     stream: Stream,
     router: Router,
@@ -188,7 +192,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // The reason why the connection ended does not matter.
+    // The result is ignored, because it does not matter why the connection ended.
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
 }
 

@@ -1,6 +1,6 @@
-//! `ringwell load`: the flags of the load generator, and the destinations of its results.
+//! `ringwell load`: parses the flags of the load generator, and writes its results.
 //!
-//! Thin: `ringwell-load` sends and counts.
+//! The crate `ringwell-load` generates and measures the load.
 
 use std::fs;
 use std::io::{self, BufReader, IsTerminal, Write};
@@ -208,7 +208,7 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// Finds the default list: preferably pools that a demo made for load.
+/// Finds the default list of pools. Prefers a list that a demo wrote for load.
 fn usual_list() -> PathBuf {
     let folders = ["data", "demo-data"];
     let names = ["load-pools.csv", "demo-pools.csv"];
@@ -217,13 +217,13 @@ fn usual_list() -> PathBuf {
     paths.find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("demo-data/load-pools.csv"))
 }
 
-/// Writes a result to its file, if one was requested.
+/// Writes a result to `path`, if a file was requested.
 fn write_to(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     fs::write(path, text()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads the output of `--json`.
+/// Reads a file that was written with `--json`.
 fn read(path: &Path) -> anyhow::Result<Outcome> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text)
@@ -252,8 +252,8 @@ impl Finish {
     }
 }
 
-/// Reads the output of `ringwell journal WHAT DATA --json`, run as a separate process as another
-/// program would.
+/// Runs `ringwell journal WHAT DATA --json` as a separate process, as another program would, and
+/// passes its output to `take`.
 fn journal(
     data: &Path,
     what: &str,
@@ -297,7 +297,7 @@ fn as_json(outcome: &Outcome) -> anyhow::Result<String> {
     Ok(serde_json::to_string(outcome)? + "\n")
 }
 
-/// A status line on a terminal, overwritten in place; nothing if stderr is not a terminal.
+/// A status line on a terminal, overwritten in place. Prints nothing if stderr is not a terminal.
 struct LiveView {
     is_shown: bool,
 }
@@ -313,7 +313,7 @@ impl LiveView {
 
     fn show(&mut self, progress: &Progress) {
         if self.is_shown {
-            // Return to the start of the line and clear it.
+            // The sequence returns to the start of the line and clears it.
             let _ = write!(io::stderr(), "\r\x1b[K{}", progress.line());
         }
     }

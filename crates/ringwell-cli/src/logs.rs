@@ -1,4 +1,4 @@
-//! Logs: lines for people on a terminal, JSON otherwise, on stderr.
+//! Logs: written to stderr, as readable lines on a terminal and as JSON otherwise.
 
 use std::io::{self, IsTerminal};
 
@@ -9,10 +9,10 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Parses `log.level`: a level, or levels by module, separated by commas.
+/// Parses `log.level`: one level, or a comma-separated list of levels per module.
 ///
 /// # Errors
-/// If the text is neither.
+/// If the text has neither form.
 pub(crate) fn filter(log: &Log) -> anyhow::Result<Targets> {
     // Silenced because a pool of connections repeats each failure several times a second, and our
     // own code reports it.
@@ -45,10 +45,10 @@ fn level(text: &str) -> Option<LevelFilter> {
     text.trim().parse().ok().filter(|_| is_word)
 }
 
-/// Sends the program's log lines to stderr from now on.
+/// Makes the program log to stderr from now on.
 ///
 /// # Errors
-/// The same as for [`filter`].
+/// Returns the same errors as [`filter`].
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let filter = filter(log)?;
     let is_terminal = io::stderr().is_terminal();

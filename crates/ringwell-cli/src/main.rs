@@ -1,6 +1,6 @@
 //! The program `ringwell`.
 //!
-//! Owns the command line, exit codes and their messages. The libraries implement the commands.
+//! Handles the command line, exit codes and their messages. The libraries implement the commands.
 //! Output goes to stdout; errors, logs and notes go to stderr.
 
 mod api_client;
@@ -94,7 +94,7 @@ fn without_password(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Formats an error and its causes, without causes that the text so far already contains.
+/// Formats an error and its causes. Omits each cause that the text so far already contains.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

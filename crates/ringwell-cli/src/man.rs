@@ -1,8 +1,8 @@
 //! `ringwell man`: one manual page with every command and its options.
 //!
-//! Takes the texts from the command line's own definition, so that the page and `--help` agree.
-//! There is only one page, because separate pages that refer to each other help only if all of them
-//! are installed.
+//! The texts come from the definition of the command line, so that the page and `--help` agree.
+//! There is only one page, because separate pages that refer to each other are useful only if all
+//! of them are installed.
 
 use std::io;
 
@@ -18,7 +18,7 @@ const OPTIONS: &str = ".SH OPTIONS\n";
 /// Renders the page in roff.
 ///
 /// # Errors
-/// The write errors of sections, which do not occur in memory.
+/// If a section cannot be written, which does not happen because the page is in memory.
 pub(crate) fn page() -> io::Result<Vec<u8>> {
     let mut command = Ringwell::command().disable_help_subcommand(true);
     command.build();
@@ -43,7 +43,7 @@ pub(crate) fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Lists the commands that can be run, in the order of the help.
+/// Lists the commands that have no subcommands, in the order of the help.
 fn leaves(command: &Command) -> Vec<&Command> {
     let subcommands: Vec<_> = command.get_subcommands().collect();
     if subcommands.is_empty() {
@@ -57,7 +57,8 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").to_owned()
 }
 
-/// Adds a command's description, options, and end of help to the page, followed by its subcommands.
+/// Adds a command's description, options and additional help text to the page, followed by its
+/// subcommands.
 fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let mut text = Roff::new();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
@@ -77,7 +78,7 @@ fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     command.get_subcommands().try_for_each(|below| describe(below, page))
 }
 
-/// Renders the end of a command's help, line by line.
+/// Renders the additional text at the end of a command's help, line by line.
 fn verbatim(command: &Command) -> Vec<u8> {
     let mut text = Roff::new();
     if let Some(after) = command.get_after_help() {

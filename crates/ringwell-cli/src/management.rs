@@ -1,7 +1,7 @@
 //! The management address: its listener and its thread.
 //!
-//! With a database, the thread that follows it also serves the address (`directory.rs`). Without
-//! one, a separate thread serves the dashboard.
+//! If ring pools are in a database, the thread that follows the database also serves this address
+//! (`directory.rs`). Otherwise, a separate thread serves the dashboard here.
 
 use std::thread;
 
@@ -13,10 +13,10 @@ use tokio::runtime::Builder;
 
 use crate::listener::{self, Listener, cannot_listen};
 
-/// The listener, and the setting of its address.
+/// The listener's name, and the setting of its address.
 const PLACE: (&str, &str) = ("management", "management.address");
 
-/// Binds the address, and creates the service behind it.
+/// Binds the address, and creates the router for its requests.
 ///
 /// # Errors
 /// If the address cannot be bound.
@@ -41,21 +41,21 @@ pub(crate) async fn open(
     Ok((listener, router))
 }
 
-/// Checks that the process can listen on the address now, and keeps nothing.
+/// Checks that the process can listen on `address` now. Does not keep the socket.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// Returns the same error as [`open`].
 pub(crate) fn check_free(address: &Listen) -> anyhow::Result<()> {
     try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
 }
 
-/// Makes the routes of the published API's ring pools, for the addresses of clients.
+/// Creates the routes of the published API's ring pools, for the addresses of clients.
 pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     let settings = &config.management;
     let entrance = Entrance {
         token_sha256: settings.token_sha256.clone(),
         requests_per_second: settings.requests_per_second,
-        // The addresses of clients accept any host name.
+        // Requests to the addresses of clients may have any host name.
         hosts: None,
         bodies_bytes: config.limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
         dashboard: None,
@@ -63,10 +63,11 @@ pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     ringwell_admin::ring_pools(entrance, management)
 }
 
-/// Serves the dashboard alone on a separate thread until the process ends; returns its address.
+/// Serves only the dashboard, on a separate thread, until the process ends. Returns the listener's
+/// address.
 ///
 /// # Errors
-/// The same as for [`open`], or if no thread can be started.
+/// If no thread can be started, and for the same reasons as [`open`].
 pub(crate) fn serve(config: &Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (listener, router) = runtime.block_on(open(config, dashboard, None))?;

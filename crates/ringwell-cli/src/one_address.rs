@@ -1,6 +1,6 @@
-//! `management.on_data_port`: the published API's ring pools, answered at the addresses of clients.
+//! `management.on_data_port`: serves the published API's ring pools at the addresses of clients.
 //!
-//! Requests arrive on the shards' threads and run on the thread that keeps the directory, like
+//! Requests arrive on the shards' threads. They are processed on the directory's thread, like
 //! requests to the management address. A shard therefore never waits for a database.
 
 use axum::Router;
@@ -25,7 +25,7 @@ pub(crate) struct Way(mpsc::Sender<Asked>);
 #[derive(Debug)]
 pub(crate) struct End(mpsc::Receiver<Asked>);
 
-/// Makes a channel and its receiving end.
+/// Creates a channel to the directory's thread, and its receiving end.
 pub(crate) fn way() -> (Way, End) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     (Way(sender), End(receiver))
@@ -47,14 +47,14 @@ impl Way {
             let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
             return status.into_response();
         }
-        // Drops the path parameters found by this router, because the other router parses the path
-        // itself.
+        // Drops the path parameters found by this router, because the router of the directory's
+        // thread parses the path itself.
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
         *request.uri_mut() = head.uri;
         *request.headers_mut() = head.headers;
         let (reply, answer) = oneshot::channel();
-        // If there is no room, the reply is dropped, and the client is asked to retry.
+        // If the channel is full, `reply` is dropped, and the client is asked to retry.
         let _ = self.0.try_send((request, reply));
         match answer.await {
             Ok(answer) => answer,
@@ -75,7 +75,7 @@ impl End {
                     Ok(answer) => answer,
                     Err(never) => match never {},
                 };
-                // A client that has disconnected needs no answer.
+                // The error is ignored, because a client that has disconnected needs no answer.
                 drop(reply.send(answer));
             });
         }

@@ -1,6 +1,6 @@
 //! A telephone: calls a number as its provider would, including signatures and callbacks.
 //!
-//! Owns the course of a call. Each provider's requests and documents are in a separate file. The
+//! Runs the steps of a call. Each provider's requests and documents are in a separate file. The
 //! server cannot distinguish this telephone from the provider. Source: docs/spec/calls.md,
 //! "Providers".
 
@@ -23,25 +23,26 @@ use serde_json::Value;
 
 use crate::api_client::{ApiClient, Url};
 
-/// The ringing time of a destination if the server's document sets none.
+/// The maximum ringing time of a destination if the server's document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A telephone at a provider's account, with the address and the secret for the account's webhooks.
+/// A telephone that belongs to a provider's account, with the address and the secret for the
+/// account's webhooks.
 #[derive(Clone)]
 pub(crate) struct Phone {
-    /// The server's address for the webhooks.
+    /// The server's address for webhooks.
     pub(crate) url: Url,
     /// The provider to simulate.
     pub(crate) provider: CallProvider,
     /// The account's name.
     pub(crate) account: String,
-    /// The URL at which the provider reaches the server. Signatures cover it.
+    /// The URL at which the provider would reach the server. Signatures cover it.
     pub(crate) public_url: String,
-    /// The secret that signs requests; for Telnyx the private key.
+    /// The secret that signs requests. For Telnyx, the private key.
     pub(crate) secret: Vec<u8>,
 }
 
-/// A call to be made.
+/// A call to make.
 pub(crate) struct Ring<'a> {
     /// The provider's id for the call.
     pub(crate) id: &'a str,
@@ -57,7 +58,7 @@ pub(crate) struct Ring<'a> {
 
 /// The outcome of a call.
 pub(crate) enum Rung {
-    /// The parties have talked.
+    /// The destination answered, and the parties talked.
     Answered,
     /// The destination rang, but did not answer in time.
     NoAnswer,
@@ -87,26 +88,26 @@ struct Dial {
 enum Step {
     /// The destination rings.
     Ringing,
-    /// The destination has answered.
+    /// The destination answered.
     Answered,
-    /// The parties have talked for this long and hung up.
+    /// The parties talked for this long and hung up.
     Completed(Duration),
     /// The destination did not answer in time.
     NoAnswer,
 }
 
-/// A report: the URL, or the account's hook, and the body.
+/// A report: the URL or the name of an account's hook, and the body.
 type Report = (String, Body);
 
 /// The provider's side of a call.
 trait Side {
-    /// Makes the first request about the call.
+    /// Returns the body of the first request about the call.
     fn begins(&self, ring: &Ring<'_>) -> Body;
 
-    /// Reads the document; `None` if it has no destination.
+    /// Reads the server's document. Returns `None` if it names no destination.
     fn read(&self, document: &str) -> Option<Dial>;
 
-    /// Makes the requests that the provider sends at this event, in order.
+    /// Returns the requests that the provider sends for this event, in order.
     fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
 }
 
@@ -121,7 +122,7 @@ const fn side(provider: CallProvider) -> &'static dyn Side {
 }
 
 impl Phone {
-    /// Makes the call, and returns when it has ended. `say` receives a text for each step.
+    /// Makes the call, and returns after it has ended. Passes a text about each step to `say`.
     ///
     /// # Errors
     /// If the server does not answer correctly.
@@ -151,7 +152,7 @@ impl Phone {
         Ok(Rung::Answered)
     }
 
-    /// Posts a signed body to a hook, and returns the document from the answer.
+    /// Posts a signed body to `target`, and returns the document in the answer.
     fn post(&self, client: &ApiClient, target: &str, body: &Body) -> anyhow::Result<String> {
         let (kind, text) = match body {
             Body::Form(fields) => ("application/x-www-form-urlencoded", form(fields)),
@@ -177,8 +178,8 @@ impl Phone {
         format!("/t/{}/{name}", self.account)
     }
 
-    /// Returns the request target for a callback's URL, which is below the account's public
-    /// address, or for a hook.
+    /// Returns the request target for `url`, which is a hook's name or a callback URL below the
+    /// account's `public_url`.
     fn target(&self, url: &str) -> anyhow::Result<String> {
         if !url.contains("://") {
             return Ok(self.hook(url));

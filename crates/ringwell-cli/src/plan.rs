@@ -1,6 +1,6 @@
-//! `ringwell plan`: the size of a pool, and of a cluster.
+//! `ringwell plan`: calculates the size of a pool or of a cluster.
 //!
-//! Owns the flags and the output: tables, a plot, and a drawing. The mathematics is in
+//! Contains the flags and the output: tables, a plot and a drawing. The mathematics is in
 //! `ringwell-plan`.
 
 mod cluster;
@@ -104,7 +104,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The exit code for flags that contradict each other, the same as for unreadable flags.
+/// The exit code for contradictory flags, which equals the exit code for flags that cannot be
+/// parsed.
 const WRONG_USAGE: u8 = 2;
 
 fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
@@ -126,7 +127,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
     print(plan.text(values::colours()).as_bytes())
 }
 
-/// The demand for the pool.
+/// Computes the demand for the pool from the flags.
 fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
     ensure!(args.target > 0.0, "a --target of 0 requires infinitely many numbers");
     if let Some(numbers) = args.numbers {

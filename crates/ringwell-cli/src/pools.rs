@@ -1,8 +1,8 @@
-//! `ringwell pools`: ring pools, their numbers and tokens, on a server that keeps them in a
+//! `ringwell pools`: manages ring pools, numbers and tokens on a server that keeps them in a
 //! database.
 //!
-//! Owns the commands and the text of their output. The server makes every change, in one
-//! transaction per command unless the text says otherwise. Nothing is stored here. Source:
+//! Defines the commands and formats their output. The server makes every change, in one transaction
+//! per command unless the help text says otherwise. This program stores nothing. Source:
 //! docs/spec/management.md.
 
 mod create;
@@ -156,7 +156,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// If the server cannot be reached, or refuses.
+/// If the server cannot be reached, or refuses the request.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { management, command } = args;
     let (server, json) = (Server::new(management)?, management.json);
@@ -202,11 +202,12 @@ fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<Exi
     Ok(filled(&pool))
 }
 
-/// Fails, with advice, if the inventory lacked some of the numbers that a pool may have.
+/// Returns a failure and prints advice if the inventory could not fill the pool to its maximum
+/// size.
 fn filled(pool: &Value) -> ExitCode {
     let size = pool["max_pool_size"].as_u64().unwrap_or_default();
     let missing = size.saturating_sub(show::count(pool));
-    // Other pools draw their numbers when they need them.
+    // A pool without `fill_immediately` draws its numbers later, when it needs them.
     if missing == 0 || pool["fill_immediately"] != true {
         return ExitCode::SUCCESS;
     }

@@ -1,4 +1,4 @@
-//! Standard output and texts for people, for every command.
+//! Output to stdout, and texts for people, for all commands.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -6,13 +6,13 @@ use std::process::ExitCode;
 /// Writes to stdout.
 pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     match io::stdout().lock().write_all(text) {
-        // An error is ignored if the reader has closed the output.
+        // An error is ignored if the program that reads the output has closed the pipe.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Formats a count, as in `1 call`, `2 calls`.
+/// Formats a count, such as `1 call` or `2 calls`.
 pub(crate) fn counted(count: u64, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }

@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Shorter work needs no line.
+/// The time before the status line appears, because shorter work needs no status line.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// The interval between two updates.
@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
-    /// `None` if the total is unknown before the end.
+    /// `None` if the total is not known in advance.
     total: Option<u64>,
     done: u64,
     start: Instant,
@@ -28,7 +28,7 @@ impl Progress {
         Self::start(what.into(), Some(total))
     }
 
-    /// Begins work of an unknown amount.
+    /// Begins work whose total is unknown.
     pub(crate) fn counting(what: impl Into<String>) -> Self {
         Self::start(what.into(), None)
     }

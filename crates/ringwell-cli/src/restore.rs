@@ -1,8 +1,8 @@
-//! `ringwell restore`: turns a copy of a data directory into the data directory again.
+//! `ringwell restore`: restores a data directory from a copy.
 //!
-//! The journals lack answers sent after the copy was made, and the files do not show that. The mark
-//! "restored" is therefore made first. Only a start removes it, after the hold was stored. Source:
-//! docs/operations.md, "Backups".
+//! The copied journals lack the answers that were sent after the copy was made, but the files do
+//! not show this. The data directory is therefore first marked as restored. A server removes the
+//! mark only after it has stored the hold. Source: docs/operations.md, "Backups".
 
 use std::fs::{self, File};
 use std::io;
@@ -43,19 +43,19 @@ Examples:
 /// The suffix of the names of replaced files.
 const REPLACED: &str = ".before-restore";
 
-/// The directory inside the data directory that holds the files until all are copied; also the
-/// suffix of databases until then.
+/// The directory inside the data directory that contains the copied files until all are complete.
+/// Also the suffix of copied databases until then.
 const UNFINISHED: &str = ".restoring";
 
-/// The part that every data directory has once a server has served from it. Renamed last.
+/// The directory that exists in every data directory from which a server has served. Renamed last.
 const JOURNAL: &str = "journal";
 
-/// Suffixes of the files that SQLite keeps next to a database. The first file has changes that are
-/// not yet in the database.
+/// Suffixes of the files that SQLite keeps next to a database. The `-wal` file contains changes
+/// that are not yet in the database.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// Files that belong only to the copy: its lock, and the list of a backup's files, which would not
-/// match the data after the first write.
+/// Files that are not restored: the copy's lock, and the list of a backup's files, which would no
+/// longer match the data after the first write.
 const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
 #[derive(Debug, clap::Args)]
@@ -72,14 +72,15 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// Copies every file, durably.
+/// Copies and flushes every file.
 ///
 /// # Errors
 /// If the data directory is not empty, a server uses the copy, or the copy cannot be read or is
 /// damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data, config } = args;
-    // With DATA, the variable would make this command replace the databases of the usual server.
+    // If DATA is given, the variable is ignored, because this command would otherwise replace the
+    // databases of the usual server.
     let usual = || variable("RINGWELL_CONFIG").filter(|_| data.is_none()).map(PathBuf::from);
     let config = &config.clone().or_else(usual);
     if config.is_none() && data.is_none() {
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
     let targets = targets(copy, data, &databases)?;
-    // A database may belong in the data directory, under another name.
+    // The configuration may place a database inside the data directory, under a name of its own.
     if targets.iter().any(|(_, target)| target.starts_with(data)) {
         create_directory(data)?;
     }
@@ -150,7 +151,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the directory has no files, except those of a failed restore.
+/// Checks that the data directory is empty, except for the files of a failed restore.
 fn check_empty(data: &Path) -> anyhow::Result<()> {
     if data.join(UNFINISHED).is_dir() && !data.join(JOURNAL).exists() {
         return Ok(());
@@ -162,10 +163,11 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry.with_context(cannot_read)?.file_name();
-        // The lock of a database that belongs here, or the mark of a restore that was killed.
+        // Two files are accepted: the lock of a database in this directory, and the mark of a
+        // restore that was killed.
         let is_lock = Path::new(&name).extension().is_some_and(|ending| ending == "lock");
         if !is_lock && name != RESTORED {
-            // A server that runs here is a better reason.
+            // If a server uses this directory, that is the more helpful reason to report.
             let _no_server = ReadLock::acquire(data)?;
             bail!("{} is not empty: move its files away first", data.display());
         }
@@ -173,8 +175,8 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says how long the next start answers with overflow numbers, by the lifetimes in the copy's
-/// `lifetimes.json`.
+/// Describes how long the server will answer with overflow numbers after its next startup,
+/// according to the copy's `lifetimes.json`.
 fn hold(copy: &Path) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
@@ -188,8 +190,8 @@ fn hold(copy: &Path) -> String {
     }
 }
 
-/// Makes the directory for the copied files, and removes those of a failed restore. The directory
-/// itself stays, because it shows that the restore is not complete.
+/// Creates the directory for the copied files, and removes the files of a failed restore from it.
+/// The directory itself is never removed here, because it shows that the restore is not complete.
 fn begin(unfinished: &Path) -> anyhow::Result<()> {
     create_directory(unfinished)?;
     let cannot = || format!("cannot empty {}", unfinished.display());
@@ -202,10 +204,10 @@ fn begin(unfinished: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a data directory to which a restore has copied only a part of the files.
+/// Refuses a data directory if an interrupted restore copied only some of its files.
 ///
 /// # Errors
-/// If there is such a part.
+/// If the restore was interrupted.
 pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
     let unfinished = data.join(UNFINISHED);
     ensure!(
@@ -237,8 +239,8 @@ fn finish(unfinished: &Path, data: &Path) -> anyhow::Result<()> {
     File::open(data).and_then(|data| data.sync_all()).with_context(|| failed(unfinished))
 }
 
-/// Finds the databases that the configuration keeps elsewhere: their names in the copy, and their
-/// locations.
+/// Finds the databases that the configuration keeps elsewhere. Returns each one's name in the copy
+/// and its location.
 fn targets(
     copy: &Path,
     data: &Path,
@@ -261,7 +263,7 @@ fn targets(
     Ok(targets)
 }
 
-/// Moves the database at `source` next to `target`, which stays unchanged.
+/// Moves the database at `source` next to `target`. Does not change `target`.
 fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
     let target = with_ending(target, UNFINISHED);
     for ending in BESIDE.into_iter().chain([""]) {
@@ -269,7 +271,7 @@ fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
         if to.exists() {
             fs::remove_file(&to).with_context(|| format!("cannot replace {}", to.display()))?;
         }
-        // SQLite recreates the file of shared memory.
+        // The shared-memory file is not copied, because SQLite creates it again.
         if from.is_file() && ending != BESIDE[1] {
             fs::copy(&from, &to)
                 .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o600)))
@@ -285,7 +287,7 @@ fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
 
 /// Replaces `target` by the copied database. An existing database is renamed, with the files next
 /// to it, because SQLite would otherwise write the changes in those files into the restored
-/// database. Returns whether there was one.
+/// database. Returns whether a database existed at `target`.
 fn replace(target: &Path) -> anyhow::Result<bool> {
     let is_kept = target.exists();
     let failed = |path: &Path| format!("cannot replace {}", path.display());
@@ -309,14 +311,14 @@ fn replace(target: &Path) -> anyhow::Result<bool> {
     Ok(is_kept)
 }
 
-/// Returns `path` with `ending` added to its name.
+/// Returns `path` with `ending` appended to its name.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// Returns the target of a path. Symlinks are followed as far as the path exists.
+/// Returns the absolute form of `path`. Resolves symlinks as far as the path exists.
 fn place(path: &Path) -> anyhow::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let mut found = PathBuf::new();
@@ -330,14 +332,14 @@ fn place(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// Copies the contents of a directory. Returns the count of files.
+/// Copies the contents of a directory. Returns the number of files copied.
 fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
     create_directory(to)?;
     let mut files = 0;
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
-        // Parts of a copy may be on other volumes, behind symlinks.
+        // Symlinks are followed, because parts of a copy may be on other volumes.
         let kind = fs::metadata(&source);
         let kind = kind.with_context(|| format!("cannot read {}", source.display()))?;
         if LEFT_OUT.iter().any(|name| entry.file_name() == *name) {

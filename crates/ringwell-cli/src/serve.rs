@@ -1,4 +1,4 @@
-//! `ringwell serve`: a server with its configuration.
+//! `ringwell serve`: runs a server with a configuration.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::print::counted;
 use crate::{database_lock, directory, journal, logs, management, restore};
 
-/// A person does not read more faults at once.
+/// The maximum number of faults that are printed. More would be too many to read at once.
 const FAULTS_SHOWN_MAX: usize = 100;
 
 /// The warning if the variable and the configuration set different tokens.
@@ -30,10 +30,10 @@ pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 over
     management.token_sha256 of the configuration: remove the variable (the package sets it in \
     /etc/ringwell/environment) and restart";
 
-/// Serves until a signal ends it, or only checks the configuration.
+/// Serves until a signal ends the program, or only checks the configuration.
 ///
 /// # Errors
-/// If the server cannot start, or fails. Faults of the configuration are printed.
+/// If the server cannot start, or fails. Faults of the configuration are printed instead.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let (hung_up, flags) = (survive_hang_ups()?, args.server.overrides(args.data));
@@ -48,7 +48,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Ok(member) => member,
         Err(code) => return Ok(code),
     };
-    // A standby may wait on the same machine until the addresses are free.
+    // Skipped for a replicated journal: a standby may wait on this machine until the addresses are
+    // free.
     if !args.check && !config.data.exists() && config.journal.replicated.is_none() {
         check_addresses(&config)?;
     }
@@ -107,7 +108,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         .map(|()| ExitCode::SUCCESS)
 }
 
-/// Opens the directory's database, and takes its web sites into `config`. Returns its ring pools.
+/// Opens the directory's database, and adds its web sites to `config`. Also returns its ring pools.
 fn open_database(
     database: &Database,
     node: &str,
@@ -130,7 +131,7 @@ fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     (!unfit.is_empty()).then_some(ExitCode::FAILURE)
 }
 
-/// Checks that all addresses are free, so that a start that must fail makes no data directory.
+/// Checks that all addresses are free, so that no data directory is created if startup must fail.
 fn check_addresses(config: &Config) -> anyhow::Result<()> {
     let secure = config.tls.iter().flat_map(|tls| &tls.listen);
     let of_clients: Vec<_> =
@@ -142,8 +143,8 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
     config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
-/// Lets the process survive a SIGHUP, and records it, because a reload of all nodes may reach a
-/// node that is still starting.
+/// Lets the process survive a SIGHUP, and records the signal. The SIGHUP that reloads all nodes may
+/// reach a node that is still starting.
 fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
     let hung_up = Arc::<AtomicBool>::default();
     signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot handle signals")?;
@@ -157,7 +158,7 @@ fn warn(warnings: impl IntoIterator<Item = impl Display>) {
     }
 }
 
-/// Reads the configuration of a running server, and applies its section of calls.
+/// Reads the configuration of a running server again, and applies its `[calls]` section.
 fn read_again(
     path: &Path,
     flags: Overrides,
@@ -195,7 +196,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warns of settings that have no effect, or a dangerous effect.
+/// Returns warnings about settings that have no effect, or have a dangerous effect.
 fn warnings(
     config: &Config,
     directory: &Directory,
@@ -211,7 +212,7 @@ fn warnings(
     found
 }
 
-/// Warns of ring pools whose lifetime is too short for the sites' pages.
+/// Returns warnings about ring pools whose lifetime is too short for the sites' pages.
 fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
     let lifetime = |pool| directory.pool(pool).map(ringwell_directory::RingPool::lifetime);
     let of = |site: &Site| {
@@ -258,7 +259,7 @@ pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
     }
 }
 
-/// Serves, and accepts calls if the configuration has them.
+/// Serves ring pools, and accepts calls if the configuration has a `[calls]` section.
 fn serve(
     config: Config,
     directory: Directory,
@@ -272,7 +273,7 @@ fn serve(
     let calls =
         calls.map(|calls| Running::start(calls, &config, tokens.lookup.clone())).transpose()?;
     if let Some(calls) = &calls {
-        // No other code sets this.
+        // Setting `running` cannot fail, because no other code sets it.
         let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }
@@ -294,7 +295,7 @@ fn serve(
     Ok(served?)
 }
 
-/// Connects to the store of the journals, if they are not in this machine's files.
+/// Connects to the servers that keep the journals, unless the journals are files on this machine.
 fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     check_engine(config)?;
     #[cfg(feature = "nats")]
@@ -304,7 +305,7 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     Ok(None)
 }
 
-/// Checks that this program includes the configured store of the journals.
+/// Checks that this program was built with support for the configured journal store.
 fn check_engine(config: &Config) -> anyhow::Result<()> {
     match &config.journal.replicated {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
@@ -330,7 +331,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the operators' paths at the addresses of clients.
+/// Creates the routes for operators at the addresses of clients.
 pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseTokens) -> Routes {
     let hashes = config.management.token_sha256.clone();
     let lookup = config.management.lookup_sha256.clone();
@@ -341,7 +342,7 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseToke
     })
 }
 
-/// Adds the paths of calls to `routes`.
+/// Adds the routes of calls to `routes`.
 pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
     let Some(calls) = calls else { return routes };
     Arc::new(move |node| {
@@ -350,16 +351,16 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
     })
 }
 
-/// Reads the configuration at `path` and checks that this machine can serve it. Prints any faults,
-/// and then returns the exit code.
+/// Reads the configuration at `path` and checks that this machine can serve it. If there are
+/// faults, prints them and returns the exit code.
 fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
     let loaded =
         load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;
     refuse_unfit(&loaded.0).map_or(Ok(loaded), Err)
 }
 
-/// Joins the cluster described by the file at `path`, as the node `name`. Prints any faults, and
-/// then returns the exit code.
+/// Joins the cluster described by the file at `path`, as the node `name`. If there are faults,
+/// prints them and returns the exit code.
 fn join(path: &Path, name: &str) -> Result<Membership, ExitCode> {
     let cluster =
         Cluster::load(path).map_err(|faults| show_with_advice(&faults, path, NAME_CLUSTER))?;
@@ -381,7 +382,7 @@ pub(crate) const NAME_CLUSTER: &str = "name the cluster file with --cluster or R
 /// The advice if there is no configuration at the given path.
 pub(crate) const NAME_CONFIG: &str = "name the configuration with --config or RINGWELL_CONFIG";
 
-/// Prints faults of a configuration, with advice if it is not a file.
+/// Prints faults of a configuration, with advice if its path is not a file.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
     show_with_advice(faults, config, &format!("{NAME_CONFIG}; `ringwell demo` needs none"))
 }
@@ -398,7 +399,7 @@ pub(crate) fn show_with_advice(faults: &[Fault], path: &Path, advice: &str) -> E
     ExitCode::FAILURE
 }
 
-/// Whether there is something at `path` that can be read. A pipe can be.
+/// Returns whether `path` exists and is not a directory. A pipe is accepted, too.
 pub(crate) fn is_file(path: &Path) -> bool {
     path.exists() && !path.is_dir()
 }

@@ -1,8 +1,8 @@
 //! `ringwell shards`: shows the owners of buckets, and moves buckets between running nodes.
 //!
-//! Reads the owners from one node, and requests buckets from the node that owns them. Stores no
-//! state: the remaining work follows from the nodes' answers, so each command can be run again.
-//! Source: docs/spec/cluster.md, "Moving buckets".
+//! Reads the owners from one node, and requests each bucket from its owner. Stores no state: the
+//! nodes' answers show the remaining work, so each command can be run again. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -33,11 +33,11 @@ Examples:
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
 
-/// The count of buckets that move at once when a node is drained. Their pools overflow while they
-/// move.
+/// The number of buckets that move at once when a node is drained. Rows of their pools get overflow
+/// numbers during the move.
 const PIECE: usize = 32;
 
-/// The width of the longest name of a node's state.
+/// The length of the longest name of a node's state.
 const STATE_WIDTH: usize = 9;
 
 const MOVES: &str = "/v1/shards/moves";
@@ -88,7 +88,7 @@ enum Command {
     },
 }
 
-/// Bucket numbers, each once.
+/// A set of bucket numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Buckets(BTreeSet<u16>);
 
@@ -108,7 +108,7 @@ fn parse_buckets(text: &str) -> Result<Buckets, String> {
     Ok(Buckets(buckets))
 }
 
-/// Formats buckets, with ranges for runs.
+/// Formats buckets. Consecutive buckets become a range.
 fn ranges(buckets: &BTreeSet<u16>) -> String {
     let text = |(first, last): &(u16, u16)| {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
@@ -116,7 +116,7 @@ fn ranges(buckets: &BTreeSet<u16>) -> String {
     runs(buckets).iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the first and last bucket of each run.
+/// Returns the first and last bucket of each run of consecutive buckets.
 fn runs(buckets: &BTreeSet<u16>) -> Vec<(u16, u16)> {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for bucket in buckets {
@@ -142,7 +142,7 @@ struct ListedOwner {
     buckets: String,
 }
 
-/// A shard, with its node and its buckets.
+/// A shard, with its node and the buckets that it owns.
 struct Owner {
     shard: u16,
     node: String,
@@ -182,8 +182,8 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    /// Returns each node's health, by name. The reported owners do not show it, because they come
-    /// from the map, which still contains dead nodes.
+    /// Returns each node's health, by the node's name. The owners do not show the health, because
+    /// they come from the map, which still contains dead nodes.
     fn states(&self, client: &ApiClient) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -241,7 +241,8 @@ impl Overview {
 /// Runs the command.
 ///
 /// # Errors
-/// If a server cannot be reached, or refuses. The text lists the buckets that have moved.
+/// If a server cannot be reached, or refuses the request. The error lists the buckets that have
+/// moved.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
@@ -299,7 +300,7 @@ fn move_to(
     print(text.as_bytes())
 }
 
-/// Makes the node at these addresses give buckets to a shard.
+/// Makes the node at the addresses `listen` give buckets to the shard `to`.
 fn give(
     client: &ApiClient,
     listen: &[String],
@@ -310,7 +311,7 @@ fn give(
     at_one_of(listen, |url| client.post(url, MOVES, &body))
 }
 
-/// Sends a request to a node, at the first of its addresses that accepts connections.
+/// Sends a request to a node. Uses its first address that accepts connections.
 fn at_one_of(
     listen: &[String],
     ask: impl Fn(&Url) -> Result<Value, ApiError>,
@@ -337,7 +338,7 @@ fn abort(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
 }
 
-/// Returns a node's state, from its answer to a load balancer's health check.
+/// Returns a node's state according to its answer to a load balancer's health check.
 fn state(client: &ApiClient, listen: &[String]) -> &'static str {
     for place in listen {
         let Ok(url) = place.parse::<Url>() else { continue };
@@ -367,7 +368,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
             if shows {
                 eprintln!();
             }
-            // Only the node can report whether it has given them up.
+            // Only the node can report whether it has given up these buckets.
             if let Ok(now) = Overview::ask(client, url) {
                 left = now.of_node(node);
             }
@@ -401,8 +402,8 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(text.as_bytes())
 }
 
-/// Plans the new owners of the buckets of `node`: ranges for the other nodes' shards, so that each
-/// shard owns equally many buckets.
+/// Plans the new owners of the buckets of `node`. Assigns ranges to the shards of the other nodes,
+/// so that all shards own about equally many buckets.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

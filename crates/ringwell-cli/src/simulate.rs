@@ -1,8 +1,7 @@
 //! `ringwell simulate`: simulates a day of a web site's visitors and callers with ring pools, in
 //! virtual time.
 //!
-//! Owns the flags, the choice of pools, and the output for people. `simulate/day.rs` simulates the
-//! day.
+//! Contains the flags, the choice of pools and the output. `simulate/day.rs` simulates the day.
 
 mod access_log;
 mod day;
@@ -43,13 +42,13 @@ Examples:
     --lifetime 20m
   zcat access.log.*.gz | ringwell simulate --site-log - --numbers 100 --json";
 
-/// The maximum number of numbers of a pool, the same as in the server.
+/// The maximum count of numbers in a pool, which is the server's limit.
 const POOL_NUMBERS_MAX: u32 = 100_000;
-/// The first number of pools that exist only here.
+/// The first number of the pools that exist only in a simulation.
 const FIRST_NUMBER: u64 = 12_000_000_000;
 const HOUR: Millis = Millis(3_600_000);
 
-/// The exit code for invalid arguments, the same as in clap.
+/// The exit code for invalid arguments, which is also clap's.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +87,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, the day's results with it, and the results from the formulas.
+/// A pool, the results of its simulated day, and the results according to the formulas.
 struct Line {
     name: String,
     pool: PoolSpec,
@@ -96,15 +95,15 @@ struct Line {
     forecast: Option<Forecast>,
 }
 
-/// The part of the log that does not depend on a pool.
+/// The figures of the log that do not depend on a pool.
 struct Traffic {
     lines: Lines,
     hours: f64,
-    /// The count of visitors in the busiest hour.
+    /// The number of visitors in the busiest hour.
     busiest: u64,
 }
 
-/// Prints the results of the attribution.
+/// Simulates the day with each pool, and prints the results.
 ///
 /// # Errors
 /// If the log cannot be read, or there is no pool to simulate.
@@ -168,7 +167,7 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
         );
         return Ok(Err(ExitCode::from(WRONG_USAGE)));
     };
-    // The simulation stores nothing, so the configuration needs no data directory.
+    // The simulation stores nothing, so the configuration need not name a data directory.
     let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
     let directory = match load(config, variable, flags, cores()) {
         Ok((_, directory)) => directory,
@@ -199,7 +198,7 @@ fn made_up(size: u32, lifetime: Millis) -> anyhow::Result<PoolSpec> {
     Ok(PoolSpec { id: PoolId(1), lifetime, numbers: vec![range] })
 }
 
-/// Counts the visitors of the log's busiest hour, each once.
+/// Counts the distinct visitors in the log's busiest hour.
 fn busiest_hour(views: &[View]) -> u64 {
     let (mut busiest, mut from, mut inside) = (0, 0, std::collections::HashMap::new());
     for view in views {
@@ -218,7 +217,7 @@ fn busiest_hour(views: &[View]) -> u64 {
     busiest as u64
 }
 
-/// Applies the formulas of docs/sizing.md to as many visits, spread evenly.
+/// Applies the formulas of docs/sizing.md to the same number of visits, spread evenly over `hours`.
 fn forecast(pool: &PoolSpec, found: &Found, hours: f64, callers: &Callers) -> Option<Forecast> {
     #[expect(clippy::cast_precision_loss, reason = "visits of a log")]
     let per_hour = found.visits as f64 / hours;

@@ -1,7 +1,7 @@
 //! `ringwell sites`: manages web sites whose pages show each visitor a number, on a server that
 //! keeps its directory in a database.
 //!
-//! Owns the commands and the text of their output. Source: docs/spec/site.md.
+//! Defines the commands and formats their output. Source: docs/spec/site.md.
 
 use std::fs;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ fn parse_swap(text: &str) -> Result<Value, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// If the server cannot be reached, or refuses.
+/// If the server cannot be reached, or refuses the request.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { management, command } = args;
     let (server, json) = (Server::new(management)?, management.json);
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the path of a site. Refuses keys that would need escapes in it.
+/// Returns the API path of a site. Refuses keys that would need escapes in the path.
 fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(

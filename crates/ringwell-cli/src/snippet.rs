@@ -1,4 +1,4 @@
-//! `ringwell snippet`: the line that a web site puts into its pages.
+//! `ringwell snippet`: prints the line that a web site puts into its pages.
 //!
 //! Owns the text. Needs no server, because the script is part of this program.
 
@@ -40,7 +40,7 @@ fn parse_site(key: &str) -> Result<String, &'static str> {
     if is_key { Ok(key.to_owned()) } else { Err("a site key begins with pk_") }
 }
 
-/// Reads the address of a server; returns it without a trailing slash.
+/// Parses the URL of a server. Returns the URL without a trailing slash.
 fn parse_server(url: &str) -> Result<String, &'static str> {
     let origin = url.trim_end_matches('/');
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
@@ -53,7 +53,7 @@ fn parse_server(url: &str) -> Result<String, &'static str> {
 /// Prints the line.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the line cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { site, server: origin, consent, jsonld, only_tag } = args;
     let consent = if *consent { " data-consent=\"required\"" } else { "" };

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Formats columns as narrow as possible, two spaces apart; numbers are right-aligned. Characters
-/// that would control a terminal are shown as `?`.
+/// Formats columns as narrow as possible and two spaces apart. Numbers are right-aligned.
+/// Characters that would control a terminal are shown as `?`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
@@ -35,7 +35,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Replaces control characters, which would affect a terminal.
+/// Replaces control characters, which would affect a terminal, with `?`.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -33,7 +33,7 @@ Examples:
   ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s \\
     --talk 20s";
 
-/// The default caller: a number reserved for fiction.
+/// The default caller, which is a number reserved for fiction.
 const FROM: &str = "+12005550100";
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,8 @@ pub(crate) struct Args {
 /// # Errors
 /// If the configuration lacks the account, or the server does not answer correctly.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // The data directory may be set only on the server's command line. A call does not read it.
+    // A placeholder for the data directory, which may be set only on the server's command line. A
+    // test call does not use it.
     let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
     let loaded = load(&args.config, variable, flags, cores());
     let config = match loaded {

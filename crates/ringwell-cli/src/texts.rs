@@ -11,8 +11,8 @@ use crate::args::Ringwell;
 use crate::man;
 use crate::print::print;
 
-/// Prints a new management token. Only the secret goes to stdout, so that it can be piped to where
-/// secrets are kept. An explanation and the setting, as lines of a configuration, go to stderr.
+/// Prints a new management token. Only the secret goes to stdout, so that it can be piped into a
+/// secret store. An explanation and the lines for the server's configuration go to stderr.
 pub(crate) fn token() -> anyhow::Result<ExitCode> {
     let token = new_token()?;
     eprintln!("# The secret, for clients (`Authorization: Bearer SECRET`). It is not shown again:");

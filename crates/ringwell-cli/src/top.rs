@@ -1,6 +1,6 @@
 //! `ringwell top`: shows which ring pools have the most overflow rows, and why.
 //!
-//! Queries one node. On a terminal, it repeats this and shows the change since the last answer.
+//! Queries one node. On a terminal, repeats the query and shows the change since the last answer.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -59,7 +59,7 @@ struct Pool {
 /// Prints the pools with the most overflow rows.
 ///
 /// # Errors
-/// If the server cannot be reached, or refuses.
+/// If the server cannot be reached, or refuses the request.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let ask = || client.get(&args.access.url, &format!("/v1/overflow?top={}", args.pools));
@@ -91,7 +91,7 @@ const fn rows(pool: &Pool) -> u64 {
     pool.exhausted + pool.not_served
 }
 
-/// Formats the table. Given the previous counts, it also shows the change since then.
+/// Formats the table. If the previous counts are given, the table also shows the change since then.
 fn drawn(pools: &[Pool], before: Option<&BTreeMap<u64, u64>>) -> String {
     if pools.is_empty() {
         return "no overflow rows since the start\n".to_owned();

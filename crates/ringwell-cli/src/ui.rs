@@ -1,5 +1,5 @@
-//! `ringwell ui`: prints a link that opens the dashboard of a running server, so that the browser
-//! needs no token.
+//! `ringwell ui`: prints a link that opens the dashboard of a running server, so that the user need
+//! not enter the token.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 /// Prints the link.
 ///
 /// # Errors
-/// If the server cannot be reached, or refuses.
+/// If the server cannot be reached, or refuses the request.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { url, token_file } = args;
     let client = ApiClient::new(&Access { url: url.clone(), token_file: token_file.clone() })?;

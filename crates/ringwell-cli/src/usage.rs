@@ -1,11 +1,11 @@
-//! Wrong usage that clap cannot find: an error with its own exit code.
+//! Wrong usage that clap cannot detect: an error with its own exit code.
 
 use std::fmt;
 
-/// The exit code for wrong usage, the same as in clap.
+/// The exit code for wrong usage, which is also clap's.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
-/// An error in the way a command was called, not in what it did.
+/// An error in the arguments of a command, not in its execution.
 #[derive(Debug)]
 pub(crate) struct WrongUsage(pub(crate) &'static str);
 

@@ -1,4 +1,4 @@
-//! `ringwell webhooks`: the receiving side of webhooks.
+//! `ringwell webhooks`: receives a server's webhooks.
 
 mod listen;
 mod receiver;
@@ -29,7 +29,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// The command's own errors.
+/// Returns the errors of the chosen command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Listen(args) => listen::run(args),

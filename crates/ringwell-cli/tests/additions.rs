@@ -1,5 +1,6 @@
-//! Tests the server's additions to the published API, and its settings, with the real program:
-//! repeated batches, returning visitors, releases, deadlines, attribution, keys, listeners.
+//! Tests the server's additions to the published API, and their settings, with the real program.
+//! Covers repeated batches, returning visitors, releases, deadlines, attribution, keys and
+//! listeners.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -32,7 +33,7 @@ fn start(pools: &[(u64, Duration)], settings: &str) -> (Site, Server) {
     (site, server)
 }
 
-/// Makes the body of a batch with one row for each suffix.
+/// Creates the body of a batch with one row for each suffix.
 fn batch(suffixes: &[String]) -> String {
     let rows: Vec<Value> = suffixes.iter().map(|suffix| json!({"api_suffix": suffix})).collect();
     json!({ "requests": rows }).to_string()
@@ -44,7 +45,7 @@ fn ask(client: &mut Client, headers: &[(&str, &str)], body: &str) -> HttpAnswer 
     answer
 }
 
-/// Returns the only row of the answer for this suffix.
+/// Sends a batch with one row for `suffix`, and returns the row of the answer.
 fn row(client: &mut Client, suffix: &str) -> Value {
     ask(client, &[], &batch(&[suffix.to_owned()])).json()["responses"][0].clone()
 }
@@ -53,7 +54,7 @@ fn number(row: &Value) -> String {
     row["promo_number"].as_str().unwrap_or_else(|| panic!("no number in {row}")).to_owned()
 }
 
-/// Looks up the holder of `number`; `at` is empty or `&at=…`.
+/// Looks up the holder of `number`; `at` is empty or a parameter `&at=…`.
 fn attribution(client: &mut Client, number: &str, at: &str) -> Value {
     let path = format!("/v1/attributions?number={number}{at}");
     let token = format!("Bearer {TOKEN}");
@@ -94,7 +95,7 @@ fn a_repeated_batch_gets_its_answer_and_uses_up_no_numbers() {
     assert_eq!(metrics::sum(&server, ALLOCATIONS), 10);
     assert_eq!(metrics::sum(&server, "ringwell_repeated_rows_total"), 30);
 
-    // Another key, another body, or no key makes another batch.
+    // A batch with another key, another body or no key is a different batch.
     let other_body = format!("{body} ");
     assert_ne!(ask(&mut client, &[("idempotency-key", "order-2")], &body).body, first.body);
     assert_ne!(ask(&mut client, &key, &other_body).body, first.body);
@@ -115,7 +116,7 @@ fn a_repeated_single_allocation_gets_its_own_number_and_no_other() {
     let [one, other] = [&site.pools[0], &site.pools[1]];
     let first = single(one, "a=1", "order-1");
     assert_eq!(single(one, "a=1", "order-1"), first);
-    // A change of the pool, the query or the key, or a missing key, makes another allocation.
+    // If the pool, the query or the key differs, or if there is no key, the number is different.
     let more = [
         single(other, "a=1", "order-1"),
         single(one, "a=2", "order-1"),
@@ -153,7 +154,7 @@ fn a_batch_of_the_largest_configurable_size_gets_all_its_numbers() {
     let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
     let server = Server::start(site.serve(&["--deadline", "30s"]));
     let mut client = server.client();
-    // The rows are several times as large as a group of the journal.
+    // Together, the rows are several times as large as a group of the journal.
     let page = "p".repeat(900);
     let rows: Vec<String> =
         (0..ROWS).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
@@ -179,7 +180,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 
 #[test]
 fn a_late_row_is_answered_anew_in_a_repeated_batch_and_holds_nothing_in_between() {
-    // With one shard, every row is started, even a late one.
+    // With one shard, the server begins every row, even a late one.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
@@ -239,7 +240,7 @@ fn a_released_number_is_allocated_again() {
     assert_eq!(release(&mut client, &json!({"number": first})), false, "it is not locked");
     sleep(Duration::from_millis(5));
     assert_eq!(number(&row(&mut client, &suffix)), first);
-    // A release of an earlier allocation does not take the number from the next visitor.
+    // Releasing an earlier allocation does not take the number from the next visitor.
     let former = json!({"number": first, "allocated_at": held["allocated_at"]});
     assert_eq!(release(&mut client, &former), false);
     assert_eq!(row(&mut client, &suffix)["overflow"], true);
@@ -338,7 +339,8 @@ fn a_pool_without_overflow_reports_when_to_retry() {
     assert_eq!(number(&rows[1]), site.pools[0].first.to_string());
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
-    // The clocks of two shards may differ by a millisecond, and the rest is rounded up.
+    // The clocks of two shards may differ by a millisecond, and the remaining time is rounded up to
+    // a second.
     let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
     let message = rows[2]["message"].as_str().unwrap();
     let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");

@@ -1,5 +1,5 @@
-//! Tests the main application in the request path, and its pushes. A small HTTP server in this test
-//! acts as the application.
+//! Tests fetches from the main application during requests, and the application's pushes. A small
+//! HTTP server in this test acts as the application.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -49,7 +49,7 @@ impl Backend {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (replies, seen) = (Arc::clone(&of_thread), Arc::clone(&seen));
-                // A broken connection is the server's problem.
+                // An error is ignored, because the Ringwell server must handle a broken connection.
                 thread::spawn(move || answer(stream, delay, &replies, &seen).ok());
             }
         });
@@ -64,7 +64,7 @@ impl Backend {
         self.heads.lock().unwrap().len()
     }
 
-    /// Makes a server with one pool in its configuration.
+    /// Creates a server's configuration with one pool.
     fn site(&self, more: &str) -> Site {
         self.site_with(more, "")
     }
@@ -166,7 +166,7 @@ fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() 
     let wrong = Pool { key: "another-key-of-2".into(), ..pools[1].clone() };
     assert!(ask(&mut client, &[wrong], "wrong").body.contains("InvalidKey"));
     assert_eq!(backend.requests(), 3);
-    // Fetched pools are not kept across a restart, but their lockouts are.
+    // After a restart, fetched pools must be fetched again, but their lockouts are still known.
     server.kill();
     let server = Server::start(site.serve(&[]));
     let rows = batch::rows(&ask(&mut server.client(), &pools, "again"));
@@ -175,11 +175,12 @@ fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() 
     server.stop();
 }
 
-/// The rows of a fetched pool were served only with the right key.
+/// Each allocation has the same `Idempotency-Key`, and its pool must be fetched first. Each must
+/// get a number of its own pool.
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_returns_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
-    // The pools are on two shards, and some share a shard.
+    // The pools are distributed over two shards, so some pools share a shard.
     let pools: Vec<Pool> = (17..22).map(|id| Pool::new(id, 5, LONG)).collect();
     for pool in &pools {
         backend.knows(pool);
@@ -244,15 +245,15 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     let took = begun.elapsed();
     assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
-    // The server waits for seven eighths of the deadline.
+    // The server waits for the application for seven eighths of the deadline.
     assert!(took >= Duration::from_millis(345) && took < Duration::from_millis(580), "{took:?}");
-    // The answer came too late for that batch, but is available to the next.
+    // The application's answer came too late for the first batch, but the next batch can use it.
     thread::sleep(Duration::from_millis(500));
     let rows = batch::rows(&ask(&mut client, &[known.clone(), slow.clone()], "second"));
     assert_eq!(rows[1].number, slow.first);
     let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
     for pool in [misled, clash].into_iter().chain(others) {
-        // Waits because the log has at most one such line a second.
+        // Waits because the server logs at most one such line per second.
         thread::sleep(Duration::from_millis(1_600));
         let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
         assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
@@ -290,13 +291,13 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     assert!(asked > 100, "{asked}");
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains("no ring pool from the main")).count();
-    // The log has at most one such line a second.
+    // The server logs at most one such line per second.
     let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");
     server.stop();
 }
 
-/// Requests a number of the pool repeatedly until `is_it` is true for the answer.
+/// Repeatedly requests a number of the pool until `is_it` returns true for the answer.
 fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&HttpAnswer) -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
@@ -323,14 +324,15 @@ fn a_pool_from_the_application_is_requested_again_and_removed_if_unused() {
     let all = [pool.clone(), idle.clone(), ended.clone()];
     let rows = batch::rows(&ask(&mut client, &all, "first"));
     assert!(rows.iter().all(|row| !row.overflow && row.number > 0), "{rows:?}");
-    // The server gets no push about a changed key and a removed pool.
+    // One pool's key changes and another pool is removed, but the application does not push these
+    // changes.
     let changed = Pool { key: "another-key-of-5".into(), ..pool.clone() };
     backend.knows(&changed);
     backend.replies.lock().unwrap().remove(&ended.id);
     ask_until(&mut client, &pool, |answer| answer.body.contains("InvalidKey"));
     ask_until(&mut client, &changed, |answer| batch::rows(answer)[0].number > 0);
     ask_until(&mut client, &ended, |answer| answer.body.contains("InvalidKey"));
-    // The idle pool has not been requested since its first rows.
+    // The server forgets the idle pool, which received no rows after the first batches.
     let asked = |id: u64| {
         let heads = backend.heads.lock().unwrap();
         heads.iter().filter(|head| head.contains(&format!("/pools/{id}."))).count()
@@ -345,7 +347,8 @@ fn a_pool_from_the_application_is_requested_again_and_removed_if_unused() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(asked(idle.id), 2, "it was in use in its first second");
-    // The idle pool returns with its lockout; the pool of the configuration has stayed.
+    // The idle pool is fetched again, and its lockouts still apply. The pool of the configuration
+    // was never removed.
     let rows = batch::rows(&ask(&mut client, &[idle.clone(), site.pools[0].clone()], "again"));
     assert_eq!(rows[0].number, idle.first + 1);
     assert_eq!((rows[1].number, asked(idle.id)), (site.pools[0].first, 3));
@@ -360,7 +363,7 @@ fn push(client: &mut Client, body: &str, secret: &str) -> HttpAnswer {
     push_of(client, body, secret, seconds())
 }
 
-/// Sends a push that was signed at `seconds`.
+/// Sends a push whose signature and timestamp are from the time `seconds`.
 fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> HttpAnswer {
     let signature = sign(&format!("{seconds}.{body}"), secret);
     let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));
@@ -368,14 +371,14 @@ fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> HttpA
     client.post("/v1/webhooks/ring_pools", &headers, body).unwrap()
 }
 
-/// Signs with the system's tools, as a main application would, and not with this project's code.
+/// Signs with Python, as a main application might, and not with this project's code.
 fn sign(text: &str, secret: &str) -> String {
     let code = "import hmac,sys;print(hmac.new(sys.argv[1].encode(),sys.argv[2].encode(),'sha256').hexdigest())";
     let output = Command::new("python3").args(["-c", code, secret, text]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// An attacker may have copied the request.
+/// An attacker may have copied a pushed request.
 #[test]
 fn a_repeated_push_does_not_restore_an_older_state_even_after_a_restart() {
     let backend = Backend::new(Duration::ZERO);
@@ -420,7 +423,8 @@ fn a_push_is_not_undone_by_the_answer_to_an_earlier_request() {
     let body = json!({"ring_pool": as_json(&new)}).to_string();
     assert_eq!(push(&mut client, &body, SECRET).status, 204);
     assert_eq!(push(&mut client, "{\"removed\":6}", SECRET).status, 204);
-    // The application still answers with the pools as they were before the push.
+    // The pushed changes remain in effect, although the application still answers with the pools as
+    // they were before the pushes.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!(batch::one(&mut client, &new, "second").number, new.first);
     assert!(ask(&mut client, &[gone], "second").body.contains("InvalidKey"));

@@ -46,7 +46,7 @@ use support::site::{Pool, Site, TOKEN};
 
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// A server with one pool and an account at a provider, with the addresses for visitors and for the
+/// A server with one pool and an account at a provider, and its addresses for visitors and for the
 /// provider.
 struct Switchboard {
     site: Site,
@@ -59,22 +59,23 @@ impl Switchboard {
         Self::with_files(more, &[])
     }
 
-    /// Like `new`, with files next to the configuration that only the server can read.
+    /// Like `new`, but with files next to the configuration. Only the server's user can read them.
     fn with_files(more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_settings("", more, files)
     }
 
-    /// Like `with_files`, with settings before those of calls.
+    /// Like `with_files`, but with settings that precede the settings of calls.
     fn with_settings(front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_pool(Pool::new(16, 10, LIFETIME), front, more, files)
     }
 
-    /// Like `with_settings`, with another pool 16.
+    /// Like `with_settings`, but with `pool` in place of the usual pool 16.
     fn with_pool(pool: Pool, front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_phone(pool, &format!("{front}{}", Phone::settings()), more, files)
     }
 
-    /// Starts a server with another pool 16, and with the call log in a database.
+    /// Starts a server with `pool` in place of the usual pool 16, and with the call log in
+    /// `database`.
     fn with_log(pool: Pool, database: &str) -> Self {
         let calls = format!("[calls]\ndatabase = \"{database}\"\n");
         let settings = Phone::settings().replace("[calls]\n", &calls);
@@ -94,7 +95,7 @@ impl Switchboard {
         Self { site, server, phone }
     }
 
-    /// Shows a number of the pool to a visitor with these parameters.
+    /// Allocates a number of the pool to a visitor with these parameters.
     fn visitor(&self, id: &str) -> u64 {
         let mut client = self.server.client();
         let ask = Ask { pool: 16, id: id.to_owned() };
@@ -109,12 +110,12 @@ impl Switchboard {
         self.server.client().get(path, &[("authorization", &bearer)]).unwrap()
     }
 
-    /// Returns the call with that id of the provider once `is_done` holds.
+    /// Returns the call with the provider's id `provider_call`, once `is_done` returns true for it.
     fn call(&self, provider_call: &str, is_done: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             let calls = self.get("/v1/calls").json();
-            // The call log may be missing for a moment.
+            // The answer may briefly lack the list of calls if the call log is unavailable.
             let mut all = calls["calls"].as_array().into_iter().flatten();
             let found = all.find(|call| call["provider_call_id"] == provider_call);
             if let Some(found) = found.filter(|call| is_done(call)) {
@@ -179,7 +180,7 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
 
 #[test]
 fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
-    // The SHA-256 of the token.
+    // The SHA-256 hash of the token.
     let token = "a-token-of-the-tests-that-looks-up";
     let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
     let front = format!("management.lookup_sha256 = [\"{sha256}\"]\n");
@@ -202,7 +203,8 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
     }
-    // Refused, because a filter would confirm a guess, and events contain callers.
+    // Refused for this token, because a filter by caller would confirm a guess, and the other lists
+    // contain callers.
     for path in ["/v1/calls?caller=%2B14155551234", "/v1/events", "/v1/outcomes", "/v1/webhooks"] {
         let answer = ask(path);
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);
@@ -236,7 +238,7 @@ fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_h
     };
     let mut client = board.server.client();
     assert_eq!(asked_for(client.get("/v1/calls", &[]).unwrap()), ["Bearer"]);
-    // Switches built on libcurl send the credentials in their URL only after a Basic challenge.
+    // If a switch uses libcurl, it sends the credentials of its URL only after a Basic challenge.
     let asked = asked_for(client.post("/v1/sip/route", &[], "{}").unwrap());
     assert_eq!(asked, ["Bearer", "Basic realm=\"ringwell\""]);
     assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
@@ -273,7 +275,7 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
         let call = board.call(&format!("CB{place}"), |_| true);
         assert!(call["from"].get("e164").is_none(), "{call}");
     }
-    // There is no destination, so the provider's fallback must act.
+    // There is no destination, so the provider must use its own fallback.
     let nowhere = "CallSid=CC1&From=%2B14155551234&To=%2B19995550100";
     assert_eq!(twilio.post("/t/main/answer", nowhere).status, 503);
     assert_eq!(board.call("CC1", |_| true)["attribution"]["outcome"], "none");
@@ -287,8 +289,8 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     assert_eq!(twilio.post("/t/main/answer", &large).status, 413);
     let fields = "&more=".repeat(1_000);
     assert_eq!(twilio.post("/t/main/answer", &format!("CallSid=CE1{fields}")).status, 413);
-    // The server does not read the rest. Either it answers, or the connection breaks while the
-    // sender writes.
+    // The server does not read the rest of the body. It either answers, or the connection breaks
+    // while the client is still writing.
     let huge = format!("CallSid=CE1&Large={}", "x".repeat(10 << 20));
     assert!(twilio.try_post("/t/main/answer", &huge).is_none_or(|answer| answer.status == 413));
     for path in
@@ -360,7 +362,7 @@ fn ringwell_call_calls_a_number_like_its_provider() {
     assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
 
-    // A provider with a wrong secret is treated like an unknown provider.
+    // A provider with a wrong secret gets the answer that an unknown provider gets.
     std::fs::write(config.with_file_name("main.secret"), "another-secret-0123456789abcdef")
         .unwrap();
     let output = ring();

@@ -1,4 +1,4 @@
-//! The program in daily use: checks, help texts, wrong usage, and the demo's files.
+//! Tests the program in daily use: checks, help texts, wrong usage, and the demo's files.
 
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -34,12 +34,12 @@ fn stderr(output: &Output) -> String {
 /// The sample configuration, unchanged.
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/ringwell.toml");
 
-/// Makes a copy of the sample with new keys.
+/// Creates a copy of the sample configuration with new keys.
 fn sample() -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-sample.toml");
     let text = fs::read_to_string(SAMPLE).unwrap().replace("\"change-me-", "\"of-the-tests-");
-    // Renames a separate file into place, because tests run in parallel and each needs a complete
-    // file.
+    // Writes a separate file and renames it, because tests run in parallel and each needs a
+    // complete file.
     let own = path.with_extension(format!("{:?}", std::thread::current().id()));
     fs::write(&own, text).unwrap();
     fs::rename(own, &path).unwrap();
@@ -334,7 +334,7 @@ fn the_help_of_serve_names_every_variable() {
     }
 }
 
-/// Starts a demo, and returns its output up to the last line.
+/// Starts a demo, and returns its output up to the last line of the introduction.
 fn demo(data: &Path) -> String {
     let data = data.to_str().unwrap();
     let args = ["demo", "--data", data, "--listen", "127.0.0.1:0", "--durability", "memory"];
@@ -370,7 +370,7 @@ fn a_demo_writes_its_list_of_pools_and_reuses_it_and_its_token() {
     assert_eq!(fs::read_to_string(&token_file).unwrap(), token);
 }
 
-/// Returns the names of the subcommands of `command`, which is empty for the program itself.
+/// Returns the subcommands of `command`. An empty `command` means the program itself.
 fn commands_below(command: &[String]) -> Vec<Vec<String>> {
     let help = stdout(&run_help(command, "100"));
     let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Two real nodes of a cluster: batches that gather from both, and nodes that are slow, stopped,
-//! killed, restarted, or not part of the cluster.
+//! Tests two real nodes of a cluster: batches that gather numbers from both nodes, and nodes that
+//! are slow, stopped, killed, restarted, or not part of the cluster.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -68,7 +68,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Sets long time limits for links: test machines may be slow, and lateness is not the subject.
+    /// Sets long time limits for links: test machines may be slow, and these tests are not about
+    /// late rows.
     fn new(numbers: u64, lifetime: Duration) -> Self {
         let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n";
         Self::with("10s", links, numbers, lifetime)
@@ -83,17 +84,17 @@ impl Cluster {
         let folder = TempDir::new().unwrap();
         let pools = || (1..=POOLS).map(|id| Pool::new(id, numbers, lifetime)).collect::<Vec<_>>();
         let sites = NAMES.map(|_| Site::new(pools(), links)).into();
-        // This port is free at the moment. The node will bind it shortly.
+        // This port is free now, and the node will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let cluster = Self { folder, port, deadline, sites };
         cluster.write_map("cluster.toml", 1, SECRET, [&[0], &[1]]);
         cluster
     }
 
-    /// Writes a map in which node i has the shards `shards[i]`.
+    /// Writes a cluster file in which node i has the shards `shards[i]`.
     fn write_map(&self, file: &str, version: u64, secret: &str, shards: [&[u16]; 2]) {
         let node = |(name, shards): (&&str, &[u16])| {
-            // Uses one link of each kind.
+            // The nodes use different kinds of links, so that both kinds are tested.
             let link = match *name {
                 "a" => format!("127.0.0.1:{}", self.port),
                 _ => format!("unix:{}", self.path("b.link").display()),
@@ -131,13 +132,13 @@ impl Cluster {
         &self.sites[0].pools
     }
 
-    /// The node that owns a pool.
+    /// Returns the node that owns a pool.
     fn owner(pool: u64) -> usize {
         usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
     }
 
-    /// Sends one batch with a row for each pool. The rows must be in order, and each number must
-    /// belong to its pool.
+    /// Sends one batch with a row for each pool. Checks that the rows are in order, and that each
+    /// number belongs to the row's pool.
     fn ask(&self, client: &mut Client, id: &str) -> Vec<Row> {
         let asks: Vec<Ask> =
             (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
@@ -153,8 +154,8 @@ impl Cluster {
         rows
     }
 
-    /// Sends requests until all rows of both nodes get their own numbers, or until no row of the
-    /// other node does.
+    /// Sends batches until all rows get numbers of their own, or, if `other_answers` is false,
+    /// until all rows of the other node's pools overflow.
     fn ask_until(&self, client: &mut Client, asked: usize, other_answers: bool) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -199,7 +200,7 @@ fn a_batch_gathers_from_both_nodes_whichever_receives_it() {
     let rows = cluster.ask(&mut clients[0], "exhausted");
     assert!(rows.iter().all(|row| row.overflow), "all are locked out: {rows:?}");
 
-    // Look-ups and releases go to the owner, whichever node receives the request.
+    // Look-ups and releases are forwarded to the owner, whichever node receives the request.
     for client in &mut clients {
         for number in [numbers[0], numbers[31]] {
             let held = attribution(client, number, now_ms()).unwrap();
@@ -245,7 +246,7 @@ fn pools_of_a_new_map_are_held_for_a_lifetime() {
     assert!(rows.iter().all(|row| !row.overflow));
     first.stop();
     second.stop();
-    // Node a gives all buckets except one to node b.
+    // Node a gives all its buckets except one to node b.
     let map = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
     let buckets = "[[buckets]]\nfirst = 0\nlast = 0\nshard = 0\n\
                    [[buckets]]\nfirst = 1\nlast = 1023\nshard = 1\n";
@@ -257,7 +258,7 @@ fn pools_of_a_new_map_are_held_for_a_lifetime() {
     let rows = cluster.ask(&mut client, "held");
     let is_held = begun.elapsed() < lifetime;
     for (pool, row) in (1..).zip(&rows) {
-        // Pools that node b already owned continue with their numbers.
+        // The pools that node b already owned still hand out their numbers.
         assert!(!is_held || row.overflow == (Cluster::owner(pool) == 0), "{row:?}");
     }
     cluster.ask_until(&mut client, 0, true);
@@ -330,8 +331,8 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // Counts the connections from before the first batch, because node a tried to connect before
-    // the other node had started.
+    // The count begins before the first batch, because node a tried to connect before the other
+    // node had started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
     // On a busy machine, one connection may be lost.
     assert!(connects <= before + 1, "{before} {connects}");
@@ -340,7 +341,7 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
     let _second = cluster.start(1);
     let rows = cluster.ask(&mut client, "after");
     assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
-    // Every second, node a tries to report its journal's progress.
+    // Node a also connects every second to report its journal's progress.
     let connects_now = link(&mut client, "connects");
     let most = connects + 3 + 2 * began.elapsed().as_secs();
     assert!((connects + 1..=most).contains(&connects_now), "{connects} {connects_now} {most}");
@@ -363,8 +364,8 @@ fn ten_thousand_batches_share_a_few_connections() {
     });
     let mut client = servers[0].client();
     let (connects, requests) = (link(&mut client, "connects"), link(&mut client, "requests"));
-    // The window allows this many connections at once. A slow answer may occasionally cost one
-    // more.
+    // The window allows this many connections at once. A slow answer may occasionally cost one more
+    // connection.
     assert!(connects <= 32, "{connects} connections for {requests} requests");
     assert!(requests > 9_000, "{requests}");
 }
@@ -376,7 +377,7 @@ fn nodes_with_several_shards_each_gather_from_all() {
     let servers = [0, 1].map(|node| Server::start(cluster.command(node, "four.toml")));
     let mut numbers = Vec::new();
     for round in 0..12 {
-        // Uses a new connection each time, which any of the node's shards may accept.
+        // Each batch uses a new connection, so any of the node's shards may accept it.
         let rows = cluster.ask(&mut servers[round % 2].client(), &format!("r{round}"));
         assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
         numbers.extend(rows.iter().map(|row| row.number));
@@ -397,7 +398,8 @@ fn nodes_with_several_shards_each_gather_from_all() {
     }
 }
 
-/// With journals in a log, it would otherwise take the shards over from the process that serves.
+/// Otherwise, if journals are in a distributed log, the new process would take the shards over from
+/// the process that serves.
 #[test]
 fn a_process_whose_link_address_is_in_use_ends_before_it_opens_a_journal() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

@@ -1,9 +1,10 @@
-//! Kills the real program under load repeatedly, with `kill -9`: no answer is forgotten, and no
-//! number is handed out twice within its lockout.
+//! Repeatedly kills the real program under load with `kill -9`. No answered allocation may be lost,
+//! and no number may be handed out twice within its lockout.
 //!
-//! Each round starts on the same data (sometimes killed halfway and repeated), loads it from
-//! several clients at once, checks the results of the previous round during the load, and kills at
-//! a random moment. `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
+//! Each round starts a server on the same data; sometimes this startup is killed and repeated.
+//! Several clients then send load at once, while the results of the previous round are checked. The
+//! server is killed at a random moment. `RINGWELL_CRASH_ROUNDS` (default 20) and
+//! `RINGWELL_CRASH_SEED` vary the run.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -26,25 +27,26 @@ use support::site::{Pool, Site};
 
 const CLIENTS: usize = 4;
 const ROWS_A_BATCH: u64 = 10;
-/// The count of a round's answered numbers that are looked up after the crash, in addition to those
-/// of the last batches.
+/// The number of a round's answered allocations that are looked up after the crash, in addition to
+/// those of the last batches.
 const SAMPLE: usize = 300;
-/// The count of numbers that are looked up at the end, for all rounds together.
+/// The number of allocations that are looked up at the end, over all rounds.
 const SAMPLE_AT_END: usize = 2_000;
-/// The count of a round's answered batches that are repeated, in addition to the last ones.
+/// The number of a round's answered batches that are repeated, in addition to the last batches.
 const SENT_AGAIN: usize = 10;
 
-/// The approximate duration of a startup; some startups are killed halfway.
+/// The approximate duration of a startup. Some startups are killed within this time.
 const STARTING_MS: u64 = 250;
 
-/// Segments and snapshots so small that crashes also occur during their changes.
+/// Segments and snapshots are so small that crashes also occur while the server switches to new
+/// ones.
 const SETTINGS: &str = "\
 shards = 2
 durability = \"disk\"
 journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 
-/// Makes small pseudo-random numbers from a seed.
+/// Generates small pseudo-random numbers from a seed.
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -65,7 +67,8 @@ impl Dice {
     }
 }
 
-/// Times on a monotonic clock that outlives the servers, and on the wall clock.
+/// The current time: on a monotonic clock, which continues while servers are replaced, and on the
+/// wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     ns: u64,
@@ -94,16 +97,16 @@ struct Sent {
     invoked: Now,
 }
 
-/// One client's view in one round.
+/// The observations of one client in one round.
 #[derive(Debug, Default)]
 struct Seen {
     /// The numbers that the client got, in order.
     events: Vec<Event>,
-    /// The count of numbers in the last answer.
+    /// The count of numbers in the last received answer.
     last: usize,
-    /// The batches with a key, and their answers.
+    /// The answered batches with an idempotency key, and their answers.
     answered: Vec<(Sent, String)>,
-    /// The batch whose answer was lost in the crash, if it had a key.
+    /// The batch whose answer was lost in the crash, if the batch had a key.
     lost: Option<Sent>,
     rows: u64,
     wrong: Vec<String>,
@@ -138,7 +141,7 @@ impl World {
         Sent { asks, body, key, invoked: self.clock.now() }
     }
 
-    /// Returns the numbers that the rows of a batch handed out.
+    /// Returns an event for each number that a batch handed out.
     fn events(&self, sent: &Sent, rows: &[Row]) -> Vec<Event> {
         let returned = self.clock.now();
         let event = |(ask, row): (&Ask, &Row)| Event {
@@ -153,7 +156,7 @@ impl World {
         sent.asks.iter().zip(rows).filter(|(_, row)| !row.overflow).map(event).collect()
     }
 
-    /// Posts batches until the server is gone.
+    /// Sends batches until the server is gone.
     fn load(&self, address: &str, name: &str, mut dice: Dice, stop: &AtomicBool) -> Seen {
         let mut seen = Seen::default();
         let Ok(mut client) = Client::connect(address) else { return seen };
@@ -176,7 +179,8 @@ impl World {
             if sent.key.is_some() {
                 seen.answered.push((sent, answer.body));
             }
-            // Numbers become free one by one; sending faster would only collect overflow numbers.
+            // Waits because numbers become free one by one. Faster requests would only get overflow
+            // numbers.
             thread::sleep(Duration::from_millis(1));
         }
         seen
@@ -206,7 +210,8 @@ impl Run {
         Dice(self.dice.below(u64::MAX) | 1)
     }
 
-    /// Loads a fresh server, checks the results of the previous round, and crashes the server.
+    /// Sends load to a newly started server, checks the results of the previous round, and kills
+    /// the server.
     fn round(&mut self, server: Server, round: u64, before: &[Seen]) -> Vec<Seen> {
         let stop = Arc::new(AtomicBool::new(false));
         let began = Instant::now();
@@ -222,8 +227,8 @@ impl Run {
         let moment = Duration::from_millis(100 + self.dice.below(200));
         thread::sleep(moment.saturating_sub(began.elapsed()));
         server.kill();
-        // A client that has sent batches stops at its next connection error. This flag is for
-        // clients that never connected.
+        // A connected client stops at its next connection error. The flag stops clients that never
+        // connected.
         stop.store(true, Ordering::Relaxed);
         let seen: Vec<Seen> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         for one in &seen {
@@ -255,8 +260,8 @@ impl Run {
         }
     }
 
-    /// Sends a batch whose answer was lost in the crash. It is answered now, and a further attempt
-    /// gets the same answer.
+    /// Sends a batch whose answer was lost in the crash. The batch must now be answered, and a
+    /// further attempt must get the same answer.
     fn send_lost(&mut self, client: &mut Client, lost: &Sent) {
         let answer = post(client, lost).unwrap();
         let rows = batch::rows(&answer);
@@ -288,8 +293,8 @@ impl Run {
         }
     }
 
-    /// Whether a batch was answered as before. If a number's lockout is over, another visitor may
-    /// have the number, and the row then overflows.
+    /// Returns whether a repeated batch got its former answer. If a number's lockout is over, the
+    /// row may overflow instead, because another visitor may have the number.
     fn is_same(&self, sent: &Sent, before: &str, again: &str) -> bool {
         let rows = |body: &str| serde_json::from_str::<Value>(body).unwrap()["responses"].clone();
         let (before, again) = (rows(before), rows(again));
@@ -304,7 +309,7 @@ impl Run {
 
     fn look_up<'a>(&mut self, client: &mut Client, events: impl Iterator<Item = &'a Event>) {
         for event in events {
-            // Two milliseconds allow for the rounding of two clocks; no lifetime is that short.
+            // The two milliseconds allow for rounding in two clocks. No lifetime is that short.
             let found = batch::attribution(client, event.number, event.returned_ms + 2).unwrap();
             self.wrong.extend(history::attributed(event, &found, &self.world.pools));
             self.looked_up += 1;
@@ -349,7 +354,7 @@ fn answered_allocations_survive_kill_9_and_no_number_goes_out_twice() {
     let mut before = Vec::new();
     for round in 0..rounds {
         if run.dice.below(4) == 0 {
-            // Crashes the server while it reads its journal or writes the first snapshot.
+            // Kills a server while it reads its journal or writes the first snapshot.
             let moment = Duration::from_millis(run.dice.below(STARTING_MS));
             Server::start_and_kill(site.serve(&[]), moment);
         }

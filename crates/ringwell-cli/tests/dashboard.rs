@@ -26,7 +26,7 @@ use support::site::{Pool, Site, TOKEN};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A receiver of webhooks that answers with the status that a test chooses.
+/// A webhook receiver that answers with a status chosen by the test.
 struct Receiver {
     port: u16,
     status: Arc<AtomicU16>,
@@ -115,7 +115,7 @@ impl DashboardServer {
         client.get(path, &[("authorization", &bearer)]).unwrap().json()
     }
 
-    /// Makes a token with the role `role`.
+    /// Creates a token with the role `role`.
     fn token(&self, role: &str) -> String {
         let made =
             self.manage("/v1/tokens", &json!({ "name": format!("the {role}"), "role": role }));
@@ -139,7 +139,7 @@ impl DashboardServer {
 struct Person<'a> {
     place: &'a DashboardServer,
     cookie: String,
-    /// The secret in the forms of the user's pages.
+    /// The secret that the forms in the user's pages contain.
     form: String,
 }
 
@@ -180,8 +180,8 @@ fn numbers_of(place: &DashboardServer) -> u64 {
     available.map(|run| run["count"].as_u64().unwrap()).sum()
 }
 
-/// Checks that wrong sites are refused. `shop` is the complete form of a site, `rest` the same
-/// without a key.
+/// Checks that invalid sites are refused. `shop` contains all form fields of a site, and `rest`
+/// contains all fields except the key.
 fn refuses_wrong_sites(writer: &Person<'_>, rest: &str, shop: &str) {
     for wrong in [
         rest.to_owned(),
@@ -222,7 +222,7 @@ fn authorized_users_create_change_and_remove_a_site_and_two_pages_do_not_overwri
     assert_eq!((made.status, made.header("location")), (303, Some("pk_shop")), "{}", made.body);
     let site = place.of_v1("/v1/sites/pk_shop");
     assert_eq!(site["origins"], json!(["https://shop.example"]));
-    // The pool's numbers last for half a minute, but pages send a keep-alive once a minute.
+    // The pool's lifetime is half a minute, but pages send a keep-alive only once per minute.
     assert_eq!(site["short_lived_ring_pools"], json!([7]));
     until("the site is served", || {
         place.server.client().get("/metrics", &[]).unwrap().body.contains("pk_shop").then_some(())
@@ -374,7 +374,7 @@ fn a_revoked_token_changes_nothing_from_the_next_request_on() {
         client.send(request.as_bytes()).unwrap();
         assert_eq!(client.receive().unwrap().status, 204);
         let changed = person.change("/ui/pools/7/size", "numbers=20");
-        // If the session has already ended, the answer leads to the log-in.
+        // If the session has already ended, the answer redirects to the login page.
         let location = changed.header("location").unwrap_or_default();
         assert!(changed.status != 303 || location.ends_with("login"), "{location}");
         assert_eq!(numbers_of(&place), 40);
@@ -423,7 +423,7 @@ fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
         assert_eq!(stranger.status, 303, "{path}: to the login");
     }
     assert_eq!(place.of_v1("/v1/audit"), before, "nothing has changed");
-    // Pools of the configuration can be changed only there.
+    // Pools from the configuration can be changed only in the configuration.
     let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
     let admin = place.log_in(TOKEN);
     assert!(!admin.see("/ui/pools/7").contains("Resize"));
@@ -507,14 +507,15 @@ fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     assert_eq!((&data["pool"], &data["numbers"]), (&json!(7), &json!(2)), "{event:#}");
     assert!(data["overflow"].as_f64().unwrap() > 0.5, "{event:#}");
     until("the webhook", || (receiver.taken.load(Ordering::Relaxed) >= 1).then_some(()));
-    // The event is sent once an hour, regardless of requests in between.
+    // The event is sent at most once per hour, whatever requests follow.
     thread::sleep(Duration::from_secs(6));
     let events = place.of_calls("/v1/events?after=0");
     assert_eq!(events["events"].as_array().unwrap().len(), 1, "{events:#}");
 }
 
 impl DashboardServer {
-    /// Sends a change of calls to the address of clients, where calls are managed.
+    /// Sends a change of call settings to the address for clients, which serves the management of
+    /// calls.
     fn manage_calls(&self, path: &str, body: &Value) -> Value {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();
@@ -528,7 +529,7 @@ impl DashboardServer {
         self.server.client().get(path, &[("authorization", &bearer)]).unwrap().json()
     }
 
-    /// Makes a whole call to a number that was shown to a visitor.
+    /// Allocates a number to a visitor, and makes a complete call to it.
     fn call(&self, name: &str) {
         let body = batch::body(&[Ask { pool: 7, id: "17".to_owned() }], &self.site.pools);
         let rows = batch::rows(&self.server.client().post(BULK, &[], &body).unwrap());

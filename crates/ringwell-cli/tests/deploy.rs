@@ -1,4 +1,4 @@
-//! The configurations in `deploy/` for other programs, tested with those programs.
+//! Tests the configurations in `deploy/` with the programs for which they are written.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -22,7 +22,8 @@ fn deploy(name: &str) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// Returns the text of a file in a `ConfigMap`: the lines below its name that are indented by four.
+/// Returns the contents of a file in a `ConfigMap`: the lines below the file's name that are
+/// indented by four spaces.
 fn embedded(manifest: &str, name: &str) -> String {
     let head = format!("  {name}: |");
     let lines = manifest.lines().skip_while(|line| *line != head).skip(1);
@@ -59,7 +60,7 @@ fn the_unit_checks_the_configuration_that_it_serves() {
     assert_eq!(value("ExecStartPre="), format!("{} --check", value("ExecStart=")));
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 struct Proxy(Child);
 
 impl Drop for Proxy {
@@ -76,13 +77,14 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
 
 #[test]
 fn one_address_serves_allocation_and_ring_pools_through_caddy() {
-    // Caddy's own administration address may be in use.
+    // Caddy's administration address is disabled, because it may be in use.
     let options = "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n";
     let arguments = ["run", "--adapter", "caddyfile", "--config"];
     one_address("caddy", options, "one-address.Caddyfile", &arguments);
 }
 
-/// Sends requests of all kinds to a proxy's address, with `options` and the named configuration.
+/// Starts a proxy with `options` and the named configuration, and sends requests of all kinds to
+/// its address.
 fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let Some(proxy) = program(proxy) else { return };
     let pool = Pool::new(1, 5, Duration::from_mins(1));
@@ -96,7 +98,8 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let server = Server::start(site.serve(&[]));
     let address = format!("127.0.0.1:{proxy_port}");
     let config = deploy(config)
-        // With a host, Caddy would answer only requests for that host.
+        // Caddy's address must have no host. Otherwise, Caddy would answer only requests for that
+        // host.
         .replace("http://:8000", &format!("http://:{proxy_port}"))
         .replace(":8000", &address)
         .replace("127.0.0.1:8080", server.address())
@@ -124,18 +127,18 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     assert_eq!(list.status, 200, "{}", list.body);
     assert_eq!(client.get("/v1/pools", &[("authorization", TOKEN)]).unwrap().status, 404);
     assert_eq!(client.get("/rw.js", &[]).unwrap().status, 200);
-    // The answer comes from the server, not from the proxy.
+    // This answer comes from the server, not from the proxy.
     let answer = client.post("/site/v1/numbers", &[], "{}").unwrap();
     assert!(answer.body.contains("the site key is unknown"), "{}", answer.body);
     server.stop();
 }
 
-/// Returns the metrics named in files for monitoring, without the suffixes of counters and
+/// Returns the names of the metrics in a monitoring file, without the suffixes of counters and
 /// histograms.
 fn metrics_of(text: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
     let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("ringwell_"));
-    // Links exist only in a cluster.
+    // Metrics of links are omitted, because links exist only in a cluster.
     let names = names.filter(|name| !name.starts_with("ringwell_link_"));
     names.map(|name| name.trim_end_matches("_total").trim_end_matches("_bucket")).collect()
 }
@@ -148,7 +151,7 @@ fn program(name: &str) -> Option<String> {
 
 #[test]
 fn alerts_fire_when_they_should() {
-    // CI installs it; elsewhere it may be missing.
+    // CI installs promtool. On other machines, it may be missing.
     let Some(promtool) = program("promtool") else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/prometheus");
     for words in [["check", "rules", "ringwell.rules.yml"], ["test", "rules", "ringwell.test.yml"]]
@@ -159,9 +162,10 @@ fn alerts_fire_when_they_should() {
     }
 }
 
-/// Returns Prometheus's answer to a query of its API.
+/// Queries Prometheus's API, and returns the answer's data.
 fn asked(address: &str, path: &str) -> Option<serde_json::Value> {
-    // Long answers are chunked, which this project's test client does not support.
+    // Uses curl, because long answers are chunked, which this project's test client does not
+    // support.
     let mut curl = Command::new("curl");
     let output = curl.args(["-sf", &format!("http://{address}{path}")]).output().ok()?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -215,7 +219,7 @@ fn prometheus_scrapes_a_server_loads_the_alerts_and_understands_the_dashboard() 
         count += 1;
     }
     assert!(count >= 10, "{count}");
-    // Each rule is evaluated, and none fails.
+    // Every rule must be evaluated without an error.
     loop {
         let groups = asked(&address, "/api/v1/rules").unwrap_or_default();
         let groups = groups["groups"].as_array().cloned().unwrap_or_default();
@@ -262,7 +266,7 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
 
-/// Many servers have their pools in a file, and no dashboard.
+/// Many servers have their pools in a file and no dashboard.
 #[test]
 fn alerts_that_page_someone_need_no_dashboard() {
     let site = Site::new(vec![Pool::new(1, 1, Duration::from_mins(1))], "");

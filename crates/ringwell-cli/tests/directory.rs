@@ -1,5 +1,5 @@
 //! A server whose ring pools are in a database, tested with SQLite and with a real PostgreSQL.
-//! Changes there take effect within a second and affect no lockout.
+//! Changes in the database take effect within a second and affect no lockout.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 #![allow(clippy::expect_used, reason = "as above")]
@@ -33,8 +33,8 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The time promised for changes of managed pools, plus the additional time that a busy machine may
-/// need.
+/// The time within which changes of managed pools must take effect, plus additional time for a busy
+/// machine.
 const SOON: Duration = Duration::from_secs(4);
 
 /// A server with its pools in a database, and a second connection to that database.
@@ -59,7 +59,7 @@ impl Managed {
         Self::with(rig, pools, "management.address = \"127.0.0.1:0\"")
     }
 
-    /// Like `new`, with other settings, such as the management address.
+    /// Like `new`, but with additional settings, such as the management address.
     fn with(rig: Rig, pools: Vec<Pool>, settings: &str) -> Self {
         let database = match &rig.location {
             Location::File(path) => format!("sqlite:{}", path.display()),
@@ -88,7 +88,7 @@ impl Managed {
         })
     }
 
-    /// Returns the name of the database in PostgreSQL, and the folder of the server's socket.
+    /// Returns the database's name in PostgreSQL, and the folder of the server's socket.
     fn database(&self) -> (String, String) {
         let Location::Url(url) = &self.rig.location else { panic!("it is PostgreSQL") };
         let (name, query) = url.rsplit_once('/').unwrap().1.split_once('?').unwrap();
@@ -117,7 +117,7 @@ fn management(server: &Server) -> Client {
     Client::connect(&management_address(server)).unwrap()
 }
 
-/// Waits until the log shows the management address.
+/// Returns the management address from the server's log.
 fn management_address(server: &Server) -> String {
     let log = server.log();
     let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
@@ -126,12 +126,12 @@ fn management_address(server: &Server) -> String {
     fields["address"].as_str().unwrap().to_owned()
 }
 
-/// The count of numbers that the server has in its pools.
+/// Returns the count of numbers in the server's pools.
 fn numbers(client: &mut Client) -> u64 {
     client.get("/healthz", &[]).unwrap().json()["numbers"].as_u64().unwrap()
 }
 
-/// Repeats until the condition holds.
+/// Checks the condition repeatedly until it holds.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + SOON;
     while !is_so() {
@@ -179,7 +179,7 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     let held = batch::attribution(&mut client, pools[2].first, now().0).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "{held}");
     assert!(age_ms(&mut client) < 2_000);
-    // After a restart, the database still applies, and the file is not read again.
+    // After a restart, the pools still come from the database, and the file is not imported again.
     server.kill();
     let server = managed.start();
     let mut client = server.client();
@@ -189,7 +189,7 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     server.stop();
 }
 
-/// A tenant's system creates a pool through the published API, as before, and requests numbers.
+/// A tenant's system creates a pool through the published API, and then requests numbers.
 #[test]
 fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -211,8 +211,8 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let pool = Pool { key: made["api_key"].as_str().unwrap().into(), ..Pool::new(id, 3, LONG) };
     let mut client = server.client();
     soon("the new pool", || !is_refused(&mut client, &pool));
-    // The check above got one of the pool's three numbers. These rows get the other two and the
-    // overflow number.
+    // The check above received one of the pool's three numbers. These rows receive the other two
+    // and the overflow number.
     let mut given: Vec<(u64, bool)> = (0..3)
         .map(|_| batch::one(&mut client, &pool, "x"))
         .map(|row| (row.number, row.overflow))
@@ -223,7 +223,7 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let state = operator.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
     let state = state.unwrap().json();
     assert_eq!((&state["free"], &state["locked"]), (&0.into(), &3.into()), "{state}");
-    // Management requires a token, and is not served at the address of clients.
+    // The management API requires a token, and is not served at the address for clients.
     assert_eq!(operator.get("/v1/pools", &[]).unwrap().status, 401);
     assert_eq!(client.get("/v1/pools", &[("authorization", &token)]).unwrap().status, 404);
     server.stop();
@@ -239,8 +239,8 @@ fn pools_are_imported_into_postgresql_and_changes_take_effect() {
     pools_move_in_and_changes_take_effect(Rig::postgres());
 }
 
-/// Two servers start together, and the other one's import takes longer than the time limit of a
-/// change.
+/// Two servers start at the same time. The import by one of them takes longer than the time limit
+/// of a change, so the other must wait.
 #[test]
 fn a_server_waits_while_another_one_imports_the_pools_of_the_file() {
     let pools = vec![Pool::new(1, 5, LONG)];
@@ -315,7 +315,7 @@ fn a_database_that_goes_back_is_followed_and_reported() {
     server.stop();
 }
 
-/// Numbers that have left a pool wait for the confirmation.
+/// Numbers that have left a pool cannot be used until the server confirms the change.
 #[test]
 fn a_confirmation_that_the_database_missed_is_repeated() {
     let pool = Pool::new(1, 50, LONG);
@@ -387,7 +387,8 @@ fn any_changes_cost_no_lockout(rig: Rig) {
                     }
                     _ => change.end_key_overlap(id).await.map(drop),
                 });
-                // Some changes are refused, because allocated numbers cannot be taken out.
+                // Some changes are refused, because allocated numbers cannot be removed from a
+                // pool.
                 drop(done);
                 thread::sleep(Duration::from_millis(130));
             }
@@ -413,7 +414,7 @@ fn any_changes_in_postgresql_cost_no_lockout_though_the_server_is_killed() {
     any_changes_cost_no_lockout(Rig::postgres());
 }
 
-/// With the published API, numbers near a place arrive minutes after the creation of the pool.
+/// In the published API, a pool of local numbers gets its numbers minutes after it is created.
 #[test]
 fn a_pool_without_numbers_answers_with_its_overflow_number() {
     let pool = Pool::new(1, 1, LONG);
@@ -431,8 +432,8 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
     server.stop();
 }
 
-/// A pool that got no numbers when it was created reports this, and gets numbers once the inventory
-/// has them.
+/// If a pool got no numbers when it was created, it reports this, and gets numbers once the
+/// inventory has some.
 #[test]
 fn a_pool_that_never_had_numbers_reports_that_and_gets_them_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 1, LONG)]);

@@ -19,13 +19,13 @@ fn site() -> Site {
     Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 2")
 }
 
-/// Makes the bytes of a request with a batch of one row.
+/// Returns the bytes of a request with a batch of one row.
 fn bytes(site: &Site, id: &str) -> Vec<u8> {
     let asks = [Ask { pool: 1, id: id.to_owned() }];
     request("POST", BULK, &[], &batch::body(&asks, &site.pools)).into_bytes()
 }
 
-/// Waits until a new client is refused, by `/readyz` or by its connection.
+/// Waits until `/readyz` answers 503 or the server accepts no new connection.
 fn wait_until_out_of_rotation(server: &Server) {
     let until = Instant::now() + SOON;
     loop {
@@ -48,7 +48,7 @@ fn a_partly_sent_request_is_answered_and_kept() {
     let bytes = bytes(&site, "slow");
     let (head, rest) = bytes.split_at(bytes.len() - 20);
     slow.send(head).unwrap();
-    // If the server answers a later client, it has read this request.
+    // Waits until the server has read the sent part of the request.
     thread::sleep(Duration::from_millis(50));
 
     server.terminate();
@@ -76,7 +76,8 @@ fn a_request_with_an_incomplete_head_is_cut_off_and_uses_up_nothing() {
     slow.send(&bytes(&site, "slow")[..20]).unwrap();
     thread::sleep(Duration::from_millis(50));
     server.terminate();
-    // The client sees the connection close without an answer, and may repeat the request elsewhere.
+    // The connection is closed without an answer, so the client may repeat the request at another
+    // server.
     assert!(slow.receive().is_err());
     assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
     let server = Server::start(site.serve(&[]));

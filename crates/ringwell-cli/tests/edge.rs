@@ -1,5 +1,5 @@
-//! Servers that put numbers into pages: the examples in `deploy/edge`, run by nginx, Caddy and the
-//! runtime of Cloudflare's workers.
+//! Servers that put numbers into pages: tests the examples in `deploy/edge` with nginx, Caddy and
+//! the runtime of Cloudflare's workers.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -29,7 +29,7 @@ struct Edge {
     folder: TempDir,
     child: Child,
     address: String,
-    /// The host name in its requests.
+    /// The host name in requests to the web server.
     host: String,
 }
 
@@ -44,7 +44,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Finds the program in one of these places.
+/// Returns the first of these paths that exists.
 fn program<'a>(places: &[&'a str]) -> Option<&'a str> {
     places.iter().copied().find(|place| Path::new(place).exists())
 }
@@ -65,7 +65,7 @@ impl Edge {
         edge
     }
 
-    /// Starts nginx with the example, in front of a server with one page.
+    /// Starts nginx with the example, in front of a server that has one page.
     fn nginx(ringwell: &str) -> Option<Self> {
         let nginx = program(&["/usr/sbin/nginx", "/usr/local/sbin/nginx"])?;
         let folder = TempDir::new().unwrap();
@@ -79,7 +79,7 @@ impl Edge {
             .replace("127.0.0.1:8001", &pages)
             .replace("127.0.0.1:8080", ringwell);
         let at = folder.path().display();
-        // Runs as one user, in the foreground, with all of its files in the folder.
+        // Makes nginx run as one user, in the foreground, with all of its files in the folder.
         let config = format!(
             "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
              events {{}}\nhttp {{\n\
@@ -118,7 +118,7 @@ impl Edge {
         Some(Self::start(command, folder, address))
     }
 
-    /// Starts the worker in Cloudflare's own runtime, in front of a server with one page.
+    /// Starts the worker in Cloudflare's own runtime, in front of a server that has one page.
     fn worker(ringwell: &str) -> Option<Self> {
         let workerd = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../web/worker/node_modules/.bin/workerd");
@@ -127,8 +127,8 @@ impl Edge {
         }
         let folder = TempDir::new().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        // The number occurs in a separate element, next to an entity, and in places that visitors
-        // do not see.
+        // The page contains the number in a separate element, next to an entity, and in a place
+        // that visitors do not see.
         let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
                     <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
         let pages = pages(page);
@@ -181,7 +181,7 @@ fn pages(page: &'static str) -> String {
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A small request without a body arrives in one piece.
+            // One read is enough, because a small request without a body arrives in one piece.
             let _ = stream.read(&mut [0; 8192]);
             let length = page.len();
             let _ = write!(
@@ -194,7 +194,7 @@ fn pages(page: &'static str) -> String {
     address
 }
 
-/// Returns an example of `deploy/edge`, with the secret of the tests.
+/// Returns an example from `deploy/edge`, with the tests' secret.
 fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/edge").join(name);
     fs::read_to_string(path).unwrap().replace("16 to 256 characters", EDGE_KEY)
@@ -215,11 +215,11 @@ fn keeps_its_own_number((_, body): &(String, String)) {
     assert!(!body.contains("200010"), "{body}");
 }
 
-/// Checks that the page shows the visitor's number instead of its own, and keeps its own number if
-/// Ringwell has none for it or is down.
+/// Checks that the page shows the visitor's number instead of its own. If Ringwell is down or has
+/// no number for the page, the page must keep its own number.
 fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell();
-    // CI installs both programs; elsewhere they may be missing.
+    // CI installs these programs. On other machines, they may be missing.
     let Some(edge) = start(server.address()) else { return };
     let (head, body) = edge.page(&[FIREFOX]);
     for own in OWN {
@@ -231,11 +231,11 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     assert!(head.contains("cache-control: private, no-store"), "{head}");
     let script = body.contains("<script>");
     assert!(!script || body.contains("<script>let own = 1 < 2;</script>"), "{body}");
-    // The visitor returns with the cookie.
+    // The visitor returns with the cookie from the first answer.
     let cookie = head.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
     let (_, again) = edge.page(&[FIREFOX, &format!("cookie: {cookie}")]);
     assert!(again.contains(&formatted), "{formatted} in {again}");
-    // The call is attributed with the page's parameters.
+    // A call to the number is attributed to the visitor, with the page's parameters.
     let token = format!("Bearer {TOKEN}");
     let path = format!("/v1/attributions?number={tel}");
     let call = server.client().get(&path, &[("authorization", token.as_str())]).unwrap().json();

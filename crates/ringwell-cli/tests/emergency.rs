@@ -1,5 +1,4 @@
-//! Emergencies: tests the promises of the runbooks and of the guide to backups with the real
-//! program.
+//! Emergencies: tests, with the real program, what the runbooks and the guide to backups promise.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -18,7 +17,7 @@ use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_mins(30);
 
-/// Runs a command; returns its exit code, and its stdout and stderr.
+/// Runs a command. Returns its exit code, and its stdout and stderr together.
 fn run(args: &[&str]) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } =
         ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
@@ -26,7 +25,7 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (status.code(), text)
 }
 
-/// Returns the output of a command, which must succeed.
+/// Runs a command, which must succeed, and returns its output.
 fn done(args: &[&str]) -> String {
     let (code, text) = run(args);
     assert_eq!(code, Some(0), "{args:?}: {text}");
@@ -55,7 +54,7 @@ impl Kept {
         );
         let mut site = Site::new(vec![Pool::new(1, 4, LONG)], &settings);
         Server::start(site.serve(&[])).stop();
-        // From now on the pools are only in the database.
+        // From now on, the pools are only in the database.
         site.write(Vec::new());
         Self { folder, site, database }
     }
@@ -108,7 +107,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     let url = Kept::url(&server);
     assert!(Kept::pools(&server).contains("Ring pool 1"));
     done(&["pools", "remove", "1", "--yes", "--url", &url]);
-    // The change is still in the write-ahead log next to the database.
+    // The change is still in SQLite's write-ahead log next to the database.
     server.kill();
     assert!(kept.beside("-wal").exists());
     fs::remove_dir_all(kept.site.data()).unwrap();
@@ -121,7 +120,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     assert!(!kept.site.data().join("directory.sqlite").exists());
     let server = kept.start();
     assert!(Kept::pools(&server).contains("Ring pool 1"));
-    // The replaced files stay until someone removes them.
+    // The replaced files are kept until an operator removes them.
     assert!(kept.beside(".before-restore").exists());
     let (code, said) = run(&restore);
     assert_eq!(code, Some(1), "{said}");
@@ -228,7 +227,7 @@ fn the_variable_names_the_configuration_of_a_restore_without_a_data_directory() 
     assert!(kept.beside(".before-restore").exists());
 }
 
-/// Returns the paths below `path` that users other than the owner can access.
+/// Returns the paths below `path` to which users other than the owner have access.
 fn open_to_others(path: &Path) -> Vec<PathBuf> {
     let mode = fs::metadata(path).unwrap().permissions().mode();
     let mut open = Vec::new();
@@ -272,7 +271,7 @@ fn a_backup_inside_the_data_directory_is_refused() {
     done(&["backup", "--data", text(data), "--to", text(&beside)]);
 }
 
-/// Returns a stopped server's data and a backup of it. A visitor with `gclid=Cj0secret` has a
+/// Returns a stopped server's data and a backup of it. A visitor with `gclid=Cj0secret` was given a
 /// number.
 fn visited() -> (Site, TempDir, PathBuf) {
     let site =
@@ -316,7 +315,7 @@ fn an_erasure_that_finds_no_call_names_the_command_that_erases_the_visitor() {
     assert!(said.starts_with("1 allocation erased"), "{said}");
 }
 
-/// Debian's package sets this variable.
+/// The Debian package sets this variable.
 #[test]
 fn a_token_of_the_file_that_a_variable_overrides_is_reported() {
     let site = Site::new(vec![Pool::new(1, 4, LONG)], "");

@@ -1,6 +1,6 @@
-//! Journals in streams of real nats-servers, which are killed, paused and shared while `ringwell
-//! load` uses the program. `ringwell check` judges the history afterwards: no number is handed out
-//! twice within its lockout, and no answered allocation is forgotten.
+//! Journals in streams of real nats-servers. The servers are killed, paused and shared while
+//! `ringwell load` uses the program. `ringwell check` judges the history afterwards: no number may
+//! be handed out twice within its lockout, and no answered allocation may be lost.
 //!
 //! Without a nats-server, the tests print a message and end. `cargo xtask engine` installs one.
 
@@ -43,7 +43,7 @@ use support::server::{Server, ringwell};
 use tempfile::TempDir;
 use trial::{Trial, wait_until};
 
-/// Makes a trial with its journals on these servers.
+/// Creates a trial whose journals are on these servers.
 fn trial(nats: &Nats) -> Trial {
     Trial::new(&nats.settings())
 }
@@ -55,8 +55,8 @@ fn other(trial: &Trial, name: &str) -> Server {
     Server::start(command)
 }
 
-/// Like [`other`], but returns the command, with a socket in the file system that all hosts can
-/// reach.
+/// Like [`other`], but only returns the command. The server listens on a unix socket, which all
+/// hosts can reach.
 fn other_on(trial: &Trial, name: &str) -> Command {
     let socket = trial.site.data().with_file_name(format!("{name}.socket"));
     let mut command = trial.site.serve(&["--listen", &format!("unix:{}", socket.display())]);
@@ -76,12 +76,13 @@ fn metric(server: &Server, name: &str) -> u64 {
     values.map(|(_, value)| value.parse().unwrap()).max().unwrap()
 }
 
-/// The count of rows that got overflow numbers because the servers were slow.
+/// Returns the count of rows that got overflow numbers because the servers were slow.
 fn rows_without_a_log(server: &Server) -> u64 {
     metrics::labelled(server, "ringwell_overflow_rows_total", "journal_waits")
 }
 
-/// Kills the server and starts it again: with its data, or without it, like another machine.
+/// Repeatedly kills the server and starts it again, alternately with its data and without, like
+/// another machine.
 fn kill_and_start(nats: &Nats) {
     let mut trial = trial(nats);
     let mut server = trial.start();
@@ -105,7 +106,8 @@ fn kill_and_start(nats: &Nats) {
     if without_a_log == 0 {
         verdict.assert_clean();
     } else {
-        // The machine has much other work, and the checker does not accept this reason.
+        // The machine is busy with other work. The checker does not accept this as a reason for
+        // overflow.
         println!("{without_a_log} rows did not wait for the servers");
         verdict.assert_clean_but_for_overflow();
     }
@@ -186,7 +188,8 @@ fn a_paused_owner_finds_itself_fenced() {
     second.stop();
 }
 
-/// Like [`other`], but waits while another process serves. Returns the server, and when it started.
+/// Like [`other`], but the process waits while another process serves. Returns the server, and the
+/// time when it began to serve.
 fn standby(trial: &Trial, name: &str) -> thread::JoinHandle<(Server, Instant)> {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
@@ -208,7 +211,8 @@ fn a_standby_takes_over_from_a_killed_owner_within_five_seconds() {
     let (second, _) = waiting.join().unwrap();
     trial.wait_for_numbers(&second);
     println!("numbers {:?} after the owner's end", killed.elapsed());
-    // A standby waits for 3 to 4 s of silence. A busy machine gets some more time.
+    // A standby waits for 3 to 4 s without heartbeats. The additional time allows for a busy
+    // machine.
     assert!(killed.elapsed() < Duration::from_secs(8), "{:?}", killed.elapsed());
     trial.load(&second);
     trial.wait_for_answers_of_new(50);
@@ -295,7 +299,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     let mut trial = Trial::new(&small);
     let first = trial.start();
     trial.load(&first);
-    // A busy machine may need 250 ms for a group, because so much is written at once.
+    // On a busy machine, a group may take 250 ms, because so much is written at once.
     trial.fault("streams are filled and trimmed");
     wait_until("a stream is not trimmed", || {
         let stream = nats.first_and_bytes("RINGWELL_0");
@@ -312,16 +316,17 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     second.says("took the shard over");
     second.says(r#""snapshot":true"#);
     trial.wait_for_answers(30);
-    // Look-ups of older rows must read the log.
+    // Look-ups of older rows must read the journal's log.
     trial.judge(&second).assert_clean();
     second.stop();
 }
 
-/// A key for tests, and its seed.
+/// A public key for tests, and its seed.
 const KEY: &str = "UBA4BEDKVYKOHQ5QWOAIENXSLELMAYCNR5E7244YXAFZNYWKHODB7WZQ";
 const SEED: &str = "SUAHSF33Y2OG753LVUBXBOOZQDZE5KQ5VCSZB44ATQFI5AVLZ3MLSKZJNM";
 
-/// Makes a certificate for this machine that is its own authority. Returns it and its key.
+/// Creates a self-signed certificate for this machine. Returns the paths of the certificate and its
+/// key.
 fn certificate(folder: &Path) -> [PathBuf; 2] {
     let [certificate, key] = ["server.pem", "server.key"].map(|name| folder.join(name));
     let made = Command::new("openssl")
@@ -358,14 +363,14 @@ fn servers_with_tls_and_a_key_accept_its_holder_and_refuse_all_others() {
     let server = trial.start();
     trial.wait_for_numbers(&server);
     server.stop();
-    // Tries another key, then none.
+    // First tries another key, then no key.
     fs::write(&seed, "SUAMAM7HWGBBATCEGRWXND7MJVXC4LDGT3OBBMLXG37QXW4EBVADRTXCTA\n").unwrap();
     assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
     let open = Trial::new(&nats.settings());
     assert!(doctor(&open).contains("cannot be reached"), "{}", doctor(&open));
 }
 
-/// Returns the output of `ringwell doctor` about the servers.
+/// Returns the output of `ringwell doctor engine`.
 fn doctor(trial: &Trial) -> String {
     let mut command = ringwell(&["doctor", "engine", "--config"]);
     let output = command.arg(trial.site.config()).output().unwrap();

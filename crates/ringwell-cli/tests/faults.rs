@@ -1,9 +1,9 @@
-//! Real faults on the real program while `ringwell load` uses it. `ringwell check` judges the
-//! history afterwards: no number is handed out twice within its lockout, and no answered allocation
-//! is forgotten.
+//! Causes real faults in the real program while `ringwell load` uses it. `ringwell check` judges
+//! the history afterwards: no number may be handed out twice within its lockout, and no answered
+//! allocation may be lost.
 //!
-//! If a fault needs a permission or a program that is missing here, its test prints a message and
-//! ends. The list is in docs/reliability.md, "Real faults".
+//! If a fault needs a permission or a program that is missing on this machine, its test prints a
+//! message and ends. The faults are listed in docs/reliability.md, "Real faults".
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -1,8 +1,8 @@
-//! The real program on a disk that becomes full: overflow numbers instead of errors, log messages,
-//! and numbers again as soon as there is room.
+//! The real program on a disk that becomes full. It must answer with overflow numbers instead of
+//! errors, log the cause, and hand out numbers as soon as the disk has free space.
 //!
-//! Needs the permission to mount a small file system; without it the test prints a message and
-//! ends.
+//! Needs the permission to mount a small file system. Without the permission, the tests print a
+//! message and end.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -70,7 +70,7 @@ impl<'a> Visitors<'a> {
         overflow.len()
     }
 
-    /// Sends batches until one has this many overflow numbers.
+    /// Sends batches until a batch gets `overflow` overflow numbers.
     fn ask_until(&mut self, overflow: usize) {
         let until = Instant::now() + PATIENCE;
         while self.ask() != overflow {
@@ -86,8 +86,8 @@ impl<'a> Visitors<'a> {
         (answer.status, answer.body)
     }
 
-    /// Checks that no number was allocated twice, and that the last numbers, and some of all, are
-    /// attributed to their visitors.
+    /// Checks that no number was allocated twice. Also checks that the newest numbers, and a sample
+    /// of all numbers, are attributed to their visitors.
     fn check(&mut self) {
         let mut numbers: Vec<u64> = self.given.iter().map(|row| row.number).collect();
         numbers.sort_unstable();
@@ -101,7 +101,7 @@ impl<'a> Visitors<'a> {
     }
 }
 
-/// Returns the count of rows of all shards that overflowed because the journal was full.
+/// Returns the count of rows, over all shards, that overflowed because the journal was full.
 fn overflow_of_full(client: &mut Client) -> u64 {
     let metrics = client.get("/metrics", &[]).unwrap().body;
     let lines = metrics.lines().filter(|line| {
@@ -110,7 +110,8 @@ fn overflow_of_full(client: &mut Client) -> u64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Makes a site on a small separate disk; `None`, with a message, if that is not permitted.
+/// Creates a site on a small separate disk. Prints a message and returns `None` if mounting is not
+/// permitted.
 fn site_on_small_disk() -> Option<(Site, Disk)> {
     let folder = TempDir::new().unwrap();
     let Some(disk) = Disk::mount(folder.path(), DISK) else {
@@ -140,21 +141,22 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     assert_eq!(visitors.client.get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the disk is full");
     visitors.check();
-    // Work that fails while the disk is full is tried each second, and reported once a minute.
+    // Work that fails while the disk is full is tried again every second, but reported only once
+    // per minute.
     thread::sleep(Duration::from_secs(5));
     let log = server.log();
     let retries = log.lines().filter(|line| line.contains("will be tried again")).count();
     assert!(retries <= 4, "{retries} lines for two shards: {log}");
 
-    // As soon as there is room, the server resumes by itself.
+    // As soon as the disk has free space, the server resumes by itself.
     disk.make_room();
     visitors.ask_until(0);
     let (status, body) = visitors.readiness();
     assert_eq!(status, 200, "{body}");
     server.says("the journal has room again");
 
-    // The disk is full again, and the server is killed: all answered allocations are kept, and no
-    // number is handed out twice.
+    // The server is killed while the disk is full again. All answered allocations must be kept, and
+    // no number may be handed out twice.
     disk.fill();
     visitors.ask_until(ROWS);
     server.kill();
@@ -178,7 +180,7 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     disk.fill();
     visitors.ask_until(ROWS);
     server.terminate();
-    // Groups that waited for room are not on the disk, and were not answered. The shutdown reports
+    // Groups that waited for disk space were neither stored nor answered. The exit code reports
     // this.
     assert_eq!(server.wait(PATIENCE).code(), Some(1), "{}", server.log());
 
@@ -198,8 +200,8 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     server.stop();
 }
 
-/// The next start must find out how long lockouts from before a change may last. A record of the
-/// longer lifetime suffices for that.
+/// At startup, the server must know how long lockouts from before a change of lifetime may last. It
+/// suffices that the longer lifetime was recorded earlier.
 #[test]
 fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
     let Some((mut site, disk)) = site_on_small_disk() else { return };
@@ -221,13 +223,13 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let server = Server::start(site.serve(&[]));
     server.says("lifetimes are not recorded");
 
-    // The start made room, and its first rounds of maintenance may make more. A lifetime of an hour
-    // was never recorded.
+    // Startup freed disk space, and the first rounds of maintenance may free more, so the disk is
+    // kept full. A lifetime of an hour was never recorded.
     disk.kept_full(|| thread::sleep(Duration::from_secs(3)));
     site.write(with(hour));
     assert!(server.reload().contains("reloaded"));
     site.write(with(second));
-    // On a busy machine, the server may make more room only now.
+    // On a busy machine, the server may free more disk space as late as now.
     let line = disk.kept_full(|| server.reload());
     for part in ["the pools are unchanged", "lifetimes.json", "make room"] {
         assert!(line.contains(part), "{part}: {line}");
@@ -239,7 +241,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let recorded = fs::read_to_string(&kept).unwrap();
     assert!(recorded.contains("\"earlier\":3600000"), "{recorded}");
 
-    // A start with a longer lifetime cannot record it either.
+    // The server also cannot record a longer lifetime at startup.
     disk.fill();
     server.kill();
     site.write(with(hour * 2));

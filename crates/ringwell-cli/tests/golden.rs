@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 use cases::{Case, Request};
 use tempfile::TempDir;
 
-/// The time limit for a server's start and for an answer. It suffices on a busy machine too.
+/// The time limit for a server's startup and for an answer. It suffices even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Two shards, so that batches also gather rows from another shard; on disk, as by default. The
-/// deadline is long because no answer here depends on it, and test machines may be slow.
+/// There are two shards, so that batches also gather rows from another shard. The journal is on
+/// disk, as by default. The deadline is long because test machines may be slow, and no expected
+/// answer depends on the deadline.
 const CONFIGURATION: &str = "shards = 2\ndeadline = \"10s\"\n[journal]\nsegment_bytes = \"1MiB\"\n";
 
 #[test]
@@ -58,7 +59,7 @@ struct HttpAnswer {
 impl Server {
     fn start(case: &Case) -> Self {
         let files = TempDir::new().unwrap();
-        // This port is free now. Another program is unlikely to take it first.
+        // This port is free now, and another program is unlikely to take it before the server does.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = files.path().join("ringwell.toml");
         let listen = format!("data = \"data\"\nlisten = [\"127.0.0.1:{port}\"]\n");
@@ -111,7 +112,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The program has nothing to finish, and its files are removed as well.
+        // The program can be killed, because its files are removed as well.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
@@ -135,7 +136,7 @@ impl HttpAnswer {
         };
         let headers: Vec<_> = lines.map(header).collect();
         let mut answer = Self { status, headers, body: Vec::new() };
-        // Answers to HEAD contain the length of a body that is not sent.
+        // An answer to HEAD contains the length of a body that is not sent.
         if has_body {
             let length = answer.header("content-length").expect("answers have a length");
             answer.body.resize(length.parse().unwrap(), 0);

@@ -1,5 +1,5 @@
-//! A real server's pools that grow while they are busy, return unused numbers, and report the size
-//! that they need.
+//! Tests pools of a real server: they grow while they are busy, return unused numbers, and report
+//! the size that they need.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -15,16 +15,17 @@ use support::client::Client;
 use support::server::{Server, ringwell};
 use support::site::{Pool, Site, TOKEN};
 
-/// Generous, because no test here depends on speed.
+/// The time limit of every wait. It is generous, because no test here depends on speed.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The pool's maximum size, including the overflow number. The pool begins with a tenth of it.
+/// The pool's maximum size, including the overflow number. The pool begins with a tenth of this
+/// size.
 const SIZE: u64 = 30;
 /// The maximum number of numbers by which the pool grows at once.
 const STEP: u64 = 4;
 
 /// A server with numbers in its inventory, and one pool that begins with a tenth of its size.
 struct Managed {
-    /// Keeps the folder alive.
+    /// Kept because dropping it would remove the folder.
     _site: Site,
     server: Server,
     operator: Client,
@@ -87,7 +88,7 @@ impl Managed {
     }
 }
 
-/// Returns the fields of the newest log line with this message.
+/// Returns the fields of the newest log line whose message is `message`.
 fn logged(server: &Server, message: &str) -> BTreeMap<String, String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -134,8 +135,8 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // There are no more requests, so the pool shrinks as at the end of a month. Numbers that were
-    // held since the given time stay.
+    // There are no more requests, so the pool can shrink as it would at the end of a month. Numbers
+    // that were held since the given time stay in the pool.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");
@@ -192,7 +193,8 @@ fn a_pool_reports_its_state_and_the_size_for_its_own_load() {
     assert!(state["overflow"]["exhausted"].as_u64().unwrap() > 10, "{state}");
     let sizing = managed.get("/sizing?target=0.05&numbers=12");
     assert_eq!(sizing["numbers"], numbers, "{sizing}");
-    // Dozens of rows in seconds mean many in an hour, and each of them needs a number.
+    // Dozens of rows within seconds imply many rows within an hour, the pool's lifetime, and each
+    // row needs a number.
     let load = sizing["load"]["load"].as_f64().unwrap();
     let needed = sizing["numbers_needed"].as_u64();
     assert!(load > 100.0 && needed.is_none_or(|needed| needed > 90), "{sizing}");

@@ -9,34 +9,35 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// In its own namespaces, a page may use any port, and its processes end with the namespaces.
+/// The namespaces in which a page's commands run. The commands may use any port, and their
+/// processes end with the namespaces.
 const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
 
-/// Pages whose `sh packages` blocks install software. These run elsewhere: in deploy/package/trial,
-/// and in the gem's `test/new_app_test.rb`.
+/// Pages whose `sh packages` blocks install software. Other tests run these blocks:
+/// deploy/package/trial, and the gem's `test/new_app_test.rb`.
 const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 
-/// Waits, like a reader, until the started program serves.
+/// Commands that wait, as a reader would, until the started program serves.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
-/// The address of releases, without the file name.
+/// The URL of releases, without the file name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
 
-/// Makes a release of the program under test, in its own folder.
+/// Commands that create a release of the program under test, in a separate folder.
 const RELEASE: &str = "mkdir -p release/ringwell-0/bin
 ln -s \"$(command -v ringwell)\" release/ringwell-0/bin/ringwell
 tar -C release -czf release/ringwell-x86_64-linux-musl.tar.gz ringwell-0\n";
 
-/// Ends the server that a page has started, and removes the server's data.
+/// Commands that stop the server that a page has started, and remove the server's data.
 const END: &str = "kill $!\nwait $!\nrm -r demo-data\n";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Begins a command that runs in separate namespaces.
+/// Returns the beginning of a command that runs in separate namespaces.
 fn apart() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -46,7 +47,7 @@ fn apart() -> Command {
     command
 }
 
-/// Returns the info strings of the fences, each with the text inside the fences.
+/// Returns the code blocks of a page, each as its info string and its text.
 fn blocks(page: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(page).unwrap();
     let mut found: Vec<(String, String)> = Vec::new();
@@ -67,7 +68,7 @@ fn blocks(page: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Runs the commands of `page`; returns its output if one of them failed.
+/// Runs the commands of `page`. If a command fails, returns the output.
 fn failure(page: &Path) -> Option<String> {
     let name = page.file_name().unwrap().to_str().unwrap();
     let mut script = BEFORE.to_owned();

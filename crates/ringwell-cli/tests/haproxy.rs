@@ -1,6 +1,6 @@
 //! A cluster of two real nodes behind a real `HAProxy` that `ringwell haproxy` configured. Tests
-//! the distribution of requests, the connections, and that no client gets an error when nodes stop
-//! and start.
+//! how requests are distributed and connections are reused, and that no client gets an error while
+//! nodes stop and start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -32,12 +32,12 @@ const CLIENTS: u64 = 4;
 const POOLS: u64 = 4;
 const NODES: [&str; 2] = ["a", "b"];
 
-/// Two nodes and their proxy. Node a listens on a unix socket, node b on a port.
+/// Two nodes and their proxy. Node a listens on a unix socket, and node b on a TCP port.
 struct Stage {
     folder: TempDir,
     sites: [Site; 2],
     nodes: [Option<Server>; 2],
-    /// The address of node b.
+    /// The port of node b.
     port: u16,
     deadline: &'static str,
     proxy: Child,
@@ -45,12 +45,13 @@ struct Stage {
 }
 
 impl Stage {
-    /// Starts nodes with this deadline; `None` if `HAProxy` is missing.
+    /// Starts nodes with this deadline, and the proxy. Returns `None` if `HAProxy` is missing.
     fn new(deadline: &'static str) -> Option<Self> {
         Self::with(deadline, |own| own)
     }
 
-    /// Like [`Self::new`], but node a reaches node b at the address that `way` derives from b's.
+    /// Like [`Self::new`], but node a reaches node b at the address that `way` returns for the
+    /// address of node b's link.
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
@@ -78,7 +79,7 @@ impl Stage {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8(made.stdout).unwrap();
-        // Only root can switch users.
+        // These lines are removed, because only root can switch users.
         let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
         let text: Vec<&str> = text.lines().filter(mine).collect();
         fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
@@ -112,7 +113,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the proxy reports a node in a state, `UP` or `DOWN`.
+    /// Waits until the proxy reports that a node is in the given state, `UP` or `DOWN`.
     fn wait_until_state(&self, node: &str, state: &str) {
         self.wait_until(&format!("{node} is {state}"), || self.stat(node, "status") == state);
     }
@@ -127,7 +128,7 @@ impl Stage {
         answer
     }
 
-    /// Returns a figure about a node from the proxy's statistics.
+    /// Returns one value about a node from the proxy's statistics.
     fn stat(&self, node: &str, name: &str) -> String {
         let table = self.command("show stat");
         let mut lines = table.lines();
@@ -142,7 +143,7 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    /// Returns the state of node a's link, if the proxy happens to choose node a.
+    /// Returns the state of node a's link. Returns `None` if the proxy sends the request to node b.
     fn link_of_a(&self) -> Option<String> {
         let token = format!("Bearer {}", support::site::TOKEN);
         let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;
@@ -165,8 +166,7 @@ impl Stage {
     }
 
     /// Sends batches over kept connections while `act` runs. Returns the count of answered batches.
-    /// The test fails if an answer is incomplete, a connection ends, or a number is handed out
-    /// twice.
+    /// Fails if an answer is incomplete, a connection ends, or a number is handed out twice.
     fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let numbers = Mutex::new(Vec::new());
@@ -201,7 +201,7 @@ impl Stage {
         let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
         assert_eq!(distinct.len(), numbers.len(), "a number went out twice");
         let answered = answered.into_inner();
-        // If a node is down, only the rows of its own pools lose their numbers.
+        // If a node is down, only the rows of its own pools get overflow numbers.
         let (own, rows) = (distinct.len() as u64, answered * POOLS);
         assert!(own * 3 > rows, "{own} of {rows} rows got numbers of their own");
         answered
@@ -210,14 +210,14 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // An error means that the proxy has ended.
+        // An error is ignored, because it means that the proxy has ended.
         let _ = self.proxy.kill();
         let _ = self.proxy.wait();
     }
 }
 
-/// Sends one batch with a row for each pool; the rows must come back complete and in order. Returns
-/// the numbers that are not overflow numbers.
+/// Sends one batch with a row for each pool. Checks that the answer has all rows in order. Returns
+/// all numbers except overflow numbers.
 fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) -> Vec<u64> {
     let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
     let answer = client.post(BULK, headers, &batch::body(&asks, pools));
@@ -227,7 +227,7 @@ fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) 
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Finds the path of `HAProxy`; prints a message if it is missing.
+/// Returns the path of `HAProxy`. Prints a message if `HAProxy` is missing.
 fn haproxy() -> Option<&'static str> {
     let runs = |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
     let found = ["haproxy", "/usr/sbin/haproxy"].into_iter().find(runs);
@@ -237,7 +237,7 @@ fn haproxy() -> Option<&'static str> {
     found
 }
 
-/// Returns a port that is free at the moment. Another process may still bind it first.
+/// Returns a port that is free now. Another process may bind it before the test does.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -322,7 +322,8 @@ fn batches_go_to_both_nodes_over_kept_connections() {
     assert!(counts[0].abs_diff(counts[1]) <= 1 + answered / 20, "{counts:?}: not in turn");
     for node in NODES {
         let [new, reused] = ["connect", "reuse"].map(|name| stage.count(node, name));
-        // There is at most one new connection for each client on each of the proxy's threads.
+        // The proxy opens at most one connection per client and proxy thread, so most requests
+        // reuse a connection.
         assert!(new * 5 < reused, "{node}: {new} connections, {reused} times used again");
     }
     let mut client = stage.client();
@@ -368,8 +369,8 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
     let Some(mut stage) = Stage::new("2s") else { return };
     let answered = stage.under_load(true, |stage| {
         let pools = stage.sites[0].pools.clone();
-        // The first pause is shorter than the time limit of a check, the second longer than that of
-        // an answer.
+        // The first pause is shorter than the time limit of a health check. The second is longer
+        // than the time limit of an answer.
         for length in [Duration::from_millis(300), Duration::from_secs(4)] {
             thread::sleep(Duration::from_millis(200));
             signal(stage.proxy.id(), "STOP");
@@ -383,7 +384,7 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
                 }
                 thread::sleep(Duration::from_millis(50));
             }
-            // On a busy machine, rows may be late.
+            // Some rows may overflow, because on a busy machine, they may be late.
             let rows = 2 * asked * POOLS;
             assert!(own > 0, "the nodes do not serve it: none of {rows} rows");
             signal(stage.proxy.id(), "CONT");
@@ -394,7 +395,7 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
             assert!(!ask(&mut client, &[], &format!("after {length:?}"), &pools).is_empty());
         }
     });
-    // Each client sends at least one batch before, one between and one after the pauses.
+    // Each client sends at least one batch before, between and after the two pauses.
     assert!(answered > 2 * CLIENTS, "{answered}");
 }
 

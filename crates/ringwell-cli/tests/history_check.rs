@@ -1,4 +1,4 @@
-//! `ringwell check` as used by people and scripts: its output and its exit codes.
+//! Tests `ringwell check` as people and scripts use it: the output and the exit codes.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -12,7 +12,8 @@ fn check(arguments: &[&str]) -> Output {
     command.arg("check").args(arguments).current_dir(fixtures).output().unwrap()
 }
 
-/// Writes the lines of the clean history whose kinds are selected into `folder`. Returns the path.
+/// Writes some lines of the clean history to a file in `folder`: those for whose kind `is_kept`
+/// returns true. Returns the file's path.
 fn part_of_clean(folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
     let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
     let whole = fs::read_to_string(whole).unwrap();

@@ -1,5 +1,5 @@
-//! Bad input to the real program, over raw sockets. Every vector must get the answer that
-//! `docs/spec/http.md` describes, and a valid request follows it.
+//! Sends bad input to the real program over raw sockets. Every test vector must get the answer that
+//! `docs/spec/http.md` describes, and a valid request afterwards must be served.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

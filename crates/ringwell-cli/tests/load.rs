@@ -1,5 +1,5 @@
-//! `ringwell load` against a real `ringwell demo`: open and closed loops, files, and a history with
-//! a journal and look-ups.
+//! `ringwell load` against a real `ringwell demo`: tests open and closed loops, output files, and a
+//! history with a journal and look-ups.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -42,7 +42,7 @@ impl Demo {
         format!("http://{}", self.server.address())
     }
 
-    /// Runs `ringwell load` with JSON as its output.
+    /// Runs `ringwell load --json`, and returns its output.
     fn load(&self, flags: &[&str]) -> Value {
         let mut command = ringwell(&["load", &self.url(), "--json", "--pools"]);
         command.arg(self.data("demo-pools.csv")).args(flags);
@@ -106,7 +106,7 @@ fn a_history_ties_rows_to_the_journal_and_to_look_ups() {
     let sparse = ["--rows", "4", "--rate", "50/s", "--duration", "1s", "--history", &history];
     let run = demo.load(&sparse);
     assert_eq!(run["counts"]["rows"], 200);
-    // On a busy machine, some rows are late.
+    // Not all rows get numbers, because on a busy machine, some rows are late.
     let own = 200 - run["counts"]["overflow_rows"].as_u64().unwrap();
     assert!(own > 100, "{run}");
     let mut finish = ringwell(&["load", "finish", &history, "--look-ups", "0", "--journal"]);

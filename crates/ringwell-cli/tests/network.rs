@@ -1,7 +1,8 @@
-//! Two real nodes on two hosts, with a slow, lossy or cut network between them. Tests the cost, and
-//! that nothing is late, forgotten or handed out twice.
+//! Two real nodes on two hosts, with a slow, lossy or cut network between them. Tests how many rows
+//! the faults cost, and that no answer is late, no allocation is lost and no number is handed out
+//! twice.
 //!
-//! Every test uses node a. Node b is behind the network.
+//! The clients of every test use node a. The network is between node a and node b.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -31,24 +32,24 @@ use tempfile::TempDir;
 
 const POOLS: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(1);
-/// An additional time limit that suits a machine with other work.
+/// The additional time that a busy machine may need.
 const MARGIN: Duration = Duration::from_secs(1);
-/// The maximum number of successive batches that may wait for the other host after it is gone. The
-/// window closes after three slow answers, and each ping that gets through by luck allows one more
-/// batch.
+/// The maximum number of batches that may wait for the other host after it has become unreachable.
+/// The link is shut after three slow answers, but each ping that happens to be answered allows one
+/// more batch.
 const LATE_MAX: usize = 10;
-/// The time limit from the end of a fault to node b's next own number. There is a ping every 500
-/// ms.
+/// The time limit from the end of a fault until node b hands out numbers again. A ping is sent
+/// every 500 ms.
 const HEALED: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
-/// More numbers per pool than any test uses within a lifetime.
+/// The size of a large pool, which is more than any test uses within a lifetime.
 const MANY: u64 = 5_000;
 const SHORT: Duration = Duration::from_secs(2);
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
 /// Two hosts with one node each, and one shard per node.
 struct Network {
-    /// The nodes end before their hosts.
+    /// Declared before `hosts`, so that the nodes are dropped before their hosts.
     nodes: [Server; 2],
     hosts: Hosts,
     pools: BTreeMap<u64, Pool>,
@@ -57,22 +58,22 @@ struct Network {
 }
 
 impl Network {
-    /// Node b's pools have `numbers` numbers each; node a's have plenty. Returns `None` if the
-    /// system lacks such networks.
+    /// Creates a network in which node b's pools have `numbers` numbers each, and node a's pools
+    /// are large. Returns `None` if the system does not support such networks.
     fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
         Self::with("", numbers, lifetime)
     }
 
-    /// Like [`Network::new`], with settings for the links.
+    /// Like [`Network::new`], but with settings for the links.
     fn with(links: &str, numbers: u64, lifetime: Duration) -> Option<Self> {
         let hosts = Hosts::new()?;
         let folder = TempDir::new().unwrap();
         let pool = |id| Pool::new(id, if owner(id) == 0 { MANY } else { numbers }, lifetime);
         let pools: Vec<Pool> = (1..=POOLS).map(pool).collect();
-        // Nothing here tests the disk.
+        // Data need not be flushed, because these tests are not about the disk.
         let sites =
             [(); 2].map(|()| Site::new(pools.clone(), &format!("durability = \"os\"\n{links}")));
-        // Unix sockets can be reached from every namespace.
+        // Clients use unix sockets, which can be reached from every network namespace.
         let socket = |node: &str| format!("unix:{}", folder.path().join(node).display());
         let node = |(shard, name): (usize, &str)| {
             format!(
@@ -105,7 +106,7 @@ impl Network {
         }
     }
 
-    /// Drops this many of a hundred frames from each of these hosts.
+    /// Drops `percent` of the frames from each of the hosts in `from`.
     fn lose(&self, from: &[usize], percent: u32) {
         for host in from {
             self.hosts.wire().lose(*host, percent);
@@ -131,7 +132,7 @@ struct Caller<'a> {
     client: Client,
     begun: Instant,
     batches: usize,
-    /// The rows with a number of their own.
+    /// The rows that did not get an overflow number.
     events: Vec<Event>,
 }
 
@@ -141,8 +142,8 @@ impl<'a> Caller<'a> {
         Self { network, client, begun: Instant::now(), batches: 0, events: Vec::new() }
     }
 
-    /// Sends one batch with a row for each pool. It must be in time and in order, each number must
-    /// belong to its pool, and node a's rows must be real.
+    /// Sends one batch with a row for each pool. Checks that the answer is in time and in order,
+    /// that each number belongs to its pool, and that no row of node a's pools overflows.
     fn ask(&mut self) -> Vec<Row> {
         let pools = &self.network.pools;
         let ask = |pool: &u64| Ask { pool: *pool, id: format!("{}-{pool}", self.batches) };
@@ -187,7 +188,7 @@ impl<'a> Caller<'a> {
         rows
     }
 
-    /// Repeats until node b's rows are real.
+    /// Sends batches until no row of node b's pools overflows.
     fn ask_until_healed(&mut self) {
         let until = Instant::now() + HEALED;
         while self.ask().iter().any(|row| row.overflow) {
@@ -195,8 +196,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Checks that no number was handed out twice within its lockout, and that each is attributed
-    /// to its row.
+    /// Checks that no number was handed out twice within its lockout, and that each number is
+    /// attributed to its row.
     fn check(&mut self) {
         let pools = &self.network.pools;
         assert_eq!(doubles(&self.events, pools), Vec::<String>::new());
@@ -207,12 +208,12 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The node that owns a pool.
+/// Returns the node that owns a pool.
 fn owner(pool: u64) -> usize {
     usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
 }
 
-/// The count of pools that a node owns.
+/// Returns the number of pools that a node owns.
 fn pools_of(node: usize) -> usize {
     (1..=POOLS).filter(|pool| owner(*pool) == node).count()
 }
@@ -227,7 +228,7 @@ fn now_ms() -> u64 {
 
 #[test]
 fn a_sound_network_of_2_ms_costs_2_ms_each_way_and_no_number() {
-    // The time limits are long, because this does not test a slow machine.
+    // The time limits are long, so that a slow machine does not affect the result.
     let links = "[links]\ndeadline = \"1s\"\nslow = \"1s\"\nwait = \"1s\"\n";
     let Some(network) = Network::with(links, MANY, SHORT) else { return };
     network.delay(Duration::from_millis(2));
@@ -270,8 +271,8 @@ fn a_network_that_loses_1_of_100_frames_costs_few_numbers() {
     caller.check();
 }
 
-/// Checks that node b's rows overflow while it cannot be reached, or cannot answer, for two
-/// seconds.
+/// Drops all frames from these hosts for two seconds. Checks that the rows of node b's pools
+/// overflow meanwhile, and get numbers afterwards.
 fn cut(from: &[usize]) {
     let Some(network) = Network::new(MANY, SHORT) else { return };
     let mut caller = Caller::new(&network);
@@ -288,8 +289,7 @@ fn cut(from: &[usize]) {
     network.lose(from, 0);
     caller.ask_until_healed();
     caller.ask_for(Duration::from_secs(1));
-    // On a machine with other work, node b may be late again, and then gets fewer batches for a
-    // while.
+    // On a busy machine, node b may be late again, so that it gets fewer batches for a while.
     let until = Instant::now() + HEALED;
     while network.link()["state"] != "open" {
         assert!(Instant::now() < until, "the link stays shut: {}", network.link());
@@ -329,7 +329,8 @@ fn numbers_that_a_slow_network_delivers_too_late_are_returned() {
     network.delay(Duration::ZERO);
     caller.ask_until_healed();
     assert!(network.link()["released_late"] != 0, "{}", network.link());
-    // Node b has all of its numbers again except those that clients hold, and hands them all out.
+    // Clients must eventually get all numbers of node b's pools, because the numbers that were
+    // delivered too late have been released.
     let until = Instant::now() + HEALED;
     let wanted = pools_of(1) * usize::try_from(NUMBERS).unwrap();
     while caller.events.iter().filter(|event| owner(event.pool) == 1).count() < wanted {

@@ -1,4 +1,4 @@
-//! The first hour of a newcomer, with the real program.
+//! Tests the first hour of a new user, with the real program.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -36,7 +36,7 @@ fn run(args: &[&str]) -> Output {
     ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
 }
 
-/// Returns the bytes of the disk blocks of all files below `path`.
+/// Returns the disk space of all files below `path`, in bytes.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(path).unwrap().map(Result::unwrap);
@@ -127,7 +127,7 @@ fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     let folder = TempDir::new().unwrap();
     let to = text(&folder.path().join("copy"));
     let config = text(&site.config());
-    // Sends batches while the backup copies.
+    // Sends batches while the backup is in progress.
     let output = std::thread::scope(|scope| {
         let copying = scope.spawn(|| run(&["backup", "--config", &config, "--to", &to]));
         while !copying.is_finished() {
@@ -151,7 +151,7 @@ fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     }
     copy.stop();
 
-    // A change of one byte in a journal is enough.
+    // A change of one byte in a journal must be detected.
     let shard = folder.path().join("copy/journal/0");
     let segment = fs::read_dir(&shard).unwrap().map(|entry| entry.unwrap().path());
     let segment = { segment }.find(|path| path.extension().is_some_and(|it| it == "rpj")).unwrap();
@@ -227,7 +227,7 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     let bad = bad.unwrap();
     assert_eq!(bad.status.code(), Some(1));
     assert!(stdout(&bad).contains("the server cannot listen on it"), "{}", stdout(&bad));
-    // Checks the address of a server that is started with flags, which override the variable.
+    // Checks the address that the flags give, because flags override the variable.
     let given = ["doctor", "--config", &config, "--listen", "127.0.0.1:0", "--shards", "1"];
     let good = ringwell(&given).env("RINGWELL_LISTEN", &listen).output().unwrap();
     assert!(stdout(&good).contains("ok    port       127.0.0.1:0 is free"), "{}", stdout(&good));
@@ -242,7 +242,7 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     assert!(stdout(&bad).contains("bad   config"), "{}", stdout(&bad));
 }
 
-/// Runs a command with a time limit, because a server that starts in spite of a fault would never
+/// Returns a command with a time limit, because a server that started despite a fault would never
 /// end.
 fn within_time(args: &[&str]) -> Command {
     let program = ringwell(args);
@@ -254,7 +254,8 @@ fn within_time(args: &[&str]) -> Command {
     command
 }
 
-/// `serve --check` and `doctor` report the faults that `serve` refuses, in the same words.
+/// `serve --check` and `doctor` must report the faults that make `serve` refuse to start, in the
+/// same words.
 #[test]
 fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
     let long = format!("unix:/tmp/{}", "x".repeat(200));
@@ -290,7 +291,7 @@ fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
     assert!(!Path::new(&data).join("journal").exists(), "nothing was opened");
 }
 
-/// The files were left empty by a crash of the file system, or are damaged.
+/// The files are empty, as after a crash of the file system, or damaged.
 #[test]
 fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
@@ -320,7 +321,7 @@ fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
             None => fs::remove_file(&path).unwrap(),
         }
     }
-    // Following the advice helps.
+    // The server starts after the advice has been followed.
     let path = site.data().join("identity.json");
     fs::write(&path, "").unwrap();
     fs::rename(&path, site.data().join("identity.json.bad")).unwrap();
@@ -377,7 +378,7 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
         assert!(said.contains(&wanted), "{said}");
     }
     assert!(!said.contains("bad   port"), "{said}");
-    // A server with other data uses the address.
+    // For another data directory, the addresses are in use by a different server.
     let other = text(&site.config().with_file_name("other-data"));
     let taken = stdout(&run(&["doctor", "--config", &config, "--data", &other]));
     for address in [&listen, &pages, &calls] {
@@ -386,7 +387,7 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
     let nowhere = run(&["ui", "--url", "http://127.0.0.1:9"]);
     assert!(stderr(&nowhere).contains("needs management.dashboard = true"), "{nowhere:?}");
     server.stop();
-    // This program is not a Ringwell server.
+    // The program at this address is not a Ringwell server.
     let _other = TcpListener::bind(&calls).unwrap();
     let taken = stdout(&run(&["doctor", "--config", &config]));
     assert!(taken.contains(&format!("bad   port       {calls} is in use")), "{taken}");
@@ -408,7 +409,7 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
-/// Servers with such values would otherwise start, and fail at each connection or the first call.
+/// With such values, a server would start, but fail at each connection or at the first call.
 #[test]
 fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
@@ -434,7 +435,7 @@ fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     }
 }
 
-/// The server's data directory may be given on its command line.
+/// The data directory may be given on the server's command line instead.
 #[test]
 fn configurations_without_data_can_be_examined_and_simulated() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
@@ -497,10 +498,10 @@ fn small_mistakes_are_named() {
     }
 }
 
-/// A demo on its own ports. Killed when dropped.
+/// A running demo on separate ports. Killed when dropped.
 struct Demo {
     child: Child,
-    /// The introduction that it printed.
+    /// The introduction that the demo printed.
     said: String,
 }
 
@@ -515,7 +516,7 @@ impl Demo {
         Self { child, said: lines.join("\n") }
     }
 
-    /// Runs the introduction's command that contains this text, with more arguments.
+    /// Runs the command of the introduction that contains `text`, with the arguments `more`.
     fn run(&self, text: &str, more: &str) -> Output {
         let line = self.said.lines().find(|line| line.contains(text));
         let line = line.unwrap_or_else(|| panic!("no {text:?} in {}", self.said));
@@ -546,7 +547,8 @@ fn the_demo_prints_a_command_that_calls_its_number() {
 #[test]
 fn a_demo_says_which_of_its_usual_addresses_are_busy() {
     let folder = TempDir::new().unwrap();
-    // Demos of other tests have the addresses for seconds, other programs forever.
+    // Demos of other tests use these addresses for seconds, but other programs may use them
+    // forever.
     let until = Instant::now() + Duration::from_secs(30);
     let bind = |port: u16| loop {
         match TcpListener::bind(("127.0.0.1", port)) {
@@ -580,7 +582,7 @@ fn a_destination_for_a_missing_ring_pool_is_reported() {
     assert!(stdout(&examined).contains(wanted), "{examined:?}");
     let server = Server::start(site.serve(&[]));
     server.says(wanted);
-    // Pools of a database may be created while the server runs.
+    // If pools are in a database, they may be created later, so there is no warning.
     let file = fs::read_to_string(&config).unwrap();
     let database = "[directory]\ndatabase = \"sqlite:directory.sqlite\"\n";
     fs::write(&config, format!("{file}{database}")).unwrap();

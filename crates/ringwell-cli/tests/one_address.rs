@@ -1,4 +1,5 @@
-//! Tests one address for the whole published API: allocation, and the management of ring pools.
+//! Tests that one address serves the whole published API: allocation and the management of ring
+//! pools.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -48,7 +49,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
     assert_eq!((shown.status, &shown.json()["name"]), (200, &made["name"]));
     let listed = client.get(&format!("{POOLS}.json"), &token).unwrap();
     assert_eq!(listed.json().as_array().unwrap().len(), 1, "{}", listed.body);
-    // This address serves no other management path.
+    // This address serves no other paths of the management API.
     assert_eq!(client.get("/v1/networks", &[]).unwrap().status, 401);
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("authorization", bearer.as_str())];
@@ -58,12 +59,13 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
     let single =
         format!("/api/2015-12-09/ring_pools/{id}/allocate_number.json?ring_pool_key={key}");
     let until = Instant::now() + Duration::from_secs(30);
-    // The pool has no numbers yet, and answers accordingly once the server has the pool.
+    // Waits until the server has the pool. It then answers 503, because the pool has no numbers
+    // yet.
     while client.get(&single, &[]).unwrap().status != 503 {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(20));
     }
-    // Meanwhile, batches continue as before.
+    // Batches are still answered.
     let known = Pool::new(1, 40, LONG);
     let asks = [Ask { pool: 1, id: "x".into() }];
     let body = batch::body(&asks, std::slice::from_ref(&known));
@@ -122,8 +124,8 @@ fn a_lookup_token_may_look_up_holders_of_numbers_and_nothing_else() {
     let headers = [("authorization", bearer.as_str())];
     let release = server.client().post("/v1/releases", &headers, "{}").unwrap();
     assert_eq!(release.status, 403);
-    // The database's tokens are accepted too, from soon after their creation until they are
-    // revoked.
+    // The server also accepts tokens from the database: from shortly after their creation until
+    // they are revoked.
     let made = create("lookup", &[]);
     let of_a_network = create("read", &["--network", "local"]);
     let until = Instant::now() + Duration::from_secs(30);
@@ -131,7 +133,8 @@ fn a_lookup_token_may_look_up_holders_of_numbers_and_nothing_else() {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(50));
     }
-    // Each role includes the roles before it. An administrator may also read operators' data.
+    // Each role includes the permissions of the roles before it. An administrator may also read
+    // operators' data.
     let (writes, admin) = (create("write", &[]), create("admin", &[]));
     while ask("/v1/shards", &admin) != 200 {
         assert!(Instant::now() < until);
@@ -196,7 +199,7 @@ fn long_answers_are_compressed_for_clients_that_accept_gzip_if_enabled() {
     assert!(fields.contains("content-encoding: gzip"), "{fields}");
     assert!(fields.contains("vary: accept-encoding"), "{fields}");
     assert!(body.starts_with(&[0x1f, 0x8b]) && body.len() < 1024, "{} bytes", body.len());
-    // The answer must be complete after decompression.
+    // The decompressed answer must be complete.
     let mut curl = Command::new("curl");
     curl.args(["-s", "--compressed", "-d", &batch::body(&asks, std::slice::from_ref(&pool))]);
     let unpacked = curl.arg(format!("http://{}{BULK}", server.address())).output().unwrap().stdout;

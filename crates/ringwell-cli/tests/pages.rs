@@ -1,5 +1,5 @@
-//! Requests of web pages to the real program: numbers for visitors, keep-alives, and everything
-//! that is refused.
+//! Requests from web pages to the real program: numbers for visitors, keep-alives, and requests
+//! that are refused.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -19,7 +19,7 @@ const KEY: &str = "pk_shop";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const NUMBERS: &str = "/site/v1/numbers";
 const BEAT: &str = "/site/v1/beat";
-/// The page's own number.
+/// The number in the page's source.
 const OWN: &str = "+18005550100";
 
 fn start(numbers: u64, lifetime: Duration, more: &str) -> (Site, Server) {
@@ -41,7 +41,7 @@ fn ask(client: &mut Client, path: &str, body: &Value) -> HttpAnswer {
     client.post(path, &headers(), &body.to_string()).unwrap()
 }
 
-/// Returns the answer to a page whose visitor is new.
+/// Requests numbers for a new visitor, and returns the answer.
 fn visit(client: &mut Client) -> Value {
     let body = json!({"site": KEY, "params": {"gclid": "c-7", "email": "a@b"},
                       "landing": "https://shop.example/a?token=x"});
@@ -59,7 +59,7 @@ fn to(answer: &Value) -> &str {
     answer["swaps"][0]["to"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// Sums the series of a metric.
+/// Returns the sum of all series of a metric.
 fn metric(client: &mut Client, name: &str) -> u64 {
     let metrics = client.get("/metrics", &[]).unwrap().body;
     let lines = metrics.lines().filter(|line| line.starts_with(name));
@@ -91,7 +91,8 @@ fn pages_have_a_separate_address_if_configured_and_nothing_else_is_there() {
     assert_eq!(pages.get("/rw.js", &[]).unwrap().status, 200);
     let given = visit(&mut pages);
     assert_eq!(again(BEAT, &mut pages, &given).status, 200);
-    // Pages use the same gathering and the same journal: the server has one allocation.
+    // Requests from pages use the same shards and journal as batches: the server counts one
+    // allocation.
     assert_eq!(allocations(&mut clients), 1);
     let body = json!({"site": KEY}).to_string();
     let status = clients.post(NUMBERS, &headers(), &body).unwrap().status;
@@ -126,7 +127,7 @@ fn unknown_clients_at_the_address_of_pages_leave_half_of_the_connections_to_othe
     let pages: Vec<String> = serde_json::from_str(serving["pages"].as_str().unwrap()).unwrap();
     let mut silent: Vec<_> =
         (0..20).map(|_| std::net::TcpStream::connect(&pages[0]).unwrap()).collect();
-    // The first four connections are accepted; the others are refused.
+    // The first four connections are accepted, and the others are refused.
     let mut clients = server.client();
     let until = Instant::now() + Duration::from_secs(10);
     while metric(&mut clients, "ringwell_connections_refused_total") < 16 {
@@ -213,7 +214,7 @@ fn other_origins_programs_and_forged_visitors_are_refused_and_use_up_nothing() {
     let large = json!({"site": KEY, "params": {"gclid": "x".repeat(5000)}});
     assert_eq!(ask(&mut client, NUMBERS, &large).status, 413);
     let mut client = server.client();
-    // The site's key grants nothing else.
+    // The site's key gives no access to other paths.
     let token = format!("Bearer {KEY}");
     let answer = client.get("/v1/shards", &[("authorization", token.as_str())]).unwrap();
     assert_eq!(answer.status, 401);
@@ -236,7 +237,7 @@ fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
             numbers.insert(to(&answer.json()).to_owned());
         }
     }
-    // A minute may end during the test, after which the limit applies anew.
+    // A minute may end during the test, and then the limit of 60 numbers begins anew.
     assert!((60..=120).contains(&numbers.len()), "{}", numbers.len());
     assert_eq!(allocations(&mut client), numbers.len() as u64);
 }
@@ -265,7 +266,7 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
     };
     assert_eq!(find(&script, "content-type"), "text/javascript; charset=utf-8");
     assert!(script.body.contains("/site/v1/"), "{}", script.body);
-    // Requests that no page sends get an answer as well.
+    // Requests that no page would send also get an answer.
     for path in ["/rw.js", "/site/v1/", "/site/v1/other", "/site/v1/number"] {
         let answer = client.post(path, &headers(), &json!({"site": KEY}).to_string()).unwrap();
         assert_eq!(answer.status, 404, "{path}");
@@ -319,7 +320,7 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
     let held = format!("/v1/attributions?number={number}");
     let held = client.get(&held, &[("authorization", token.as_str())]).unwrap().json();
     assert_eq!(held["parameters"], json!({"gclid": "c-7", "landing": "https://shop.example/a"}));
-    // A browser sends no Origin to the page's own host. AMP sends this header instead.
+    // A browser sends no `Origin` header to the page's own host, so AMP sends this header instead.
     let same = client.get(&path, &[agent, ("amp-same-origin", "true")]).unwrap();
     assert_ne!(same.json()["phoneNumber"], given["phoneNumber"], "another visitor");
     let before = allocations(&mut client);
@@ -339,7 +340,7 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
 #[test]
 fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let ask = |more: &str, forwarded: &str| {
-        // Settings of the whole file must precede its first table.
+        // Top-level settings must precede the first table of the file.
         let site = Site::new(
             vec![Pool::new(1, 200, Duration::from_mins(30))],
             &format!(
@@ -361,7 +362,8 @@ fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let trusted = "trusted_proxies = [\"127.0.0.1\"]";
     assert_eq!(ask(trusted, "203.0.N.5"), 9);
     assert_eq!(ask(trusted, "203.0.113.N"), 3, "neighbours share a limit");
-    // A client that is not a known proxy can send any value.
+    // The header of a client that is not a known proxy is ignored, because it can contain any
+    // value.
     assert_eq!(ask("", "203.0.N.5"), 3);
     assert_eq!(ask(trusted, "203.0.N.5, 198.51.100.9"), 3, "the proxy has seen one address");
 }
@@ -374,7 +376,7 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     let (by_edge, by_row) = (visit(&mut client), visit(&mut client));
     assert_eq!(provisional(&mut client), 4);
     assert_eq!(again(BEAT, &mut client, &kept).status, 200);
-    // An edge server, and a client of the bulk API, get their number for the whole lifetime.
+    // Edge servers and clients of the bulk API get numbers for the whole lifetime.
     let known = by_edge["visitor"].as_str().unwrap();
     let edge = [
         ("user-agent", FIREFOX),
@@ -389,12 +391,12 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     let bulk = json!({"requests": [{"api_suffix": suffix}]}).to_string();
     let answer = client.post("/api/2013-07-01/bulk.json", &[], &bulk).unwrap();
     assert!(answer.body.contains(&to(&by_row)[2..]), "{}", answer.body);
-    // The last visitor's lease is still in the list, but the number's owner has recorded its
-    // extension.
+    // The list of provisional leases still contains the last visitor's lease, although the number's
+    // owner has already extended it.
     assert_eq!(provisional(&mut client), 2);
     let until = Instant::now() + Duration::from_secs(90);
-    // All numbers are locked. A third visitor therefore gets the overflow number until a number
-    // becomes free.
+    // All numbers are locked, so another visitor gets the overflow number until a number becomes
+    // free.
     let began = Instant::now();
     loop {
         let third = visit(&mut client);
@@ -405,7 +407,7 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_secs(2));
     }
-    // By then, the page has had time for its first keep-alive.
+    // The number is kept long enough for the page's first keep-alive.
     assert!(began.elapsed() > Duration::from_secs(65), "{:?}", began.elapsed());
     thread::sleep(Duration::from_secs(3));
     assert!(visit(&mut client)["lease"].is_null(), "the others are kept");
@@ -427,7 +429,7 @@ fn a_forgotten_visitor_is_a_new_one() {
     assert_ne!(to(&anew), to(&known));
     assert!(anew["visitor"] != known["visitor"] && anew["visitor"] != forged["visitor"]);
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204, "and counts as a new one");
-    // Behind a proxy that is not in trusted_proxies, the limit affects all visitors together.
+    // If a proxy is missing in `trusted_proxies`, all visitors behind it share one limit.
     server.says("add it to trusted_proxies");
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204);
     assert_eq!(server.log().matches("add it to trusted_proxies").count(), 1);

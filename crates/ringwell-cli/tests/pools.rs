@@ -1,4 +1,4 @@
-//! `ringwell pools` against a real server that keeps its pools in SQLite.
+//! Tests `ringwell pools` with a real server that keeps its pools in SQLite.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -17,13 +17,14 @@ use support::site::{Pool, Site, TOKEN};
 use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_mins(30);
-/// The promise is one second. The rest is for a busy machine.
+/// Changes must take effect within a second. The additional time allows for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that manages one ring pool, with id 1 and four numbers from 2000100000 on.
 struct Managed {
     folder: TempDir,
-    /// The site with the data directory, which must stay: a server whose lock file is removed ends.
+    /// The site with the data directory. It must be kept, because a server ends if its lock file is
+    /// removed.
     _site: Site,
     server: Server,
     url: String,
@@ -60,7 +61,7 @@ impl Managed {
         ringwell(&all).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
     }
 
-    /// Returns the output of a command, which must succeed.
+    /// Runs a command, which must succeed, and returns its output.
     fn says(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -77,7 +78,8 @@ impl Managed {
         assert!(stderr(&output).contains(wanted), "{args:?}: {}", stderr(&output));
     }
 
-    /// Requests a number as a client does, until the server has the pool and the key.
+    /// Requests a number as a client would. Repeats the request until the server knows the pool and
+    /// its key.
     fn number(&self, pool: &Pool) -> u64 {
         let until = Instant::now() + SOON;
         let asks = [Ask { pool: pool.id, id: "x".into() }];
@@ -198,8 +200,8 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
-/// A pool was created, or its size was raised, but it did not get all of its numbers. Scripts must
-/// be able to detect that.
+/// A pool is created or enlarged, but does not get all of its numbers. Scripts must be able to
+/// detect this.
 #[test]
 fn a_pool_that_gets_too_few_numbers_of_the_inventory_is_an_error_with_advice() {
     let managed = Managed::start();
@@ -276,7 +278,7 @@ fn lists_are_tried_imported_and_exported() {
     assert!(tried.contains("unchanged") && !tried.contains("updated"), "{tried}");
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all were applied\n");
-    // Two lines for one new pool create one pool. Existing pools do not change.
+    // Two lines for one new pool create only one pool. Existing pools do not change.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
@@ -298,7 +300,7 @@ fn lists_are_tried_imported_and_exported() {
     let bad = managed.run(&["import", &list]);
     assert!(stdout(&bad).contains("lifetime_seconds: is missing"), "{}", stdout(&bad));
 
-    // An unknown method is reported like every other fault.
+    // An unknown HTTP method is reported in the same form as other faults.
     let bearer = format!("Bearer {TOKEN}");
     let mut client = support::client::Client::connect(&managed.url).unwrap();
     for method in ["POST", "DELETE", "PATCH"] {

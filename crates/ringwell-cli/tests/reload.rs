@@ -1,4 +1,4 @@
-//! SIGHUP: pools that appear, change and disappear while the real program serves.
+//! Reloads by SIGHUP: pools appear, change and disappear while the real program serves.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -49,7 +49,7 @@ fn pools_grow_appear_and_disappear_and_no_lockout_is_lost() {
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
     let held = batch::holder(&mut client, gone.first).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "a removed pool keeps its history: {held}");
-    // The history is also kept after a restart, and when the pool comes back.
+    // The history is still available after a restart, and after the pool has been added again.
     server.kill();
     let server = started(&site);
     let mut client = server.client();
@@ -104,7 +104,7 @@ fn a_repeated_batch_gets_no_number_of_another_pool() {
         batch::rows(&answer)[0].number
     };
     assert_eq!(send(), one.first);
-    // The first pool's numbers move to the other pool.
+    // The first pool's numbers are moved to the other pool.
     site.write(vec![
         Pool { first: one.first + 10, ..one.clone() },
         Pool { first: one.first, ..other.clone() },
@@ -139,7 +139,7 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     site.write(everybodys.clone());
     let logged = server.reload();
     assert!(logged.contains("it is in rotation"), "{logged}");
-    // A number that is out of rotation still has its visitor.
+    // A number that has been taken out of rotation is still locked for its visitor.
     everybodys[1].overflow = Pool::new(2, 2, LONG).overflow;
     site.write(everybodys.clone());
     assert!(server.reload().contains("reloaded"));
@@ -205,7 +205,7 @@ fn pools_change_under_load_and_no_number_goes_out_twice() {
     server.stop();
 }
 
-/// Returns the process that serves `site`, as soon as it catches SIGHUP.
+/// Waits until the process that serves `site` handles SIGHUP. Returns its process id.
 fn process_of(site: &Site) -> u32 {
     let config = site.config().to_str().unwrap().to_owned();
     let until = Instant::now() + Duration::from_secs(30);
@@ -258,7 +258,7 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
     assert_eq!(number, pool.first);
     let shown_at = now_ms();
     thread::sleep(lifetime + Duration::from_millis(100));
-    // The number leaves the pool, and becomes its overflow number.
+    // The number leaves the pool, and then becomes the pool's overflow number.
     let other = Pool { first: pool.first + 1, numbers: 1, ..pool.clone() };
     site.write(vec![other.clone()]);
     server.reload();
@@ -286,7 +286,7 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
         assert_eq!(outcome(&mut client, late_at), "allocated", "late, and nothing else since");
         server.stop();
     }
-    // Without the file, any number may have been an overflow number before this start.
+    // Without a readable file, any number may have been an overflow number before this startup.
     let file = site.data().join("overflow-periods.json");
     fs::write(&file, "{").unwrap();
     let server = started(&site);

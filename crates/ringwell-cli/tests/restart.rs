@@ -1,5 +1,5 @@
-//! Stops and starts of the real program: the state that it keeps, and its reasons for refusing to
-//! start.
+//! Shutdown and startup of the real program: the state that it keeps, and the reasons for which it
+//! refuses to start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -26,7 +26,7 @@ fn pools(count: u64, numbers: u64, lifetime: Duration) -> Vec<Pool> {
     (1..=count).map(|id| Pool::new(id, numbers, lifetime)).collect()
 }
 
-/// Returns the current holder of `number`, by the id in the parameters.
+/// Returns the id of the current holder of `number`, which is in the parameters.
 fn holder(client: &mut Client, number: u64) -> Value {
     batch::holder(client, number).unwrap()["parameters"]["id"].clone()
 }
@@ -71,7 +71,7 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
     server.stop();
 }
 
-/// The lost byte is the last one of the newest frame's blocks, which contain only zeros there.
+/// The lost byte is the last byte of the newest frame's last block, which ends in zeros.
 #[test]
 fn a_journal_that_lost_its_last_byte_is_refused_and_not_reported_as_clean() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -110,7 +110,7 @@ fn another_number_of_shards_changes_no_lockout_and_no_attribution() {
                 handed_out.push((row.number, row.id));
             }
         }
-        // Some servers are stopped and some killed. Both ways keep everything.
+        // Some servers are stopped and some are killed. No data is lost either way.
         server.end(shards == "1");
     }
 }
@@ -125,7 +125,7 @@ fn a_repeated_batch_gets_the_same_rows_even_after_a_restart_with_other_shards() 
     for (shards, is_killed) in [("2", true), ("2", false), ("1", true), ("3", false), ("2", true)] {
         let server = Server::start(site.serve(&["--shards", shards]));
         let mut client = server.client();
-        // This must hold on a quiet server too, where no later records cause an answer to be sent.
+        // The answer must not wait for later records, because on a quiet server, there are none.
         for _ in 0..2 {
             let began = Instant::now();
             let answer = client.post(BULK, &key, &body).unwrap();
@@ -148,7 +148,7 @@ fn a_second_process_on_the_same_data_is_refused() {
     assert!(refused.log.contains(data), "{}", refused.log);
     let said = format!("is in use by process {}: stop that first", server.pid());
     assert!(refused.log.contains(&said), "{}", refused.log);
-    // The first process is not affected.
+    // The first process must not be affected.
     assert_eq!(batch::one(&mut server.client(), &site.pools[0], "a").number, site.pools[0].first);
     server.kill();
     Server::start(site.serve(&[])).stop();
@@ -164,7 +164,7 @@ fn a_port_in_use_is_reported_by_its_number() {
     assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
     assert!(refused.log.contains("another program already listens"), "{}", refused.log);
     drop(holder);
-    // This also applies to an address that our own shards share.
+    // This also applies to an address that the shards of another Ringwell server share.
     let ours = Server::start(site.serve(&[]));
     let other = Site::new(pools(1, 1, LONG), "");
     let refused = self::refused(&other, &["--listen", ours.address()]);
@@ -202,8 +202,8 @@ fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
     }
 }
 
-/// Repeats until the only number of `pool` is allocated. Returns the upper and lower bounds of the
-/// time since `since`.
+/// Requests a number of `pool` until the pool's only number is allocated. Returns an upper and a
+/// lower bound of the time that has passed since `since`.
 fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
     let (invoked, returned) = since;
     loop {
@@ -222,7 +222,7 @@ fn take(client: &mut Client, pool: &Pool) -> (Instant, Instant) {
     (invoked, Instant::now())
 }
 
-/// The delay that the next request may add after the end of a lockout.
+/// The maximum delay between the end of a lockout and the next allocation.
 const LATE: Duration = Duration::from_millis(250);
 
 #[test]
@@ -242,7 +242,7 @@ fn a_number_returns_after_its_lockout_and_not_before() {
         // The number is free from the next millisecond on.
         thread::sleep(Duration::from_millis(2));
     }
-    // A busy machine delays some requests, but not all of them.
+    // A busy machine delays some requests, but not all.
     assert!(soonest <= lifetime + LATE, "after {soonest:?}");
 }
 
@@ -253,7 +253,7 @@ fn a_restart_neither_ends_nor_extends_a_lockout() {
     let is_prompt_after = |is_killed| {
         let server = Server::start(site.serve(&[]));
         let since = take(&mut server.client(), &site.pools[0]);
-        // If the restart began the lockout again, the lockout would be longer by this time.
+        // If the restart began the lockout anew, the number would be locked for this much longer.
         thread::sleep(lifetime / 2);
         server.end(is_killed);
         let server = Server::start(site.serve(&[]));
@@ -265,7 +265,7 @@ fn a_restart_neither_ends_nor_extends_a_lockout() {
         at_least < lifetime + lifetime / 2
     };
     for is_killed in [true, false] {
-        // A busy machine delays some starts, but not all of them.
+        // A busy machine delays some startups, but not all.
         assert!((0..3).any(|_| is_prompt_after(is_killed)), "killed: {is_killed}");
     }
 }

@@ -1,5 +1,5 @@
 //! A data directory that was restored from a copy, on one machine. The journals lack the answers
-//! sent since the copy was made.
+//! that were sent after the copy was made.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -19,7 +19,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// Returns a site, a copy of its data, and the number that was handed out since the copy.
+/// Creates a site. Returns it with a copy of its data, and the number that was handed out after the
+/// copy was made.
 fn site_with_copy() -> (Site, tempfile::TempDir, u64) {
     let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
     let server = Server::start(site.serve(&[]));
@@ -48,7 +49,7 @@ fn a_copy_served_as_restored_hands_out_nothing_for_a_lifetime() {
     assert!(server.log().contains("restored from a copy"), "{}", server.log());
     assert!(server.log().contains("there is nothing to do"), "{}", server.log());
     server.kill();
-    // The hold is now in the journal, and does not begin again.
+    // The hold is now in the journal, so a restart does not begin a new hold.
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert!(!server.log().contains("restored from a copy"), "{}", server.log());
@@ -77,7 +78,7 @@ fn ringwell_restore_prepares_a_copy_so_that_the_next_start_holds_all_pools() {
 fn a_restore_that_was_killed_can_be_run_again() {
     let (site, folder, _) = site_with_copy();
     let (data, copy) = (site.data(), folder.path().join("copy"));
-    // A limit on file sizes ends the program while it copies a segment.
+    // A limit on the size of files kills the program while it copies a segment.
     let killed = Command::new("sh")
         .args(["-c", "ulimit -f 64; exec \"$0\" restore \"$1\" \"$2\""])
         .arg(env!("CARGO_BIN_EXE_ringwell"))
@@ -85,10 +86,10 @@ fn a_restore_that_was_killed_can_be_run_again() {
         .status()
         .unwrap();
     assert_eq!(killed.code(), None, "killed by a signal");
-    // A part of the copy is not served.
+    // The server refuses to use an incomplete copy.
     let interrupted = refused_start(&site);
     assert!(interrupted.contains("a restore was interrupted"), "{interrupted}");
-    // As if it had been killed a moment earlier.
+    // Simulates that the program was killed slightly earlier.
     std::fs::remove_dir_all(data.join(".restoring")).unwrap();
     std::fs::create_dir(data.join(".restoring")).unwrap();
     std::fs::remove_file(data.join("RESTORED")).unwrap();
@@ -100,14 +101,14 @@ fn a_restore_that_was_killed_can_be_run_again() {
     assert!(is_overflow(&server, &site));
 }
 
-/// Returns the message with which the server refuses to start.
+/// Checks that the server refuses to start. Returns the error message.
 fn refused_start(site: &Site) -> String {
     let output = site.serve(&[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Returns the message with which `ringwell restore` refuses.
+/// Checks that `ringwell restore` fails. Returns the error message.
 fn refused(copy: &Path, data: &Path) -> String {
     let output =
         ringwell(&["restore", copy.to_str().unwrap(), data.to_str().unwrap()]).output().unwrap();
@@ -162,7 +163,7 @@ fn a_damaged_copy_is_not_restored() {
         .unwrap();
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
     copy(site.data(), &path("plain"));
-    // A backup is checked against its list, but a plain copy only by the journal's own checks.
+    // A backup is checked against its list, but a plain copy only by its contents.
     let list = path("backup/journal/0/anything");
     std::fs::write(&list, "x").unwrap();
     let said = refused(&path("backup"), &path("new"));
@@ -177,7 +178,7 @@ fn a_damaged_copy_is_not_restored() {
     let done = ringwell(&["restore", backup.to_str().unwrap(), new.to_str().unwrap()]).output();
     let done = done.unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // If the list was restored too, a later copy of the data would be refused.
+    // If the list were restored, too, a later copy of the data would be refused.
     assert!(!new.join("backup.json").exists());
 }
 
@@ -190,7 +191,7 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     assert!(is_overflow(&server, &site));
 }
 
-/// Makes a site with eight pools on two shards.
+/// Creates a site with eight pools on two shards.
 fn site_of_two_shards(lifetime: Duration) -> Site {
     let pools = (1..9).map(|id| Pool::new(id, 3, lifetime)).collect();
     Site::new(pools, "shards = 2")
@@ -208,8 +209,8 @@ fn segments(journal: &Path) -> Vec<std::path::PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|kind| kind == "rpj")).collect()
 }
 
-/// The shard's directory is gone, is empty (as when a volume is not mounted), or has only the first
-/// snapshot.
+/// The shard's directory is missing, is empty (as if a volume were not mounted), or contains only
+/// the first snapshot.
 #[test]
 fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     for lost in ["directory", "files", "segments"] {
@@ -240,14 +241,14 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
         assert_eq!(overflow(&server, &site), site.pools.len(), "{lost}");
         assert!(server.log().contains("another journal of this shard"), "{}", server.log());
         server.kill();
-        // The hold is stored, and does not begin again.
+        // The hold is stored, so a restart does not begin a new hold.
         let server = Server::start(site.serve(&[]));
         assert_eq!(overflow(&server, &site), site.pools.len());
         assert!(!server.log().contains("another journal"), "{}", server.log());
     }
 }
 
-/// A server with fewer shards than before keeps the journals of the former shards for their
+/// If a server has fewer shards than before, it keeps the former shards' journals for their
 /// history.
 #[test]
 fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
@@ -269,7 +270,8 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     assert_eq!(overflow(&server, &site), 0);
 }
 
-/// Another shard owned the number before. The journal that is left has only that shard's visitor.
+/// Another shard owned the numbers before. The remaining journal contains only the visitors from
+/// that time.
 #[test]
 fn of_a_missing_journal_no_earlier_visitor_is_named() {
     let lifetime = Duration::from_secs(1);
@@ -307,7 +309,7 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
     assert_eq!(outcomes(&server), vec!["not_kept"; seen.len()]);
 }
 
-/// The returned journal lacks the answers that were given while it was away.
+/// The journal lacks the answers that were sent while it was missing.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     let lifetime = Duration::from_secs(5);
@@ -329,7 +331,7 @@ fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     assert!(server.log().contains("another journal of this shard"), "{}", server.log());
 }
 
-/// Each of the two lacks the answers that were given while the other one was in use.
+/// Both the copy and the original lack the answers that were sent while the other was in use.
 #[test]
 fn an_older_copy_of_a_journal_and_then_the_original_hold_all_pools() {
     let lifetime = Duration::from_secs(5);
@@ -361,7 +363,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     let settings = "shards = 1\ndurability = \"os\"";
     let site = Site::new(vec![Pool::new(1, 9, LONG)], settings);
     let record = site.data().join("unflushed.json");
-    // Within the same boot, a killed process loses nothing.
+    // If the machine is not rebooted, killing the process loses nothing.
     for _ in 0..2 {
         let server = Server::start(site.serve(&[]));
         assert!(!is_overflow(&server, &site));
@@ -373,7 +375,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(is_overflow(&server, &site));
     assert_eq!(boots(&server), 1, "{}", server.log());
     server.kill();
-    // The hold is now in the journal, and does not begin again.
+    // The hold is now in the journal, so a restart does not begin a new hold.
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert_eq!(boots(&server), 0, "{}", server.log());
@@ -381,7 +383,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(!record.exists(), "an orderly stop flushes everything");
 }
 
-/// Loses a group of the newest segment, but no later group, as a power cut may do.
+/// Removes a group from the newest segment, but not the groups after it, as a power cut may do.
 fn lose_a_group(site: &Site) {
     let files = std::fs::read_dir(site.data().join("journal/0")).unwrap();
     let paths = files.map(|file| file.unwrap().path());
@@ -404,7 +406,7 @@ fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group()
     }
     server.kill();
     lose_a_group(&site);
-    // If the machine was not booted, this is damage.
+    // If the machine was not rebooted, a missing group is damage.
     let refused = Server::try_start(site.serve(&[])).unwrap_err().log;
     assert!(refused.contains("must not be cut"), "{refused}");
     std::fs::write(site.data().join("unflushed.json"), r#"{"boot":1}"#).unwrap();
@@ -418,7 +420,7 @@ fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group()
     assert_eq!(cuts(&server), 0, "{}", server.log());
 }
 
-/// A change of the record that a killed process left behind.
+/// A function that changes the record left behind by a killed process.
 type Change = fn(&mut serde_json::Value);
 
 #[test]
@@ -450,7 +452,8 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
     assert!(!is_held, "{log}");
 }
 
-/// The copy has no trace of the pool, whose lifetime is longer than that of all others.
+/// The copy contains nothing about the added pool, whose lifetime is longer than the lifetimes of
+/// all other pools.
 #[test]
 fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     let short = Duration::from_millis(300);
@@ -466,8 +469,8 @@ fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     assert!(is_overflow(&site.pools[1]));
 }
 
-/// A lost answer may have promised the lifetime that the pool had at that time. The list may have
-/// been changed by SIGHUP or while the server was off.
+/// A lost answer may have guaranteed the lifetime that the pool had at the time. The lifetime may
+/// have been shortened by SIGHUP or while the server was stopped.
 #[test]
 fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() {
     let short = Duration::from_millis(300);
@@ -487,8 +490,8 @@ fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() 
     }
 }
 
-/// The lockouts of both visitors from before the copy are over, so only the lost interval is
-/// uncertain.
+/// The lockouts from before the copy are over, so attribution is uncertain only for the lost
+/// interval.
 #[test]
 fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visitor() {
     let short = Duration::from_millis(300);
@@ -520,7 +523,7 @@ fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visi
         assert_eq!(outcome(before.number, began), "allocated", "{arguments:?}");
         server.stop();
     }
-    // From here on, answers are known again.
+    // Numbers that are handed out from now on can be attributed again.
     let server = Server::start(site.serve(&[]));
     std::thread::sleep(2 * short);
     let after = batch::one(&mut server.client(), &site.pools[0], "after");

@@ -1,4 +1,5 @@
-//! `ringwell shards` against two real nodes, one on a port and one on a unix socket.
+//! Tests `ringwell shards` with two real nodes: one listens on a port, and the other on a unix
+//! socket.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -28,7 +29,7 @@ struct Nodes {
 impl Nodes {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        // This port is free at the moment. The node will bind it shortly.
+        // This port is free now, and the node will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = |name: &str| format!("unix:{}", folder.path().join(name).display());
         let (a, b) = (format!("127.0.0.1:{port}"), path("b.sock"));
@@ -59,7 +60,7 @@ impl Nodes {
         Server::start(self.sites[node].serve(&flags))
     }
 
-    /// Runs `ringwell shards` with the token in a file.
+    /// Runs `ringwell shards` with the token from a file.
     fn run(&self, args: &[&str]) -> Output {
         let token = self.path("token");
         let all = [&["shards"], args, &["--token-file", &token]].concat();
@@ -97,7 +98,7 @@ fn buckets_are_listed_moved_and_drained() {
     assert!(text.contains(&nodes.b) && text.ends_with(" 342  682-1023\n"), "{text}");
     assert_eq!(nodes.owners(), ["0-340", "682-1023", "341-681"]);
 
-    // Any node can report the owners: both nodes own some of these buckets.
+    // Any node can report the owners. Each of the nodes owns some of these buckets.
     let moved = nodes.run(&["move", "0-9,341-350,700", "--to", "2", "--url", &nodes.b]);
     assert_eq!(stdout(&moved), "20 buckets have moved to shard 2\n", "{}", stderr(&moved));
     assert_eq!(nodes.owners(), ["10-340", "0-9,341-350,682-1023", "351-681"]);
@@ -139,7 +140,7 @@ fn errors_come_with_advice() {
     fails(&["drain", "a", "--url", &nodes.a], "run the command again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 
-    // Node b is down. The list shows this, and the error for draining the node does not advise
+    // Node b is down. The list shows that it is down. The error for draining it does not advise
     // another attempt.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));

@@ -1,8 +1,9 @@
 //! Calls by SIP: a real Kamailio with `deploy/kamailio.cfg`, and a real `SIPp` that acts as the
-//! callers. In `sip/proxy.rs`, the configuration is `deploy/kamailio-proxy.cfg`, and `SIPp` is on
-//! both sides.
+//! callers. `sip/proxy.rs` uses `deploy/kamailio-proxy.cfg`, and `SIPp` acts as both the callers
+//! and the destinations.
 //!
-//! Debian: `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
+//! To install the programs on Debian:
+//! `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,33 +37,34 @@ use support::batch::{self, Ask, BULK};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
-/// The count of pools, each with its own destination, and the count of visitors per pool.
+/// The number of pools and the number of visitors per pool. Each pool has its own destination.
 const POOLS: u64 = 50;
 const VISITORS: u64 = 40;
 /// The rate of calls per second.
 const RATE: &str = "200";
-/// The maximum number of concurrent calls. A machine that is too slow for the rate gets fewer calls
-/// per second, but no call is given up.
+/// The maximum number of concurrent calls. If a machine is too slow for the rate, there are fewer
+/// calls per second, but no call is abandoned.
 const CALLS_MAX: &str = "50";
-/// The time after which a result counts as missing, on a busy machine.
+/// The time to wait for a result, which suffices on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 const GATEWAY: &str = "127.0.0.1:5099";
 const DEFAULT: &str = "sip:+18005550100@127.0.0.1:5099";
 const CONFIGURATION: &str = include_str!("../../../deploy/kamailio.cfg");
 const SCENARIO: &str = include_str!("sip/caller.xml");
 
-/// Makes the tests with switches run one after another, because callers and switches have timers.
+/// Makes the tests with switches run one at a time, because callers and switches have timers.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaces the second after which Kamailio skips a server, because a busy machine needs longer.
+/// Returns a change of the configuration: Kamailio waits for a server for 30 seconds instead of
+/// one, because a busy machine may need longer.
 fn patient() -> (&'static str, String) {
     ("\"connection_timeout\", 1", "\"connection_timeout\", 30".to_owned())
 }
 
-/// Kamailio on a separate port; killed when dropped.
+/// A running Kamailio on a separate port. Killed when dropped.
 struct Kamailio {
     child: Child,
     port: u16,
@@ -80,7 +82,8 @@ impl Kamailio {
         Self::start(folder, CONFIGURATION, &changes)
     }
 
-    /// Starts Kamailio with `configuration`, in which each first text is replaced by the second.
+    /// Starts Kamailio with `configuration`. Each pair in `changes` replaces the first text by the
+    /// second.
     fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
         let port = free_port();
         let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
@@ -92,7 +95,7 @@ impl Kamailio {
         let file = folder.join("kamailio.cfg");
         fs::write(&file, text).unwrap();
         let log = fs::File::create(folder.join("kamailio.log")).unwrap();
-        // Debian puts the program in a directory that is not in users' paths.
+        // Debian installs the program in a directory that is not on users' `PATH`.
         let program = ["/usr/sbin/kamailio", "/usr/local/sbin/kamailio"];
         let program = program.iter().find(|path| Path::new(path).exists());
         let program = program.expect("kamailio is not installed: see the first lines of this file");
@@ -127,15 +130,15 @@ impl Drop for Kamailio {
     }
 }
 
-/// Whether the switch at `port` answers OPTIONS with 200 within [`PATIENCE`]. `FreeSWITCH` answers
-/// 503 until all of its parts have started.
+/// Returns whether the switch at `port` answers OPTIONS with 200 within [`PATIENCE`]. `FreeSWITCH`
+/// answers 503 until all of its parts have started.
 fn is_up(port: u16) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let own = socket.local_addr().unwrap();
     let to = format!("127.0.0.1:{port}");
     let until = Instant::now() + PATIENCE;
-    // Each request is different, because a repeated one would get the same answer.
+    // Each request is different, because a repeated request would get the earlier answer.
     for at in 0.. {
         let question = format!(
             "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{at}\r\n\
@@ -178,12 +181,12 @@ struct Redirect {
     to: String,
     sip_call: String,
     contact: String,
-    /// Ringwell's id of the call; empty if the switch did not ask the server.
+    /// Ringwell's id of the call. Empty if the switch did not query the server.
     call: String,
 }
 
-/// Makes `SIPp` call each of `numbers` once, and returns the destinations. `SIPp` fails if a call
-/// gets no answer, or an answer other than 302.
+/// Makes `SIPp` call each of `numbers` once, and returns the destinations. Fails if a call gets an
+/// answer other than 302, or none.
 fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     let lines = sipp(folder, ("caller", SCENARIO), port, numbers, RATE);
     let redirects = lines.into_iter().map(|fields| {
@@ -193,8 +196,8 @@ fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     redirects.collect()
 }
 
-/// Makes `SIPp` call each of `numbers` once with the scenario of that name. Returns the fields of
-/// the lines that it logs. `SIPp` fails if a call proceeds differently.
+/// Makes `SIPp` call each of `numbers` once with the given scenario. Returns the fields of the
+/// lines that `SIPp` logs. Fails if a call deviates from the scenario.
 fn sipp(
     folder: &Path,
     (name, text): (&str, &str),
@@ -233,15 +236,15 @@ fn sipp(
     lines(&log).into_iter().filter(is_call).collect()
 }
 
-/// Returns the fields of each line of a log of `SIPp`.
+/// Returns the fields of each line in a log file of `SIPp`.
 fn lines(log: &Path) -> Vec<Vec<String>> {
     let lines = fs::read_to_string(log).unwrap();
     let fields = |line: &str| line.split(';').map(|field| field.trim().to_owned()).collect();
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// Returns the seconds of each call of a scenario, by number, from the first request to the last
-/// answer: calls are longer on a busy machine.
+/// Returns the duration of each call of a scenario in seconds, by number. It is measured from the
+/// first request to the last answer, because calls are longer on a busy machine.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for fields in lines(&folder.join(format!("{name}.log"))) {
@@ -257,7 +260,7 @@ fn destination(pool: u64) -> String {
     format!("+1800555{:04}", 1000 + pool)
 }
 
-/// Shows a number to each visitor of each pool. Returns the numbers in their dialled form, each
+/// Allocates a number to each visitor of each pool. Returns the numbers as they are dialled, each
 /// with its pool and its visitor.
 fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, String)> {
     let mut shown = BTreeMap::new();
@@ -273,8 +276,8 @@ fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, 
     shown
 }
 
-/// Returns a call of the log once it has its visitor. If the visitor was found late, the switch got
-/// its answer before that.
+/// Returns a call from the log once its visitor is known. The visitor may be found after the switch
+/// has received its answer.
 fn logged(server: &Server, call: &str) -> Value {
     let bearer = format!("Bearer {TOKEN}");
     let mut client = server.client();
@@ -323,7 +326,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
 
-    // Kamailio also refuses a blocked caller. The first caller is +14155550000.
+    // Kamailio also refuses a blocked caller. The caller of the first number is +14155550000.
     let authorization = format!("Bearer {TOKEN}");
     let body = r#"{"caller":"+14155550000","answer":"busy"}"#;
     let headers = [("authorization", authorization.as_str())];
@@ -331,7 +334,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
     let busy = proxy::REFUSED.replace("STATUS", "486");
     sipp(folder.path(), ("blocked", &busy), kamailio.port, &numbers[..1], RATE);
 
-    // Without the server, callers are still connected.
+    // If the server is down, callers are still connected.
     server.kill();
     let redirects = call(folder.path(), kamailio.port, &numbers[..20]);
     assert_eq!(redirects.len(), 20);
@@ -344,7 +347,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
 fn kamailio_passes_over_a_server_that_does_not_answer() {
     let _alone = alone();
     let folder = tempfile::TempDir::new().unwrap();
-    // This server accepts connections, but reads nothing from them.
+    // This server accepts connections, but never reads from them.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();
     let kamailio = Kamailio::redirecting(folder.path(), &address, None);

@@ -16,7 +16,7 @@ use support::site::{Pool, Site, TOKEN};
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const SHOP: &str = "https://shop.example";
 const LONG: Duration = Duration::from_mins(30);
-/// A change usually takes a second. The rest is for a busy machine.
+/// A change usually takes effect within a second. The additional time allows for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that keeps its directory in SQLite, with two ring pools.
@@ -67,14 +67,14 @@ impl Managed {
         assert!(stderr.contains(wanted), "{args:?}: {stderr}");
     }
 
-    /// Returns the answer to a page of `origin`.
+    /// Requests numbers as a page of `origin`, and returns the answer.
     fn page(&self, key: &str, origin: &str) -> HttpAnswer {
         let headers = [("origin", origin), ("user-agent", FIREFOX)];
         let body = json!({"site": key, "params": {}}).to_string();
         self.server.client().post("/site/v1/numbers", &headers, &body).unwrap()
     }
 
-    /// Returns the answer to the page once the status is `status`.
+    /// Repeats the page's request until the status is `status`, and returns the answer.
     fn page_until(&self, key: &str, origin: &str, status: u16) -> HttpAnswer {
         let until = Instant::now() + SOON;
         loop {
@@ -113,7 +113,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
     managed.fails(&create("pk_shop", "+18005550100=1"), "site pk_shop already exists");
 
-    // Changes the pool, then the origin. Settings that are not given do not change.
+    // Changes the pool, then the origin. The settings that are not given stay unchanged.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
     managed.says(&["change", "pk_shop", "--origin", "https://www.example"]);
     let answer = managed.page_until("pk_shop", "https://www.example", 200).json();
@@ -266,7 +266,7 @@ fn configured_sites_are_reloaded_by_sighup_also_beside_a_database() {
     assert!(managed.server.reload().contains("web sites"));
     managed.page_until("pk_file", SHOP, 200);
     managed.page_until("pk_kept", SHOP, 200);
-    // A change of the database does not restore the file's earlier sites.
+    // The file's earlier sites must not reappear when the sites of the database are applied again.
     write(&(without + &section("pk_next")));
     assert!(managed.server.reload().contains("reloaded"));
     managed.page_until("pk_file", SHOP, 403);
@@ -326,7 +326,7 @@ fn the_snippet_has_the_server_s_script_and_its_integrity_value() {
     assert_eq!(kept(&newest), "public, max-age=300");
     assert_eq!(kept(&hashed), "public, max-age=31536000, immutable");
     assert_eq!(client.get("/rw.0123456789abcdef.js", &[]).unwrap().status, 404);
-    // The integrity value is computed as a browser does it.
+    // Computes the integrity value as a browser would.
     let file = managed.site.data().join("rw.js");
     std::fs::write(&file, &hashed.body).unwrap();
     let shell = "openssl dgst -sha384 -binary \"$0\" | openssl base64 -A";
@@ -361,12 +361,12 @@ fn sites_of_the_file_are_read_again_at_sighup() {
     write(&(without.clone() + &section("https://www.example")));
     assert!(managed.server.reload().contains("reloaded"));
     assert_eq!(managed.page("pk_shop", SHOP).status, 403);
-    // Earlier visitors are recognised, because the secret of visitors is the same.
+    // Earlier visitors are recognised, because the secret that signs visitors' ids is unchanged.
     let body = json!({"site": "pk_shop", "visitor": first["visitor"], "lease": first["lease"]});
     let headers = [("origin", "https://www.example"), ("user-agent", FIREFOX)];
     let beat = managed.server.client().post("/site/v1/beat", &headers, &body.to_string()).unwrap();
     assert_eq!(beat.json()["swaps"], first["swaps"]);
-    // A file with faults leaves the sites unchanged.
+    // A configuration file with faults leaves the sites unchanged.
     write(&(without + "\n[[site]]\nkey = \"pk_shop\"\n"));
     assert!(managed.server.reload().contains("are unchanged"));
     assert_eq!(managed.page("pk_shop", "https://www.example").status, 200);

@@ -1,5 +1,5 @@
-//! TLS for clients, tested with curl: which certificate the server presents, and that it changes
-//! with its files.
+//! TLS for clients, tested with curl: which certificate the server presents, and that the
+//! certificate changes when its files change.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -18,7 +18,7 @@ use support::server::Server;
 use support::site::{Pool, Site};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The server checks the files every two seconds. A busy machine may need more time.
+/// The server checks the files every two seconds. The additional time allows for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn openssl(arguments: &[&str]) {
@@ -26,7 +26,7 @@ fn openssl(arguments: &[&str]) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Makes a certificate for localhost that is its own authority.
+/// Creates a self-signed certificate for localhost.
 fn make(folder: &Path, name: &str) {
     let file = |kind: &str| folder.join(format!("{name}.{kind}")).display().to_string();
     let (certificate, key) = (file("pem"), file("key"));
@@ -35,7 +35,7 @@ fn make(folder: &Path, name: &str) {
     openssl(&[&new[..], &about, &["-keyout", &key, "-out", &certificate]].concat());
 }
 
-/// Returns the output of curl, which trusts only `authority`: the body, or the error.
+/// Runs curl, which trusts only the certificate `authority`. Returns the body or the error.
 fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, String> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--max-time", "10", "--cacert"]).arg(authority).args(arguments);
@@ -46,7 +46,7 @@ fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, Strin
 
 #[test]
 fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
-    // This port is free now. Another program is unlikely to take it first.
+    // This port is free now, and another program is unlikely to take it before the server does.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let pool = Pool::new(1, 50, LONG);
     let settings = format!(
@@ -76,7 +76,7 @@ fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
     assert!(ask("first", &["--tls-max", "1.1"]).is_err());
     assert!(ask("second", &[]).is_err());
 
-    // A key that does not match the certificate changes nothing.
+    // If the new key does not match the certificate, the server keeps the former certificate.
     fs::copy(folder.join("second.key"), folder.join("shown.key")).unwrap();
     let until = Instant::now() + SOON;
     while !server.log().contains("is unchanged") {

@@ -24,7 +24,7 @@ const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 #[test]
 fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let collector = Taker::start();
-    // The server starts so few traces itself that only traces requested by a client are kept.
+    // The server itself samples so few batches that only traces requested by a client are kept.
     let settings = format!(
         "log.traces = \"http://127.0.0.1:{}\"\nlog.traces_one_in = 1000000\nshards = 2",
         collector.port
@@ -33,8 +33,7 @@ fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // The first batch without a header gets the one trace in a million that the server starts
-    // itself.
+    // Only the first of these batches is traced: the server starts one trace per million batches.
     for _ in 0..10 {
         client.post(BULK, &[], &body).unwrap();
     }
@@ -96,7 +95,7 @@ fn a_call_and_its_webhooks_are_one_trace() {
         assert_eq!(attribute(span, "ringwell.call"), attribute(&call, "ringwell.call"));
     }
     assert_eq!(attribute(&webhook, "http.response.status_code"), "200");
-    // The receiver can continue it.
+    // The webhook's receiver can continue the trace.
     let (_, traceparent, event) = receiver.taken()[0].clone();
     assert_eq!(event["type"], "call.completed");
     let trace = call["traceId"].as_str().unwrap();
@@ -113,7 +112,7 @@ fn an_unreachable_collector_delays_no_request() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // Sends more spans than fit in the queue.
+    // Causes more spans than fit into the queue.
     for _ in 0..6_000 {
         assert_eq!(client.post(BULK, &[], &body).unwrap().status, 200);
     }

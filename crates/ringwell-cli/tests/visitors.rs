@@ -1,4 +1,5 @@
-//! The whole path of a visitor: a page's number, a tap on it, a call, and the call's attribution.
+//! The complete path of a visitor: a number on a page, a tap on the number, a call, and the call's
+//! attribution.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -23,9 +24,10 @@ const ORIGIN: &str = "https://shop.example";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const VISITORS: u32 = 1_000;
 const NUMBERS: u64 = 50;
-/// Short enough for each number to serve many visitors, but longer than a visit.
+/// The pool's lifetime. It is longer than a visit, but so short that each number serves many
+/// visitors.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// The count of concurrent visitors.
+/// The number of concurrent visitors.
 const THREADS: usize = 6;
 
 struct Shop {
@@ -56,14 +58,15 @@ impl Shop {
         answer.json()
     }
 
-    /// Returns the answer to a new visitor; `None` if the number is an overflow number.
+    /// Requests a number for a new visitor. Returns the answer, or `None` if the number is an
+    /// overflow number.
     fn visit(client: &mut Client, name: &str) -> Option<Value> {
         let body = json!({"site": "pk_shop", "params": {"gclid": name}});
         let given = Self::ask(client, "/site/v1/numbers", &body);
         given["lease"].is_string().then_some(given)
     }
 
-    /// Sends the visitor's tap on a link to `number`.
+    /// Reports that the visitor tapped on the link to `number`.
     fn tap(client: &mut Client, given: &Value, number: &str) {
         let body = json!({"site": "pk_shop", "visitor": given["visitor"], "lease": given["lease"],
                           "tel": format!("tel:{number}")});
@@ -82,7 +85,7 @@ impl Shop {
         said.split(':').next().unwrap().to_owned()
     }
 
-    /// Returns all calls, by the provider's ids.
+    /// Returns all calls by the provider's ids.
     fn log(&self) -> BTreeMap<String, Value> {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();
@@ -99,7 +102,7 @@ impl Shop {
         }
     }
 
-    /// Returns the call with that id once its visitor is known.
+    /// Waits until the visitor of the call with this id is known, and returns the call.
     fn call(&self, id: &str) -> Value {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
@@ -132,7 +135,7 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_attributed_the_own_call() {
             let name = format!("v{visitor}");
             let until = Instant::now() + Duration::from_mins(1);
             let given = loop {
-                // All numbers are in use at the moment, so this visitor tries again later.
+                // If all numbers are in use, this visitor tries again later.
                 if let Some(given) = Shop::visit(&mut client, &name) {
                     break given;
                 }
@@ -153,13 +156,13 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_attributed_the_own_call() {
     });
     let rung = rung.into_inner().unwrap();
     assert_eq!(rung.len(), VISITORS as usize);
-    // If the machine paused for a whole lifetime, the number went to another visitor before the
-    // call.
+    // If the machine paused for a whole lifetime, the number may have gone to another visitor
+    // before the call.
     let late = rung.values().filter(|(_, in_time)| !in_time).count();
     assert!(late < rung.len() / 20, "{late} calls took longer than a lifetime");
     let until = Instant::now() + Duration::from_secs(10);
     let mut calls = shop.log();
-    // A busy disk may take longer than a caller waits.
+    // On a busy disk, calls may be logged only after the caller got an answer.
     while calls.len() < rung.len()
         || calls.values().any(|call| call["attribution"]["outcome"] == "pending")
     {
@@ -183,19 +186,19 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let mut client = shop.server.client();
     let first = Shop::visit(&mut client, "first").unwrap();
     thread::sleep(Duration::from_millis(1_800));
-    // Another visitor gets the same number, so that either may be the caller.
+    // Another visitor gets the same number, so that either visitor may be the caller.
     let second = Shop::visit(&mut client, "second").unwrap();
     assert_eq!(number(&first), number(&second));
     let in_doubt = shop.call(&shop.ring(&number(&second)));
     assert_eq!(in_doubt["attribution"]["tapped_at"], Value::Null, "{in_doubt:#}");
     let confidence = |call: &Value| call["attribution"]["confidence"]["value"].as_f64().unwrap();
     assert!(confidence(&in_doubt) < 0.7, "{in_doubt:#}");
-    // A tap on another number of the page does not count for this number.
+    // A tap on another number of the page does not affect this number.
     Shop::tap(&mut client, &second, "+12125550177");
     Shop::tap(&mut client, &second, &number(&second));
     let mut sure = Value::Null;
     let until = Instant::now() + Duration::from_secs(10);
-    // The tap is stored concurrently with the answer, not before it.
+    // The tap may be stored after it has been answered, so the test waits.
     while sure["attribution"]["tapped_at"].is_null() {
         assert!(Instant::now() < until, "{sure:#}");
         sure = shop.call(&shop.ring(&number(&second)));
@@ -204,7 +207,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let reason = sure["attribution"]["confidence"]["reason"].as_str().unwrap();
     assert!(reason.contains("after the visitor tapped it"), "{reason}");
     assert_eq!(sure["attribution"]["parameters"]["gclid"], "second");
-    // When the lockout is over but no other visitor has the number, the tap still counts.
+    // If the lockout has ended but no other visitor has the number, the tap still counts.
     thread::sleep(Duration::from_millis(1_800));
     let late = shop.call(&shop.ring(&number(&second)));
     assert_eq!(late["attribution"]["late"], true, "{late:#}");
@@ -218,8 +221,8 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let before: Vec<_> = kinds.iter().take_while(|kind| **kind != "started").collect();
     assert_eq!(*before[0], "allocated", "{call:#}");
     assert!(before.contains(&&"tapped"), "{call:#}");
-    // A tap extends the lockout like a page's keep-alive. There were two taps, but within one
-    // millisecond they count as one.
+    // A tap extends the lockout as a page's keep-alive does. If two taps are within one
+    // millisecond, they count as one.
     let keep_alives = before.iter().filter(|kind| ***kind == "keep_alive").count();
     assert!((1..=2).contains(&keep_alives), "{call:#}");
     assert_eq!(call["keep_alives"], json!({ "count": keep_alives, "more": false }));

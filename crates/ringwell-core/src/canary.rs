@@ -1,4 +1,5 @@
-//! Planted bugs. The simulator must find each of them, which shows that it can.
+//! Planted bugs. The simulator must find each of these bugs, which shows that it can find real
+//! ones.
 //!
 //! This module is compiled only with `--cfg canary`. Source: docs/spec/simulation.md, "Planted
 //! bugs".
@@ -12,25 +13,25 @@ use crate::slot::Slot;
 pub const LOCK_COMPARE: u8 = 1;
 /// Hands out the last of a pool's free numbers instead of the first.
 pub const NOT_FIFO: u8 = 2;
-/// Lets the report of an undone allocation replace the allocation known here.
+/// Lets the report of an undone allocation replace the allocation that this shard knows.
 pub const UNDONE_REPLACES: u8 = 3;
-/// Accepts another shard's answer to a row although its number is in rotation here.
+/// Accepts another shard's answer to a row although the number in it is in rotation here.
 pub const ROTATION_IGNORED: u8 = 4;
-/// Gives a repeated row its number again although its visitor has another one.
+/// Gives a repeated row its earlier number again although the row's visitor has another number.
 pub const TWO_OF_A_POOL: u8 = 5;
-/// Treats state that a hold has put in doubt as the newest.
+/// Treats an allocation that a hold has put in doubt as the newest one.
 pub const DOUBTS_IGNORED: u8 = 6;
-/// Ends the doubt about an allocation when the one after it is undone.
+/// Clears the doubt about an allocation when the one after it is undone.
 pub const UNDONE_ENDS_DOUBT: u8 = 7;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-/// Plants bug `which` in this process, or none if it is zero.
+/// Plants bug `which` in this process, or no bug if `which` is zero.
 pub fn plant(which: u8) {
     PLANTED.store(which, Ordering::SeqCst);
 }
 
-/// Whether one of the bugs is planted.
+/// Whether bug `which` is planted.
 #[must_use]
 pub fn is_planted(which: u8) -> bool {
     PLANTED.load(Ordering::SeqCst) == which

@@ -1,24 +1,24 @@
-//! Times of allocations by another node's clock and by this node's.
+//! The times of allocations, both by another node's clock and by this node's.
 //!
-//! A number that comes with its pool from another node keeps the time of its allocation there,
-//! because that time and the number identify the allocation in both journals. But the clocks of
-//! nodes differ. The answer to a row, and the number's previous holder, were recorded by this
-//! node's clock. Each such allocation therefore also has a time by this clock, used for
-//! comparisons. Only allocations for which the two times differ are kept here. Invariant: of two
-//! allocations of a number, the later one has the later time by this clock. Source:
+//! If a pool moves here from another node, its numbers keep the times of their allocations there.
+//! In both journals, a number and that time identify an allocation. However, the clocks of two
+//! nodes differ. The answer to a row is dated by this node's clock, and so is the allocation of the
+//! number's previous holder. Each such allocation therefore also has a time by this node's clock,
+//! which is used for comparisons. Only allocations whose two times differ are kept here. Invariant:
+//! the later of two allocations of a number also has the later time by this node's clock. Source:
 //! docs/spec/cluster.md, "Moving buckets".
 
 use alloc::collections::BTreeMap;
 
 use crate::{Millis, PromoNumber, Slot};
 
-/// For each number, the time of its allocation by the other clock and by this one.
+/// For each number, the time of its allocation by the other node's clock and by this node's clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForeignTimes(BTreeMap<PromoNumber, (Millis, Millis)>);
 
 impl ForeignTimes {
-    /// Records that the allocation of `number`, dated `allocated_at` by another clock, was made at
-    /// `local_at` by this one.
+    /// Records that the allocation of `number`, which another node's clock dates `allocated_at`,
+    /// was made at `local_at` by this node's clock.
     pub(crate) fn note(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         if allocated_at == local_at {
             self.forget(number);
@@ -27,7 +27,7 @@ impl ForeignTimes {
         }
     }
 
-    /// Returns the time of the allocation of `slot` by this clock.
+    /// Returns the time of the allocation in `slot` by this node's clock.
     pub(crate) fn local_at(&self, slot: &Slot) -> Millis {
         match self.0.get(&slot.number) {
             Some((allocated_at, local_at)) if *allocated_at == slot.allocated_at => *local_at,
@@ -35,8 +35,9 @@ impl ForeignTimes {
         }
     }
 
-    /// Forgets the times of a number that was handed out here or has left. Returns the time of its
-    /// allocation by this clock, if another clock has dated it.
+    /// Forgets the times of a number that was handed out here or has left this shard. Returns the
+    /// time of the number's allocation by this node's clock, if another node's clock dated the
+    /// allocation.
     #[inline]
     pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
         if self.0.is_empty() {

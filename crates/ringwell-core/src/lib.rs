@@ -1,8 +1,8 @@
-//! Ring pools, promo numbers, allocations and lockouts: the allocation rules.
+//! The allocation rules: ring pools, promo numbers, allocations and lockouts.
 //!
-//! Knows nothing of clocks, files, sockets, other shards or encodings: time and journal positions
-//! come in as arguments. The crate is `no_std`, so that code that uses a clock or a file does not
-//! compile.
+//! Knows nothing of clocks, files, sockets, other shards or encodings: callers pass times and
+//! journal positions as arguments. The crate is `no_std`, so code that uses a clock or a file does
+//! not compile.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -3,48 +3,51 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// Telephone number shown to one visitor: the digits of its E.164 form, country code first.
+/// A telephone number that is shown to one visitor: the digits of its E.164 form, starting with the
+/// country code.
 ///
-/// At most 15 digits, the first not 0; with country code 1 exactly eleven, and the area code begins
-/// with 2 to 9. A value of this type proves that the check was made. Whether a number is in use in
-/// its country is not checked here. Source: docs/glossary.md, "promo number".
+/// Has at most 15 digits and does not start with 0. With country code 1 it has exactly eleven
+/// digits, and its area code begins with 2 to 9. A value of this type has passed these checks. The
+/// checks do not cover whether the number is in use in its country. Source: docs/glossary.md,
+/// "promo number".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PromoNumber(NonZeroU64);
 
-/// The first rule broken by a text that is not a promo number.
+/// The first rule that a text breaks if it is not a promo number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
-    /// The text is not ten bytes long and has no country code.
+    /// The text has no country code and is not ten bytes long.
     Length {
-        /// The number of digits.
+        /// The length of the text in bytes.
         bytes: usize,
     },
-    /// A character other than `0` to `9`.
+    /// The text contains a character other than `0` to `9`.
     NotADigit,
-    /// Area codes do not start with 0 or 1.
+    /// The area code starts with 0 or 1.
     AreaCode,
     /// The text has a country code but is not an E.164 number.
     International,
 }
 
-/// Added to the ten digits of a number of country code 1 to get its E.164 digits.
+/// Added to the ten digits of a number with country code 1 to get its E.164 digits.
 const NANP: u64 = 10_000_000_000;
 
 impl PromoNumber {
-    /// Digits of a number of country code 1 without that code.
+    /// The number of digits of a number with country code 1, not counting the country code.
     pub const NANP_DIGITS: usize = 10;
-    /// Most digits of a number with its country code.
+    /// The maximum number of digits, including the country code.
     pub const DIGITS_MAX: usize = 15;
-    /// The lowest number of country code 1.
+    /// The lowest number with country code 1.
     pub const NANP_FIRST: Self = Self::constant(12_000_000_000);
-    /// The highest number of country code 1.
+    /// The highest number with country code 1.
     pub const NANP_LAST: Self = Self::constant(19_999_999_999);
-    /// Fewest digits of a number with its country code: those of Niue have seven.
+    /// The lowest number: numbers in Niue have only seven digits, including the country code.
     const FIRST: u64 = 2_000_000;
     const LAST: u64 = 999_999_999_999_999;
-    /// Added to the E.164 digits in a [code](Self::to_code) of another country.
+    /// Added to the E.164 digits to get the [code](Self::to_code) of a number with another country
+    /// code.
     const CODE: u64 = 1_000_000_000_000_000;
-    /// Not a promo number: fills slots that belong to no pool.
+    /// Not a promo number: fills the slots that belong to no pool.
     pub(crate) const NOBODY: Self = Self(NonZeroU64::MIN);
 
     const fn constant(value: u64) -> Self {
@@ -54,9 +57,9 @@ impl PromoNumber {
         }
     }
 
-    /// Reads ten digits without punctuation as a number of country code 1, as in `"8885550142"`.
-    /// A text that begins with `+` or `00` has a country code, and may have spaces, hyphens, dots
-    /// and parentheses: `"+49 30 123456"`.
+    /// Parses ten digits without punctuation as a number with country code 1, as in `"8885550142"`.
+    /// A text that begins with `+` or `00` contains a country code, and may contain spaces,
+    /// hyphens, dots and parentheses: `"+49 30 123456"`.
     ///
     /// # Errors
     /// [`NumberError`] names the first rule that `text` breaks.
@@ -76,10 +79,10 @@ impl PromoNumber {
         }
     }
 
-    /// Reads the digits after `+`.
+    /// Parses the digits after `+` or `00`.
     fn parse_international(text: &str) -> Result<Self, NumberError> {
-        // As in "+49 (0)30": the zero is dialled only within the country and is not part of the
-        // number.
+        // In "+49 (0)30", for example, the zero is dialled only within the country and is not part
+        // of the number.
         if text.contains("(0") {
             return Err(NumberError::International);
         }
@@ -99,13 +102,13 @@ impl PromoNumber {
         Self::from_e164(value).filter(|_| is_whole).ok_or(NumberError::International)
     }
 
-    /// The promo number whose E.164 digits, read as one integer, are `value`; `None` if that is not
-    /// a valid number.
+    /// Returns the promo number whose E.164 digits, read as one integer, are `value`, or `None` if
+    /// there is no such number.
     #[must_use]
     pub const fn from_e164(value: u64) -> Option<Self> {
         let is_number = match value {
             ..Self::FIRST => false,
-            // Country code 1: the usual case, and the only one with a fixed length.
+            // Numbers with country code 1 are the most frequent, and the only ones of fixed length.
             12_000_000_000..=19_999_999_999 => true,
             Self::FIRST..=Self::LAST => !begins_with_one(value),
             _ => false,
@@ -116,24 +119,25 @@ impl PromoNumber {
         }
     }
 
-    /// The E.164 digits read as one integer.
+    /// Returns the E.164 digits as one integer.
     #[must_use]
     pub const fn to_e164(self) -> u64 {
         self.0.get()
     }
 
-    /// The ten digits of a number of country code 1 read as one integer; `None` for other
+    /// Returns the ten digits of a number with country code 1 as one integer, or `None` for other
     /// countries.
     #[inline]
     #[must_use]
     pub const fn to_nanp(self) -> Option<u64> {
-        // No other number has eleven digits and starts with 1.
+        // Only numbers with country code 1 have eleven digits and start with 1.
         let digits = self.0.get().wrapping_sub(NANP);
         if digits < NANP { Some(digits) } else { None }
     }
 
-    /// The number's *code* in journals, links and idempotent answers: its ten digits with country
-    /// code 1 (the oldest form), else 10^15 plus its E.164 digits.
+    /// Returns the *code* that represents the number in journals, links and idempotent answers: its
+    /// ten digits if the country code is 1 (the oldest form), otherwise 10^15 plus its E.164
+    /// digits.
     #[inline]
     #[must_use]
     pub const fn to_code(self) -> u64 {
@@ -143,7 +147,8 @@ impl PromoNumber {
         }
     }
 
-    /// The promo number of a [code](Self::to_code); `None` if the code is invalid.
+    /// Returns the promo number that a [code](Self::to_code) represents, or `None` if the code is
+    /// invalid.
     #[must_use]
     pub const fn from_code(code: u64) -> Option<Self> {
         if code < NANP {
@@ -151,7 +156,7 @@ impl PromoNumber {
         }
         match code.checked_sub(Self::CODE) {
             Some(value) => match Self::from_e164(value) {
-                // A number of country code 1 has only the shorter code.
+                // Numbers with country code 1 have only the ten-digit code.
                 Some(number) if number.to_nanp().is_none() => Some(number),
                 _ => None,
             },
@@ -168,8 +173,8 @@ const fn begins_with_one(mut value: u64) -> bool {
     value == 1
 }
 
-/// Writes the form that [`PromoNumber::parse`] reads: ten digits with country code 1, else `+` and
-/// all digits.
+/// Writes the form that [`PromoNumber::parse`] reads: ten digits if the country code is 1,
+/// otherwise `+` and all digits.
 impl fmt::Display for PromoNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_nanp() {
@@ -198,7 +203,7 @@ impl fmt::Display for NumberError {
 
 impl core::error::Error for NumberError {}
 
-/// Consecutive promo numbers: `count` of them from `first`.
+/// `count` consecutive promo numbers, starting with `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberRange {
     first: PromoNumber,
@@ -206,13 +211,13 @@ pub struct NumberRange {
 }
 
 impl NumberRange {
-    /// `count` consecutive numbers starting at `first`; `None` if `first` is not a valid number, or
-    /// if the last one would have more digits than the first.
+    /// Returns `count` consecutive numbers starting with `first`. Returns `None` if `first` is not
+    /// a valid number, or if the last number would have more digits than the first.
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
         let last = first.to_e164() + u64::from(count.checked_sub(1)?);
-        // Between two valid numbers of the same length, neither of country code 1, every integer is
-        // a valid number.
+        // Between two valid numbers of the same length, neither with country code 1, every integer
+        // is a valid number.
         let is_alike = |last: PromoNumber| {
             last.to_nanp().is_some() == first.to_nanp().is_some()
                 && last.0.ilog10() == first.0.ilog10()
@@ -220,22 +225,22 @@ impl NumberRange {
         PromoNumber::from_e164(last).filter(|last| is_alike(*last)).map(|_| Self { first, count })
     }
 
-    /// The numbers from `first` to `last`; `None` if there is no such range, or if it has 2^32
-    /// numbers or more.
+    /// Returns the numbers from `first` to `last`, or `None` if these form no range, or if the
+    /// range would have 2^32 numbers or more.
     #[must_use]
     pub fn between(first: PromoNumber, last: PromoNumber) -> Option<Self> {
         let count = last.to_e164().checked_sub(first.to_e164())? + 1;
         Self::new(first, u32::try_from(count).ok()?)
     }
 
-    /// Reads `8885550100-8885550149`, or one number.
+    /// Parses a range such as `8885550100-8885550149`, or one number.
     ///
     /// # Errors
-    /// [`NumberError`] names the first rule that one of the numbers breaks; `Ok(None)` if there is
-    /// no range between them.
+    /// [`NumberError`] names the first rule that either number breaks. If both are valid but form
+    /// no range, the result is `Ok(None)`.
     pub fn parse(text: &str) -> Result<Option<Self>, NumberError> {
         let text = text.trim();
-        // A single number may contain hyphens itself.
+        // A single number may itself contain hyphens.
         if let Ok(one) = PromoNumber::parse(text) {
             return Ok(Self::new(one, 1));
         }
@@ -253,26 +258,26 @@ impl NumberRange {
     /// The highest number.
     #[must_use]
     pub const fn last(self) -> PromoNumber {
-        // `new` has checked that this is a number.
+        // `new` has checked that the last number is valid.
         match PromoNumber::from_e164(self.first.to_e164() + self.count as u64 - 1) {
             Some(last) => last,
             None => self.first,
         }
     }
 
-    /// The count of numbers, at least one.
+    /// The count of numbers, which is at least one.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count
     }
 
-    /// Whether `number` is one of them.
+    /// Whether the range contains `number`.
     #[must_use]
     pub fn contains(self, number: PromoNumber) -> bool {
         self.first <= number && number <= self.last()
     }
 
-    /// Splits the range into ranges of at most `most` numbers, lowest first.
+    /// Splits the range into ranges of at most `most` numbers, in rising order.
     pub fn pieces(self, most: u32) -> impl Iterator<Item = Self> {
         let (Self { first, count }, most) = (self, most.max(1));
         (0..count.div_ceil(most)).filter_map(move |piece| {

@@ -1,8 +1,10 @@
-//! The order of choice of a pool whose ring was broken by a keep-alive, release or new lifetime.
+//! The order in which a pool's numbers are chosen, once a keep-alive, a release or a new lifetime
+//! has broken its ring.
 //!
-//! An indexed binary heap over the pool's slots: the root has been free longest. Owns only
-//! positions in the heap; the keys stay in the slots. Invariant: `place[heap[i]] == i`, and no
-//! child comes before its parent. Memory: 8 bytes per number, allocated once.
+//! An indexed binary heap over the pool's slots, whose root is the number that has been free
+//! longest. Owns only the positions in the heap; the keys stay in the slots. Invariant:
+//! `place[heap[i]] == i`, and no child is chosen before its parent. Memory: 8 bytes per number,
+//! allocated once.
 
 use alloc::vec::Vec;
 
@@ -15,12 +17,12 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Orders all of `slots`, the slots of one pool.
+    /// Orders `slots`, which are all slots of one pool.
     pub(crate) fn new(slots: &[Slot]) -> Self {
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let mut heap: Vec<u32> = (0..count).collect();
-        // A sorted array is a heap. A ring is two or three sorted runs, which this sort only
-        // merges.
+        // A sorted array is a valid heap. A ring consists of two or three sorted runs, which this
+        // sort only has to merge.
         heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
         assert!(heap.len() == slots.len(), "an order lacks some of its numbers");
         let mut place = alloc::vec![0; heap.len()];
@@ -30,7 +32,7 @@ impl Order {
         Self { heap, place }
     }
 
-    /// Returns the slot of the number that is handed out next.
+    /// Returns the slot of the number to hand out next.
     pub(crate) fn first(&self) -> u32 {
         self.heap[0]
     }

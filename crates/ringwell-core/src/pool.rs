@@ -1,11 +1,12 @@
-//! One ring pool: chooses the promo number that is handed out next.
+//! One ring pool, which chooses the promo number to hand out next.
 //!
-//! Owns the order of choice; the numbers' states are in the shard's slots, where each pool has one
-//! run. While every lockout has the same length and runs to its end, the order of expiry is the
-//! order of allocation, and a head that moves around the run is sufficient. The first change that
-//! breaks this (keep-alive, release, another lifetime) replaces the head with an [`Order`]; both
-//! choose the same number, which a property test checks. Invariant: the number chosen has been free
-//! longest. Source: docs/spec/allocation.md, "Choosing a number".
+//! Owns the order in which numbers are chosen. The numbers' states are in the shard's slots, where
+//! each pool has one run. As long as every lockout has the same length and runs to its end, numbers
+//! become free in the order in which they were allocated. A head that moves around the run is then
+//! sufficient. The first keep-alive, release or change of lifetime breaks this order, and an
+//! [`Order`] replaces the head. Head and order choose the same number, as a property test checks.
+//! Invariant: the chosen number has been free longest. Source: docs/spec/allocation.md, "Choosing a
+//! number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,7 +22,7 @@ pub struct PoolSpec {
     pub id: PoolId,
     /// The time for which an allocation is guaranteed.
     pub lifetime: Millis,
-    /// The numbers in rotation, without the overflow number.
+    /// The numbers in rotation; the overflow number is not one of them.
     pub numbers: Vec<NumberRange>,
 }
 
@@ -31,23 +32,23 @@ pub struct PoolSpec {
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     pub(crate) lifetime: Millis,
-    /// The time before which nothing is handed out, because part of the history is in doubt.
+    /// The time before which nothing is handed out, because part of the pool's history is in doubt.
     pub(crate) held_until: Millis,
-    /// The run of slots in the shard.
+    /// The first slot of the pool's run in the shard.
     base: u32,
     count: u32,
     head: u32,
-    /// The end of the lockout of the slot before the head: the ring stays valid while no lockout
-    /// ends before it.
+    /// The end of the lockout of the slot before the head. The ring stays valid as long as no
+    /// lockout set later ends before this time.
     last_until: Millis,
-    /// Whether any visitor has asked for a number to keep; if so, the table of visitors is searched
+    /// Whether any visitor has asked to keep a number. If so, the table of visitors is searched
     /// before each allocation.
     pub(crate) sticky: bool,
     /// Whether this index is vacant, that is, has no pool.
     is_vacant: bool,
-    /// Numbers handed out, modulo 2^32.
+    /// The count of numbers handed out, modulo 2^32.
     pub(crate) allocated: u32,
-    /// Rows that found every number locked, modulo 2^32.
+    /// The count of rows that found every number locked, modulo 2^32.
     pub(crate) exhausted: u32,
     order: Option<Box<Order>>,
 }
@@ -60,8 +61,8 @@ pub struct Exhausted {
 }
 
 impl Pool {
-    /// Makes the pool of `spec`, whose numbers are `all[base..base + count]`; finds the ring's
-    /// head, unless the ring is broken.
+    /// Creates the pool of `spec`, whose numbers are `all[base..base + count]`, and finds the head
+    /// of its ring unless the ring is broken.
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,
@@ -81,7 +82,7 @@ impl Pool {
         match ring_head(slots) {
             _ if slots.is_empty() => {}
             Some(head) => {
-                // The slot before the head becomes free last.
+                // The slot before the head is the last to become free.
                 let last = head.checked_sub(1).unwrap_or(count - 1);
                 (pool.head, pool.last_until) = (head, slots[last as usize].locked_until);
                 let first = slots[head as usize].locked_until;
@@ -92,7 +93,7 @@ impl Pool {
         pool
     }
 
-    /// Fills an index that has no pool.
+    /// Returns the pool that marks an index as vacant.
     pub(crate) fn vacant() -> Self {
         Self {
             id: PoolId(0),
@@ -110,25 +111,25 @@ impl Pool {
         }
     }
 
-    /// Whether this index has no pool.
+    /// Whether this index is vacant.
     pub(crate) fn is_vacant(&self) -> bool {
         self.is_vacant
     }
 
-    /// Whether this is the pool of `id`.
+    /// Whether this is the pool with the id `id`.
     #[inline]
     pub(crate) fn is(&self, id: PoolId) -> bool {
         self.id == id && !self.is_vacant
     }
 
-    /// The slot, counted in the shard, of the number that has been free longest.
+    /// Returns the slot in the shard of the number that has been free longest.
     ///
     /// # Errors
     /// [`Exhausted`] if no number is free at `now`, or the pool is held.
     #[inline]
     pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
         if self.count == 0 {
-            // Numbers may be added at any time, so there is no exact time.
+            // Numbers may be added to the pool at any time, so there is no exact time.
             return Err(Exhausted { until: now + self.lifetime });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
@@ -140,16 +141,16 @@ impl Pool {
         if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
     }
 
-    /// Updates the order after an allocation of the chosen slot, whose lockout now ends at `until`.
+    /// Updates the order after the chosen slot was allocated; its lockout now ends at `until`.
     #[inline]
     pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32, until: Millis) {
         let place = slot - self.base;
         match &mut self.order {
-            // The lifetime was longer before a restart, so this number is free before those
-            // allocated earlier.
+            // Before a restart the lifetime was longer, so this number becomes free before numbers
+            // that were allocated earlier.
             None if until < self.last_until => self.changed(all, slot),
             None => {
-                // Checked in debug builds only, because it takes two instructions a row.
+                // Checked only in debug builds, because the check takes two instructions per row.
                 let is_head = cfg!(canary) || place == self.head;
                 debug_assert!(is_head, "the ring hands out another than its head");
                 self.head = if place + 1 == self.count { 0 } else { place + 1 };
@@ -159,7 +160,7 @@ impl Pool {
         }
     }
 
-    /// Updates the order after `slot` changed out of turn: its lockout was extended or ended early.
+    /// Updates the order after the lockout of `slot` was extended or ended early.
     pub(crate) fn changed(&mut self, all: &[Slot], slot: u32) {
         assert!(self.slot_range().contains(&slot), "the number is in another pool");
         let slots = run(all, self.base, self.count);
@@ -169,7 +170,8 @@ impl Pool {
         }
     }
 
-    /// Updates the order after the position of `slot` changed, which decides only among equals.
+    /// Updates the order after the position of `slot` changed. The position matters only between
+    /// slots whose lockouts end at the same time.
     pub(crate) fn reposition(&mut self, all: &[Slot], slot: u32) {
         assert!(self.slot_range().contains(&slot), "the number is in another pool");
         if let Some(order) = &mut self.order {
@@ -182,7 +184,7 @@ impl Pool {
         run(all, self.base, self.count)
     }
 
-    /// Whether the ring was broken.
+    /// Whether the ring is broken.
     pub(crate) fn has_order(&self) -> bool {
         self.order.is_some()
     }
@@ -192,7 +194,7 @@ impl Pool {
         self.base..self.base + self.count
     }
 
-    /// The first slot that the next allocation will examine, unless the ring was broken.
+    /// Returns the first slot that the next allocation will examine, unless the ring was broken.
     #[inline]
     pub(crate) fn head_slot(&self) -> u32 {
         self.base + self.head
@@ -203,18 +205,19 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
     &all[base as usize..(base + count) as usize]
 }
 
-/// The head of the ring, if the slots become free in rising order when walked in a circle from
-/// there. Among equals the number with the lower place comes first.
+/// Returns the head of the ring: the slot from which a walk in a circle finds the slots in the
+/// order in which they become free. Returns `None` if there is no such slot. If two numbers become
+/// free at the same time, the number with the lower place goes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);
     let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
-    // The order may decrease once, where the walk wraps from the last slot to the first.
+    // The keys may decrease once, where the walk wraps from the last slot to the first.
     let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
     is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }
 
-/// The fields of a pool that a row needs fit in one cache line.
+/// The fields of a pool that a row needs must fit in one cache line.
 const _: () = assert!(size_of::<Pool>() == 64);
 
 #[cfg(test)]

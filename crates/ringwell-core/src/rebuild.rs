@@ -1,9 +1,9 @@
 //! A shard's state while it is rebuilt from a snapshot and records, before it serves.
 //!
-//! Every fact carries the position of its record, and a number takes only facts newer than its own.
-//! A snapshot may therefore be taken while the shard continues, and replaying a record twice
-//! changes nothing. Facts on numbers that are in no pool are kept as retired. Source:
-//! docs/spec/allocation.md, "Recovery".
+//! Every fact carries the position of its record. A fact is applied to a number only if it is newer
+//! than the number's state. A snapshot may therefore be taken while the shard continues to serve,
+//! and replaying a record twice changes nothing. Facts about numbers that are in no pool are kept
+//! as retired. Source: docs/spec/allocation.md, "Recovery".
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,14 +19,15 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-/// Spare slots, beyond twice those in use, that are reserved so that the list is not copied as it
-/// grows; copying some 100,000 takes a millisecond. Untouched slots take no memory.
+/// Spare slots that are reserved beyond twice those in use, so that the list is never copied as it
+/// grows. Copying about 100,000 slots takes a millisecond. Slots that were never written take no
+/// memory.
 const SLOTS_SPARE: usize = 1 << 21;
 
-/// Spare pools, reserved for the same reason.
+/// Spare pools, which are reserved for the same reason as the spare slots.
 const POOLS_SPARE: usize = 1 << 18;
 
-/// Collects facts; [`Rebuild::finish`] makes the shard.
+/// Collects facts, from which [`Rebuild::finish`] creates the shard.
 #[derive(Debug)]
 pub struct Rebuild {
     specs: Vec<PoolSpec>,
@@ -44,18 +45,18 @@ pub struct Rebuild {
 pub struct Fact {
     /// The number's state.
     pub slot: Slot,
-    /// The pool that it was handed out from.
+    /// The pool from which the number was handed out.
     pub pool: PoolId,
-    /// The visitor who keeps it.
+    /// The visitor who keeps the number.
     pub visitor: Option<VisitorId>,
 }
 
 impl Rebuild {
-    /// Starts from the directory: every number is free and was never handed out.
+    /// Starts from the directory: every number is free, and no number has ever been handed out.
     ///
     /// # Panics
-    /// Panics if there are more than `u32::MAX` numbers, or a number is in two pools; the directory
-    /// excludes both.
+    /// Panics if there are more than `u32::MAX` numbers, or if a number is in two pools. The
+    /// directory rules out both.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>) -> Self {
         let count: usize = specs.iter().map(|spec| count_of(spec) as usize).sum();
@@ -81,7 +82,7 @@ impl Rebuild {
         }
     }
 
-    /// Like [`Self::learn`], for an allocation with its own record.
+    /// Like [`Self::learn`], for an allocation that this shard itself has recorded.
     pub fn allocated(&mut self, hint: u32, fact: Fact) {
         let position = fact.slot.position;
         let known = self.find(hint, fact.slot.number).map(|slot| self.slots[slot as usize]);
@@ -95,12 +96,12 @@ impl Rebuild {
         self.learn(hint, fact);
     }
 
-    /// Takes a fact if it is newer than the number's known state.
+    /// Applies a fact if it is newer than the number's known state.
     pub fn learn(&mut self, hint: u32, fact: Fact) {
         self.learn_at(hint, fact, fact.slot.allocated_at);
     }
 
-    /// Like [`Self::learn`], for an allocation received from another shard, which was made at
+    /// Like [`Self::learn`], for an allocation that was received from another shard and was made at
     /// `local_at` by this node's clock.
     pub fn learn_foreign(&mut self, fact: Fact, local_at: Millis) {
         self.learn_at(u32::MAX, fact, local_at);
@@ -121,8 +122,9 @@ impl Rebuild {
         }
     }
 
-    /// Restores two times from a snapshot, after the numbers: the allocation of `number` dated
-    /// `allocated_at` by another clock was made at `local_at` by this one.
+    /// Restores the two times of an allocation from a snapshot, whose numbers must have been
+    /// restored before. The allocation of `number`, which another node's clock dates
+    /// `allocated_at`, was made at `local_at` by this node's clock.
     pub fn restore_foreign(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         match self.retired.get_mut(&number) {
             Some(retired) if retired.slot.allocated_at == allocated_at => {
@@ -133,8 +135,9 @@ impl Rebuild {
         }
     }
 
-    /// Takes a fact from a snapshot, which is read before any record. A number without a position
-    /// was taken over from another shard. Returns the number's slot, if it is in rotation.
+    /// Applies a fact from a snapshot. Snapshots are read before any record. A number without a
+    /// position was adopted from another shard. Returns the number's slot if the number is in
+    /// rotation.
     pub fn restore(&mut self, hint: u32, fact: Fact) -> Option<u32> {
         let slot = self.find(hint, fact.slot.number);
         match slot {
@@ -144,9 +147,10 @@ impl Rebuild {
         slot
     }
 
-    /// Makes the lockout of a number's newest allocation end at `until`. If it ended early
-    /// (`is_release`), its visitor no longer has the number. The times do not show this, because a
-    /// start in doubt may have lengthened the lockout by more than the start before it.
+    /// Sets the end of the lockout of a number's newest allocation to `until`. If the lockout ended
+    /// early (`is_release`), the number's visitor no longer has it. Comparing the times is not
+    /// enough to detect a release: a startup in doubt may have lengthened the lockout by more than
+    /// the startup before it.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -174,8 +178,8 @@ impl Rebuild {
     }
 
     /// Undoes a number's newest allocation, which no visitor has seen. The lockout ends at `until`.
-    /// The number's newest allocation is again the one made at `allocated_at`, which is `local_at`
-    /// by this node's clock; both are zero if there was none.
+    /// The number's newest allocation is again the one that was made at `allocated_at`, or at
+    /// `local_at` by this node's clock. Both times are zero if there was none.
     pub fn withdraw(
         &mut self,
         hint: u32,
@@ -199,7 +203,7 @@ impl Rebuild {
         }
     }
 
-    /// Hands out nothing from `pool` before `until`; `None` means any pool.
+    /// Hands out nothing from `pool` before `until`. `None` stands for every pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         let held = self.holds.entry(pool).or_insert(until);
         *held = until.max(*held);
@@ -210,11 +214,11 @@ impl Rebuild {
         self.holds.iter().map(|(pool, until)| (*pool, *until))
     }
 
-    /// Takes over another shard's state of a number that is in rotation here: the number was in
-    /// that shard's pools before the directory or the number of shards changed. Keeps the newer
-    /// allocation by this node's clock, and the later end of the two lockouts. The record stays in
-    /// the other journal, so the number keeps the position of its last record in this journal, if
-    /// there is one.
+    /// Adopts another shard's state of a number that is in rotation here. The number was in a pool
+    /// of that shard before the directory or the number of shards changed. Keeps whichever
+    /// allocation is newer by this node's clock, and the later end of the lockout. The record stays
+    /// in the other shard's journal. The number therefore keeps the position of its last record in
+    /// this journal, if it has one.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -224,8 +228,8 @@ impl Rebuild {
         let before = self.foreign_times.local_at(&known);
         let is_longer = from.slot.locked_until > known.locked_until;
         let locked_until = from.slot.locked_until.max(known.locked_until);
-        // Two shards may have received one allocation at different times; the shard that had the
-        // number last has the later end of its lockout.
+        // Two shards may have received the same allocation at different times. The lockout ends
+        // later in the shard that had the number last.
         let is_same = from.slot.allocated_at == known.allocated_at;
         if is_same && is_longer || !is_same && from.local_at > before {
             let slot = Slot { locked_until, position: known.position, ..from.slot };
@@ -239,13 +243,13 @@ impl Rebuild {
         assert!(ends >= known.locked_until, "a lockout was shortened");
     }
 
-    /// Numbers with a history that are in none of the pools, in rising order.
+    /// The numbers that have a history but are in no pool, in rising order.
     pub fn retired(&self) -> impl Iterator<Item = &Retired> {
         self.retired.values()
     }
 
-    /// Lengthens every lockout and hold that still ran at `then` by `by`, because it is in doubt
-    /// whether that much time has passed since.
+    /// Lengthens every lockout and hold that still ran at `then` by `by`, because it is not certain
+    /// that this much time has passed since.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -259,7 +263,7 @@ impl Rebuild {
     /// Returns the shard, ready to serve.
     ///
     /// # Panics
-    /// Never panics, because [`Rebuild::new`] has made the slots from the same list.
+    /// Never panics, because [`Rebuild::new`] created the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
         let Self { specs, slots, runs, visitors, retired, foreign_times, recent, holds } = self;
@@ -288,7 +292,8 @@ impl Rebuild {
         assert!(base as usize == shard.slots.len(), "a slot is in no pool");
         assert!(shard.places.len() == shard.pools.len(), "a pool is at two indices");
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
-        // A visitor whose lockout ended may have got another number later; the later number counts.
+        // A visitor whose lockout ended may later have got another number, and then keeps only the
+        // later number.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| {
             let slot = &shard.slots[slot as usize];
@@ -310,7 +315,8 @@ impl Rebuild {
         assert!(self.slots[slot as usize].number == fact.slot.number, "a fact of another number");
         self.slots[slot as usize] = fact.slot;
         self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
-        // A visitor belongs to one pool; in another pool the same name may mean another visitor.
+        // A visitor belongs to one pool. The same name in another pool may belong to another
+        // visitor.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),
             None => self.visitors.remove(&slot),
@@ -323,7 +329,7 @@ impl Rebuild {
         self.specs.get(place.pool as usize).map(|spec| spec.id)
     }
 
-    /// The slot of `number`; `hint` is where it was when the record was written.
+    /// Returns the slot of `number`. `hint` is the slot that it had when the record was written.
     fn find(&self, hint: u32, number: PromoNumber) -> Option<u32> {
         if self.slots.get(hint as usize).is_some_and(|slot| slot.number == number) {
             return Some(hint);
@@ -335,8 +341,8 @@ impl Rebuild {
     }
 }
 
-/// An empty list with room for twice `count` plus `spare`, or for `count` if the system does not
-/// provide that much memory.
+/// Returns an empty list with room for twice `count` plus `spare`, or for only `count` if the
+/// system does not provide that much memory.
 fn with_room<T>(count: usize, spare: usize) -> Vec<T> {
     let mut list = Vec::new();
     if list.try_reserve_exact(2 * count + spare).is_err() {

@@ -1,9 +1,9 @@
-//! The allocations that a shard's newest allocations replaced, so that an allocation that no
-//! visitor has seen can be undone.
+//! The allocations that a shard's newest allocations replaced. They are kept so that an allocation
+//! that no visitor has seen can be undone.
 //!
 //! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
-//! of the numbers: an allocation is identified by the position of its record, which is unique.
-//! Source: docs/decisions/020-allocations-no-one-saw.md.
+//! of the numbers: an allocation is identified by the position of its record, because no two
+//! records share a position. Source: docs/decisions/020-allocations-no-one-saw.md.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -11,32 +11,33 @@ use alloc::vec;
 
 use crate::{Millis, Position, Slot};
 
-/// The maximum number of allocations that can be undone: more than a shard makes within a deadline
-/// plus the second in which answers over a link may come too late. The ring takes 3 MiB per shard
-/// once that many have been made.
+/// The maximum number of allocations that can be undone. A shard makes fewer allocations within a
+/// deadline plus the one second by which an answer over a link may be late. The ring takes 3 MiB
+/// per shard once it is full.
 pub const RECENT_MAX: usize = 1 << 17;
 
-/// A number's newest allocation before another took its place.
+/// A number's newest allocation before another one replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// The time when it was made; zero if the number had never been handed out.
+    /// The time of the allocation; zero if the number had never been handed out.
     pub allocated_at: Millis,
-    /// The same time by this node's clock. Differs if another node's clock dated the allocation.
+    /// The time of the allocation by this node's clock. Differs from `allocated_at` if another
+    /// node's clock dated the allocation.
     pub local_at: Millis,
-    /// The time when its lockout ended.
+    /// The end of the allocation's lockout.
     pub locked_until: Millis,
-    /// The position of the number's newest record at that time.
+    /// The position that the number's newest record had at that time.
     pub position: Position,
 }
 
 /// The position of an allocation's record, the position of the replaced allocation's newest record,
-/// and the times of the replaced allocation, see [`Times`]. Plain integers, so that an empty ring
-/// is zeroed memory that costs nothing until it is written. A batch writes one entry per row, and
-/// the ring does not fit into a core's cache: entries of 32 bytes cost five more misses per batch
-/// of 40.
+/// and the [`Times`] of the replaced allocation. The values are plain integers, so that an empty
+/// ring is zeroed memory, which costs nothing until it is written. A batch writes one entry per
+/// row, and the ring does not fit into a core's cache. With entries of 32 bytes, a batch of 40 rows
+/// had five more cache misses.
 type Entry = [u64; 3];
 
-/// The time of a replaced allocation, and the end of its lockout.
+/// The time of a replaced allocation and the end of its lockout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     allocated_at: Millis,
@@ -44,14 +45,14 @@ struct Times {
 }
 
 impl Times {
-    /// The times of a number that had never been handed out.
+    /// The times of a number that has never been handed out.
     const NEVER: Self = Self { allocated_at: Millis::ZERO, locked_until: Millis::ZERO };
     const NEVER_CODE: u64 = u64::MAX;
-    /// Marks times that are in [`Recent::apart`].
+    /// Marks times that are kept in [`Recent::apart`].
     const APART_CODE: u64 = u64::MAX - 1;
 
-    /// Packs the lockout's length and the time from its end to `now` into 32 bits each: up to 49
-    /// days.
+    /// Packs the length of the lockout and the time from its end to `now` into 32 bits each, which
+    /// is enough for 49 days.
     #[inline]
     fn code(self, now: Millis) -> u64 {
         let lockout = self.locked_until.0.wrapping_sub(self.allocated_at.0);
@@ -62,7 +63,7 @@ impl Times {
         if self == Self::NEVER { Self::NEVER_CODE } else { Self::APART_CODE }
     }
 
-    /// Unpacks the times; `None` if they are in [`Recent::apart`].
+    /// Unpacks the times, or returns `None` if they are kept in [`Recent::apart`].
     fn read(code: u64, now: Millis) -> Option<Self> {
         match code {
             Self::NEVER_CODE => Some(Self::NEVER),
@@ -77,18 +78,18 @@ impl Times {
     }
 }
 
-/// The latest allocations, each with the state before it.
+/// The latest allocations, each with the state that preceded it.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// A ring; entries that were never written are zero. An array, so that indexing it needs no
-    /// bounds check.
+    /// A ring, in which entries that were never written are zero. The ring is an array, so that
+    /// indexing it needs no bounds check.
     entries: Box<[Entry; RECENT_MAX]>,
-    /// Index of the next entry; wraps to the start at the end of the ring.
+    /// The index of the next entry. At the end of the ring it wraps to the start.
     next: usize,
-    /// Times that do not fit into an entry, by the position of the new allocation.
+    /// Times that do not fit into an entry, by the position of the allocation that replaced them.
     apart: BTreeMap<Position, Times>,
-    /// Times of previous allocations by this clock, if another node's clock had dated them; by the
-    /// position of the new allocation.
+    /// The times of replaced allocations by this node's clock, if another node's clock had dated
+    /// them, by the position of the allocation that replaced them.
     foreign_times: BTreeMap<Position, Millis>,
 }
 
@@ -124,8 +125,8 @@ impl Recent {
         self.apart.insert(position, times);
     }
 
-    /// Records that the allocation before the one at `position` was made at `local_at` by this
-    /// clock.
+    /// Records `local_at`, the time of a replaced allocation by this node's clock. The allocation
+    /// that replaced it has its record at `position`.
     pub(crate) fn foreign_time(&mut self, position: Position, local_at: Millis) {
         if self.foreign_times.len() == RECENT_MAX {
             self.foreign_times.pop_first();
@@ -133,10 +134,11 @@ impl Recent {
         self.foreign_times.insert(position, local_at);
     }
 
-    /// Returns the state before the allocation made at `at` whose record is at `position`, if it is
-    /// still known.
+    /// Returns the state before the allocation that was made at `at` and recorded at `position`, if
+    /// that state is still known.
     pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
-        // Positions rise within each part; the second is all zeros until the ring has been filled.
+        // Positions rise within each part. The older part is all zeros until the ring has been
+        // filled once.
         let (newer, older) = self.entries.split_at(self.next);
         let is_unused = older.first().is_some_and(|oldest| oldest[0] == 0);
         let older = if is_unused { &[] } else { older };

@@ -1,10 +1,10 @@
-//! Adding, changing and removing pools while their shard serves.
+//! Adds, changes and removes pools while their shard serves.
 //!
-//! A pool's numbers are replaced as a whole: they get a new run of slots, into which numbers that
-//! stay take their state. Numbers that leave are retired with their known state, and resume it in
-//! the next pool of this shard that they enter. Invariant: between two changes every number in
-//! rotation is in exactly one pool. Source: docs/spec/allocation.md, "Changes while the shard
-//! serves".
+//! A change replaces all numbers of a pool: they get a new run of slots, to which the states of
+//! numbers that stay in the pool are copied. Numbers that leave the pool are retired with their
+//! known state. They resume that state in the next pool of this shard that they enter. Invariant:
+//! between two changes, every number in rotation is in exactly one pool. Source:
+//! docs/spec/allocation.md, "Changes while the shard serves".
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -14,28 +14,29 @@ use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
 use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
-/// The slots that [`Shard::make_room`] adds in one step, which takes some ten microseconds.
+/// The number of slots that [`Shard::make_room`] adds in one step, which takes about ten
+/// microseconds.
 const ROOM_PIECE: u32 = 1024;
 
-/// The reason why a pool cannot have a number: another pool has it in rotation.
+/// The reason why a pool cannot have a number: the number is in rotation in another pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InRotation {
     /// The number.
     pub number: PromoNumber,
-    /// The pool that has it.
+    /// The pool that has the number.
     pub pool: PoolId,
 }
 
 impl Shard {
-    /// Whether the pool at this index has the id `id`. Indices are reused by other pools.
+    /// Whether the pool at this index has the id `id`. An index may be reused by another pool.
     #[inline]
     #[must_use]
     pub fn is_pool(&self, pool: u32, id: PoolId) -> bool {
         self.pools.get(pool as usize).is_some_and(|known| known.is(id))
     }
 
-    /// Makes part of the room that the pool of `spec` will need, because the first use of memory is
-    /// slow and a large pool takes megabytes. Returns `false` if there is enough room.
+    /// Allocates part of the slots that the pool of `spec` will need, because the first use of
+    /// memory is slow and a large pool takes megabytes. Returns `false` if there are enough slots.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -51,16 +52,17 @@ impl Shard {
         true
     }
 
-    /// Sets the pool at index `pool` to `spec`: a new pool, or one with other numbers or another
-    /// lifetime. Current lockouts keep their ends. Numbers that the change moved, and that have a
-    /// known state, are added to `moved`.
+    /// Sets the pool at index `pool` to `spec`. The pool may be new, or it may get other numbers or
+    /// another lifetime. Current lockouts still end when they would have ended without the change.
+    /// If the change moves a number with a known state, the number is added to `moved`.
     ///
     /// # Errors
-    /// [`InRotation`] if another pool has one of the numbers; nothing has been changed then.
+    /// [`InRotation`] if another pool has one of the numbers. In this case nothing has been
+    /// changed.
     ///
     /// # Panics
     /// Panics if another pool is at this index, or if `spec` has more numbers than a shard can
-    /// count; the directory excludes both.
+    /// count. The directory rules out both.
     pub fn put_pool(
         &mut self,
         pool: u32,
@@ -101,7 +103,8 @@ impl Shard {
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;
         assert!(self.ranges(pool) == spec.numbers, "the pool has other numbers than its list");
-        // A visitor whose lockout ended may have got another number later; the later number counts.
+        // A visitor whose lockout ended may later have got another number, and then keeps only the
+        // later number.
         visitors.sort_by_key(|(slot, _)| {
             let state = &self.slots[*slot as usize];
             (self.foreign_times.local_at(state), state.position, *slot)
@@ -112,8 +115,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Removes a pool from this shard. The state of its numbers stays, and so does the end of its
-    /// hold; the numbers are added to `moved`.
+    /// Removes a pool from this shard. The states of its numbers and the end of its hold are kept.
+    /// Numbers with a known state are added to `moved`.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -130,9 +133,10 @@ impl Shard {
         }
     }
 
-    /// Merges another shard's state of a number: keeps the allocation that is later by this node's
-    /// clock, and the later end of the lockout. If the report of the same allocation lacks its
-    /// visitor, the visitor known here stays. Returns the resulting state if it changed.
+    /// Merges another shard's state of a number: keeps whichever allocation is later by this node's
+    /// clock, and the later end of the lockout. If both shards have the same allocation but only
+    /// this shard knows its visitor, the visitor is kept. Returns the merged state, or `None` if
+    /// nothing changed.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -141,8 +145,8 @@ impl Shard {
         let slot = self.newest(number).unwrap_or(Slot::new(number));
         let before = self.newest_local_at(number).unwrap_or_default();
         let is_same = from.slot.allocated_at == slot.allocated_at;
-        // The other shard undid an allocation that no visitor saw and reports no earlier one: only
-        // the end of its lockout counts.
+        // The other shard undid an allocation that no visitor saw, and knows no earlier allocation.
+        // Only the end of the lockout counts.
         let is_none = from.slot.allocated_at == Millis::ZERO;
         #[cfg(canary)]
         let is_none = is_none && !crate::canary::is_planted(crate::canary::UNDONE_REPLACES);
@@ -159,7 +163,7 @@ impl Shard {
         merged.local_at = if is_same {
             before
         } else {
-            // The allocation precedes this shard's later events of the same millisecond.
+            // The merged allocation must precede this shard's later events in the same millisecond.
             from.local_at.min(now - Millis(1)).max(before)
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
@@ -180,8 +184,8 @@ impl Shard {
         if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        // The visitor of the report may have got another number here later; the later number
-        // counts.
+        // The visitor of the other shard's allocation may later have got another number here, and
+        // then keeps only the later number.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
             let at = |slot: u32| self.foreign_times.local_at(&self.slots[slot as usize]);
@@ -195,7 +199,7 @@ impl Shard {
         Some(merged)
     }
 
-    /// The pool's numbers, as ranges in the order of their slots.
+    /// Returns the pool's numbers as ranges, in the order of their slots.
     fn ranges(&self, pool: u32) -> Vec<NumberRange> {
         let Some(owner) = self.pools.get(pool as usize) else { return Vec::new() };
         let mut ranges = Vec::new();
@@ -213,7 +217,8 @@ impl Shard {
     /// Returns the first of `count` consecutive vacant slots.
     fn room(&mut self, count: u32) -> u32 {
         if let Some(base) = self.vacant.take(count) {
-            // Checks the ends only: reading a large pool's slots would take milliseconds.
+            // Checks only the two ends, because reading the slots of a large pool would take
+            // milliseconds.
             let room = &self.slots[base as usize..(base + count) as usize];
             let ends = [room.first(), room.last()].into_iter().flatten();
             assert!({ ends }.all(|slot| *slot == Slot::VACANT), "a vacant slot has a number");
@@ -226,9 +231,9 @@ impl Shard {
         base.unwrap_or_default()
     }
 
-    /// Fills the slots from `base` on with the numbers of `spec`. Numbers that the pool already had
-    /// keep their states, taken from their old slots, which become vacant. Returns the visitors who
-    /// keep their numbers, with the new slots.
+    /// Fills the slots from `base` onward with the numbers of `spec`. Numbers that the pool already
+    /// had keep their states, which are moved from their old slots. The old slots become vacant.
+    /// Returns the visitors who keep their numbers, each with the new slot of the number.
     fn copy_states(&mut self, pool: u32, spec: &PoolSpec, base: u32) -> Vec<(u32, VisitorId)> {
         let is_sticky = self.pools[pool as usize].sticky;
         let mut visitors = Vec::new();
@@ -255,7 +260,7 @@ impl Shard {
         visitors
     }
 
-    /// Takes the pool's numbers, which are `old`, out of rotation and vacates its slots.
+    /// Takes `old`, which are the pool's numbers, out of rotation and vacates the pool's slots.
     fn retire(&mut self, pool: u32, old: &[NumberRange], mut moved: Option<&mut Vec<PromoNumber>>) {
         let Some(owner) = self.pools.get(pool as usize) else { return };
         let (id, range, is_sticky) = (owner.id, owner.slot_range(), owner.sticky);
@@ -284,7 +289,8 @@ impl Shard {
     }
 
     /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Retired numbers
-    /// resume their known state, and keep their visitors if they were last in this pool.
+    /// resume their known states. They keep their visitors if this pool was the last one that they
+    /// were in.
     fn enter(
         &mut self,
         pool: u32,
@@ -320,13 +326,13 @@ fn note(moved: &mut Option<&mut Vec<PromoNumber>>, number: PromoNumber) {
     }
 }
 
-/// The place of `number` in `range`, which contains it.
+/// Returns the place of `number` in `range`. The range must contain the number.
 fn offset(range: NumberRange, number: PromoNumber) -> u32 {
     assert!(range.contains(number), "the number is outside of its range");
     u32::try_from(number.to_e164() - range.first().to_e164()).unwrap_or_default()
 }
 
-/// The count of numbers in a pool.
+/// Returns the count of numbers in a pool.
 ///
 /// # Panics
 /// Panics if there are more numbers than a shard can count.

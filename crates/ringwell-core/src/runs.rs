@@ -1,9 +1,9 @@
-//! Locations of the numbers in rotation: runs of consecutive numbers, each with its slots and its
-//! pool.
+//! The locations of the numbers in rotation, as runs of consecutive numbers. Each run has its slots
+//! and its pool.
 //!
-//! A pool's numbers come as ranges, and the numbers of a range have consecutive slots, so a range
-//! of any length is one entry. Does not depend on the contents of the slots. Invariant: no number
-//! is in two runs.
+//! The numbers of a pool are given as ranges, and the numbers of a range have consecutive slots. A
+//! range of any length is therefore a single entry. Does not depend on the contents of the slots.
+//! Invariant: no number is in two runs.
 
 use alloc::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::{NumberRange, PromoNumber};
 #[derive(Clone, Copy, Debug)]
 struct Run {
     range: NumberRange,
-    /// The slot of the first number.
+    /// The slot of the run's first number.
     slot: u32,
-    /// The pool, counted from zero.
+    /// The index of the run's pool.
     pool: u32,
 }
 
-/// All runs of a shard, by their first number.
+/// All runs of a shard, ordered by their first numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Runs(BTreeMap<PromoNumber, Run>);
 
@@ -30,7 +30,7 @@ pub(crate) struct RunSlot {
 }
 
 impl Runs {
-    /// The location of `number`; `None` if it is in no pool.
+    /// Returns the location of `number`, or `None` if it is in no pool.
     pub(crate) fn find(&self, number: PromoNumber) -> Option<RunSlot> {
         let (_, run) = self.0.range(..=number).next_back()?;
         let offset = u32::try_from(number.to_e164() - run.range.first().to_e164()).ok()?;
@@ -38,7 +38,8 @@ impl Runs {
         is_here.then(|| RunSlot { slot: run.slot + offset, pool: run.pool })
     }
 
-    /// The runs that overlap `range`, each cut to the overlap, with its first slot.
+    /// Returns the runs that overlap `range`, each cut to the overlap and with the slot of its
+    /// first number.
     pub(crate) fn overlaps(&self, range: NumberRange) -> impl Iterator<Item = (NumberRange, u32)> {
         let before = self.0.range(..range.first()).next_back();
         let within = self.0.range(range.first()..=range.last());
@@ -52,7 +53,7 @@ impl Runs {
         })
     }
 
-    /// The run that begins with this number.
+    /// The run that begins with `first`.
     pub(crate) fn beginning(&self, first: PromoNumber) -> Option<NumberRange> {
         self.0.get(&first).map(|run| run.range)
     }
@@ -72,13 +73,14 @@ impl Runs {
     /// `pool`.
     ///
     /// # Panics
-    /// Panics if one of them is in a run already, which the directory excludes and callers check.
+    /// Panics if one of the numbers is in a run already. The directory rules this out, and callers
+    /// check it.
     pub(crate) fn insert(&mut self, range: NumberRange, slot: u32, pool: u32) {
         assert!(self.taken(range, u32::MAX).is_none(), "a number is in two pools");
         self.0.insert(range.first(), Run { range, slot, pool });
     }
 
-    /// Forgets the run that begins with this number.
+    /// Removes the run that begins with `first`.
     pub(crate) fn remove(&mut self, first: PromoNumber) {
         assert!(self.0.remove(&first).is_some(), "a run was taken out twice");
     }

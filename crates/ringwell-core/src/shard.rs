@@ -1,8 +1,8 @@
 //! One shard: its pools and their numbers, and the four operations on a number.
 //!
-//! Single-threaded: takes one input at a time, each with its time `now`, which never decreases.
-//! Independent of clocks, storage and the sources of requests. Each change takes the position of
-//! its record. Invariant: a number is in at most one live allocation. Source:
+//! Single-threaded: takes one input at a time, each with its time `now`. This time never decreases.
+//! Independent of clocks and storage, and of where requests come from. Every change is given the
+//! position of its record. Invariant: a number is in at most one live allocation. Source:
 //! docs/spec/allocation.md.
 
 use alloc::collections::BTreeMap;
@@ -18,62 +18,66 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 
-/// The maximum number of holds of pools that are not here: some three megabytes.
+/// The maximum count of holds for pools that are not in this shard, which take about three
+/// megabytes.
 pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 
-/// A shard's state of the numbers that it owns, and of numbers that it handed out earlier.
+/// A shard's state of the numbers that it owns and of the numbers that it handed out earlier.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
-    /// The index of each pool by its id, because holds identify pools by their ids.
+    /// The index of each pool by its id, as holds identify pools by id.
     pub(crate) places: BTreeMap<PoolId, u32>,
     pub(crate) runs: Runs,
     pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
-    /// Times of numbers in rotation whose allocation was dated by another node's clock.
+    /// The times of numbers in rotation whose newest allocation was dated by another node's clock.
     pub(crate) foreign_times: ForeignTimes,
-    /// The time after which no pool here is held.
+    /// The time from which no pool in this shard is held.
     pub(crate) held_here: Millis,
-    /// The allocations that the newest ones replaced.
+    /// The allocations that the newest allocations replaced.
     pub(crate) recent: Recent,
     /// The time until which every pool is held, including pools that are added later.
     pub(crate) held_all: Millis,
-    /// The time until which pools that are not here will be held if they are added.
+    /// The times until which pools that are not in this shard will be held if they are added.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
-    /// The count of those holds that are kept even after they have ended.
+    /// The count of holds in `holds_elsewhere` above which the ended ones are removed.
     pub(crate) holds_kept: usize,
-    /// Whether at least one pool's ring was broken, so that the pool has its own order.
+    /// Whether a change has broken the ring of at least one pool, so that the pool has its own
+    /// order.
     pub(crate) has_orders: bool,
 }
 
-/// The count of requests for numbers of a pool, modulo 2^32; the difference of two readings is the
-/// count between them.
+/// Counts the requests for numbers of a pool, modulo 2^32. The difference between two readings is
+/// the count of requests between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Numbers handed out.
     pub allocated: u32,
-    /// Rows that found every number locked.
+    /// Rows that found every number locked out.
     pub exhausted: u32,
 }
 
-/// A number that is no longer in any of the shard's pools. It keeps its history.
+/// A number that is no longer in any of the shard's pools, with its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
-    /// Its newest allocation in this shard.
+    /// The number's newest allocation in this shard.
     pub slot: Slot,
-    /// The same time by this node's clock. Differs if another node's clock dated the allocation.
+    /// The time of that allocation by this node's clock. Differs from `slot.allocated_at` if
+    /// another node's clock dated the allocation.
     pub local_at: Millis,
-    /// The pool that it was in.
+    /// The pool that the number was last in.
     pub pool: PoolId,
-    /// The visitor who keeps it.
+    /// The visitor who keeps the number.
     pub visitor: Option<VisitorId>,
 }
 
-/// Whether a lockout that ended at `locked_until` was over before a hold that ends at `held_until`,
-/// so that another owner may have handed the number out since. An allocation that is undone as the
-/// hold ends keeps its number locked for the rest of that millisecond.
+/// Whether a lockout that ended at `locked_until` was over before the end of a hold, `held_until`.
+/// If so, another owner may have handed the number out since. If an allocation is undone as the
+/// hold ends, its number stays locked for the rest of that millisecond, which is therefore
+/// included.
 #[must_use]
 pub fn is_doubted(locked_until: Millis, held_until: Millis) -> bool {
     held_until > Millis::ZERO && locked_until <= held_until + Millis(1)
@@ -82,13 +86,13 @@ pub fn is_doubted(locked_until: Millis, held_until: Millis) -> bool {
 /// A number that has just been handed out or kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Index of the number in the shard.
+    /// The index of the number's slot in the shard.
     pub slot: u32,
     /// The number.
     pub number: PromoNumber,
-    /// The time when its lockout ends.
+    /// The end of the number's lockout.
     pub locked_until: Millis,
-    /// The number's previous record.
+    /// The position of the number's previous record.
     pub previous: Position,
 }
 
@@ -97,21 +101,21 @@ pub struct Grant {
 pub struct Withdrawn {
     /// The number, which is free again.
     pub grant: Grant,
-    /// The allocation that is its newest again.
+    /// The allocation that is the number's newest again.
     pub before: Before,
-    /// The pool, if a hold had put that allocation in doubt. The hold ends now, so that the doubt
-    /// continues.
+    /// The pool, if a hold had put the earlier allocation in doubt. The hold is set to end now, so
+    /// that the earlier allocation stays in doubt.
     pub doubted: Option<PoolId>,
 }
 
 impl Shard {
-    /// The upper bound of pools' indices. Some indices may be vacant.
+    /// The upper bound of the pools' indices. Some indices may be vacant.
     #[must_use]
     pub fn pools_end(&self) -> u32 {
         u32::try_from(self.pools.len()).unwrap_or(u32::MAX)
     }
 
-    /// All slots, of which some may be vacant.
+    /// All slots, including vacant ones.
     #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
@@ -126,14 +130,14 @@ impl Shard {
     /// The id of a pool.
     ///
     /// # Panics
-    /// Panics if there is no such pool, which means that the directory and the shard were built
-    /// from different lists.
+    /// Panics if there is no such pool. The directory and the shard were then built from different
+    /// lists.
     #[must_use]
     pub fn pool_id(&self, pool: u32) -> PoolId {
         self.pools[pool as usize].id
     }
 
-    /// The count of requests for numbers of `pool` since it came to this shard.
+    /// The counts of requests for numbers of `pool` since the pool came to this shard.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
@@ -143,7 +147,7 @@ impl Shard {
         PoolCounts { allocated, exhausted }
     }
 
-    /// The time when the next number of `pool` becomes free; `None` if one is free now.
+    /// The time when the next number of `pool` becomes free, or `None` if a number is free now.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
@@ -161,8 +165,9 @@ impl Shard {
         self.pools[pool as usize].lifetime
     }
 
-    /// The slot that the next allocation from `pool` almost always reads first, for prefetching; if
-    /// the pool's ring was broken, it reads another slot. Does not read that memory.
+    /// The slot that the next allocation from `pool` almost always reads first, for prefetching. If
+    /// the pool's ring is broken, the allocation reads another slot. Does not read the slot's
+    /// memory.
     #[inline]
     #[must_use]
     pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
@@ -208,9 +213,9 @@ impl Shard {
         Ok(Grant { slot: chosen, number, locked_until, previous })
     }
 
-    /// Extends the lockout of the number that `visitor` holds in `pool` to a lifetime from `now`;
-    /// `None` if the visitor no longer holds one, or if the pool is held, because then another
-    /// visitor may have got the number in between.
+    /// Extends the lockout of the number that `visitor` holds in `pool` to one lifetime from `now`.
+    /// Returns `None` if the visitor no longer holds a number, or if the pool is held, because
+    /// another visitor may have got the number in the meantime.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
@@ -231,14 +236,15 @@ impl Shard {
         self.extend(now, kept, position)
     }
 
-    /// The slot that `visitor` got last in `pool`, whether or not its lockout still runs.
+    /// The slot of the number that `visitor` got last in `pool`, even if the number's lockout has
+    /// ended.
     #[must_use]
     pub fn slot_of(&self, pool: u32, visitor: VisitorId) -> Option<u32> {
         self.visitors.slot(pool, visitor)
     }
 
-    /// Locks the number of `slot` for a lifetime from `now`, as part of its newest allocation, even
-    /// if its lockout is over. `None` if there is no such slot.
+    /// Locks the number in `slot` for one lifetime from `now`, as part of its newest allocation,
+    /// even if its lockout has ended. Returns `None` if there is no such slot.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -256,17 +262,18 @@ impl Shard {
         Some(Grant { slot, number, locked_until, previous })
     }
 
-    /// Whether the lockout of `slot` is still the one that its visitor's request at `seen_at` began
-    /// or extended. Also `false` if the pool's lifetime has changed in between.
+    /// Whether the lockout of `slot` is still the one that the visitor's request at `seen_at` began
+    /// or extended. Also returns `false` if the pool's lifetime has changed since that request.
     #[must_use]
     pub fn is_unseen_since(&self, slot: u32, seen_at: Millis) -> bool {
         let Some(pool) = self.pool_of(slot) else { return false };
         self.slots[slot as usize].locked_until == seen_at + self.lifetime(pool)
     }
 
-    /// Ends the lockout of the allocation that was made at `allocated_at`, if it is still the
-    /// newest of `slot` and still locked; `None` otherwise. The number is free from the next
-    /// millisecond on, so that number and time of an allocation identify it.
+    /// Ends the lockout of the allocation that was made at `allocated_at`. Returns `None` if that
+    /// allocation is no longer the newest of `slot`, or if its lockout has ended. The number
+    /// becomes free in the next millisecond, so that a number and a time always identify one
+    /// allocation.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -295,8 +302,8 @@ impl Shard {
     }
 
     /// Like [`Self::release`], for an allocation that no visitor has seen: the previous allocation
-    /// becomes the number's newest again. Also returns `None` if the number has been kept in
-    /// between or too many allocations have followed; the lockout then runs to its end.
+    /// becomes the number's newest one again. Also returns `None` if the number has been kept
+    /// since, or if too many allocations have followed. The lockout then runs to its end.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -326,8 +333,8 @@ impl Shard {
         Some(Withdrawn { grant, before, doubted })
     }
 
-    /// Hands out nothing from `pool` before `until`, even if the pool is added later; `None` means
-    /// any pool.
+    /// Hands out nothing from `pool` before `until`, even if the pool is added later. `None` stands
+    /// for every pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.held_here = self.held_here.max(until);
         let Some(id) = pool else {
@@ -345,16 +352,18 @@ impl Shard {
         *held = until.max(*held);
     }
 
-    /// Forgets the holds of removed pools that are over at `now`, once there are more than
-    /// `holds_kept`, so that removed pools do not fill memory. Allocations older than those holds
-    /// may then be sent to the next owner, as for a pool that was never held.
+    /// Forgets the holds of removed pools that have ended by `now`, once there are more than
+    /// `holds_kept` of them, so that removed pools do not fill memory. Allocations older than a
+    /// forgotten hold may then be sent to the next owner, as they are for a pool that was never
+    /// held.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
-            // All running holds are kept; the next check comes when there are twice as many.
+            // All holds that still run are kept. The next check is made when there are twice as
+            // many holds.
             self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
         }
         assert!(self.holds_elsewhere.len() <= self.holds_kept, "more holds than are kept");
@@ -366,8 +375,8 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
     }
 
-    /// Whether the lockout of `slot` ended before a hold of its pool, present or past: the number
-    /// may have been allocated elsewhere since.
+    /// Whether the lockout of `slot` ended before a present or past hold of its pool ended. If so,
+    /// another shard may have allocated the number since.
     #[must_use]
     pub fn is_doubted(&self, slot: u32) -> bool {
         #[cfg(canary)]
@@ -379,8 +388,9 @@ impl Shard {
         known.zip(held_until).is_some_and(|(known, held_until)| is_doubted(known, held_until))
     }
 
-    /// The holds that end after `now`: first the one for every pool (`None`), which includes pools
-    /// added later; then pools that are held longer, including pools that are not here.
+    /// The holds that end after `now`. The hold of every pool (`None`), which includes pools added
+    /// later, comes first. Pools that are held longer follow, including pools that are not in this
+    /// shard.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         let pools = if self.held_here > now { &self.pools[..] } else { &[] };
         let here = pools.iter().map(|pool| (Some(pool.id), pool.held_until));
@@ -401,7 +411,7 @@ impl Shard {
         slot
     }
 
-    /// A number's newest allocation, whether it is in rotation or retired.
+    /// A number's newest allocation, whether the number is in rotation or retired.
     #[must_use]
     pub fn newest(&self, number: PromoNumber) -> Option<Slot> {
         match self.find(number) {
@@ -411,8 +421,8 @@ impl Shard {
     }
 
     /// The time of the newest allocation of the number in `slot` by this node's clock. Comparisons
-    /// with other times of this shard need it, because `allocated_at` may come from another node's
-    /// clock.
+    /// with other times of this shard need this time, because `allocated_at` may come from another
+    /// node's clock.
     ///
     /// # Panics
     /// Panics if there is no such slot.
@@ -430,15 +440,15 @@ impl Shard {
         }
     }
 
-    /// Numbers whose newest allocation was dated by another node's clock: the number, the time by
-    /// that clock, and the time by this node's clock.
+    /// Numbers whose newest allocation was dated by another node's clock, each with the time by
+    /// that clock and the time by this node's clock.
     pub fn foreign_times(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
         let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));
         self.foreign_times.iter().chain(retired)
     }
 
-    /// Like [`Self::newest`]; faster if the number is in the slot that `hint` names.
+    /// Like [`Self::newest`], but faster if the number is in the slot `hint`.
     #[must_use]
     pub fn newest_hinted(&self, hint: u32, number: PromoNumber) -> Option<Slot> {
         match self.find_hinted(hint, number) {
@@ -447,7 +457,7 @@ impl Shard {
         }
     }
 
-    /// The visitor of a number, in rotation or retired. `hint` has the same meaning as in
+    /// The visitor of a number that is in rotation or retired. `hint` has the same meaning as in
     /// [`Self::newest_hinted`].
     #[must_use]
     pub fn newest_visitor(&self, hint: u32, number: PromoNumber) -> Option<VisitorId> {
@@ -464,7 +474,7 @@ impl Shard {
         }
     }
 
-    /// The slots of a pool, counted in the shard.
+    /// The slots of a pool, as indices into the shard's slots.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
@@ -473,26 +483,26 @@ impl Shard {
         self.pools[pool as usize].slot_range()
     }
 
-    /// The pool, counted from zero, that owns `slot`.
+    /// The index of the pool that owns `slot`.
     #[must_use]
     pub fn pool_of(&self, slot: u32) -> Option<u32> {
         let number = self.slots.get(slot as usize)?.number;
         self.runs.find(number).filter(|place| place.slot == slot).map(|place| place.pool)
     }
 
-    /// The visitor who keeps the number of `slot`.
+    /// The visitor who keeps the number in `slot`.
     #[must_use]
     pub fn visitor(&self, slot: u32) -> Option<VisitorId> {
         self.visitors.visitor(slot)
     }
 
-    /// Retired numbers after `after`, in rising order.
+    /// The retired numbers that are greater than `after`, in rising order.
     pub fn retired_after(&self, after: Option<PromoNumber>) -> impl Iterator<Item = &Retired> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
     }
 
-    /// The known state of numbers of `range` that are no longer in any pool.
+    /// The known states of numbers of `range` that are no longer in any pool.
     pub fn retired_in(&self, range: NumberRange) -> impl Iterator<Item = &Retired> {
         self.retired.range(range.first()..=range.last()).map(|(_, retired)| retired)
     }
@@ -512,9 +522,9 @@ impl Shard {
         self.pools[pool as usize].slots(&self.slots).iter().filter(|s| !s.is_free(now)).count()
     }
 
-    /// Changes the position of the number's newest record to `position`, to which it was copied.
-    /// Among numbers that became free in the same millisecond, the number moves to the end. `hint`
-    /// is where the number was when the record was written.
+    /// Sets the position of the number's newest record to `position`, to which the record was
+    /// copied. Among the numbers that became free in the same millisecond, this number is then
+    /// chosen last. `hint` is the number's slot when the record was written.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -527,7 +537,8 @@ impl Shard {
         };
         assert!(position > self.slots[slot as usize].position, "a copy precedes its original");
         self.slots[slot as usize].position = position;
-        // Rings do not depend on positions, and finding a number's pool takes a search.
+        // Rings do not depend on positions, and finding a number's pool takes a search, so this is
+        // skipped if no pool has an order.
         if self.has_orders
             && let Some(pool) = self.pool_of(slot)
         {

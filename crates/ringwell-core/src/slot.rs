@@ -1,26 +1,26 @@
-//! One promo number of a shard and its allocation.
+//! One promo number of a shard, with its newest allocation.
 
 use crate::{Millis, Position, PromoNumber};
 
-/// A promo number in rotation: its newest allocation and until when it is locked out.
+/// A promo number in rotation, with its newest allocation and the end of its lockout.
 ///
-/// Thirty-two bytes, so that two fill a cache line and none spans two: a batch accesses one slot a
-/// row.
+/// Has 32 bytes, so that two slots fill a cache line and no slot spans two lines: a batch reads one
+/// slot per row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(32))]
 pub struct Slot {
     /// The number itself.
     pub number: PromoNumber,
-    /// The time when the newest allocation was made; zero if never.
+    /// The time of the newest allocation; zero if there has been none.
     pub allocated_at: Millis,
-    /// The time from which the number may go to another visitor.
+    /// The end of the lockout. From this time on, the number may go to another visitor.
     pub locked_until: Millis,
     /// The position of the newest record about the number.
     pub position: Position,
 }
 
 impl Slot {
-    /// A number that was never handed out.
+    /// Returns a number that was never handed out.
     #[must_use]
     pub const fn new(number: PromoNumber) -> Self {
         Self {
@@ -31,10 +31,10 @@ impl Slot {
         }
     }
 
-    /// A vacant slot, without a pool.
+    /// A vacant slot, which belongs to no pool.
     pub(crate) const VACANT: Self = Self::new(PromoNumber::NOBODY);
 
-    /// Whether there is any state of the number.
+    /// Whether the number has any history.
     pub(crate) fn has_history(&self) -> bool {
         *self != Self::new(self.number)
     }
@@ -47,9 +47,9 @@ impl Slot {
         self.locked_until <= now
     }
 
-    /// The order of a pool's numbers: the number that has been free longest comes first; among
-    /// equals, the number allocated first. Together with the place in the pool, this is a total
-    /// order.
+    /// The order in which a pool's numbers are chosen: the number that has been free longest comes
+    /// first. Among numbers that became free at the same time, the one allocated first comes first.
+    /// Together with the number's place in the pool, this key defines a total order.
     pub(crate) fn turn(&self) -> (Millis, Position) {
         (self.locked_until, self.position)
     }

@@ -1,4 +1,4 @@
-//! Tests of the allocation rules, by tables and against a reference model.
+//! Tests the allocation rules with tables and against a reference model.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,8 +24,8 @@ fn visitor(name: &str) -> VisitorId {
     VisitorId(id)
 }
 
-/// Runs a table: the first line makes the pool, each other line is `TIME [WHAT] -> RESULT`, where
-/// WHAT is empty (allocate), `visitor=NAME` (allocate or keep), or `release nK`.
+/// Runs a table. The first line creates the pool. Each other line is `TIME [WHAT] -> RESULT`, where
+/// WHAT is empty (allocate), `visitor=NAME` (allocate or keep) or `release nK`.
 fn check(table: &str) {
     let mut lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
     let header: BTreeMap<&str, &str> =
@@ -222,7 +222,7 @@ fn among_numbers_that_become_free_at_once_a_carried_one_is_allocated_last() {
     for position in 1..=9 {
         shard.allocate(start, 0, None, Position(position)).unwrap();
     }
-    // Breaks the ring's order: from here on a heap orders the slots.
+    // Breaks the ring's order. From here on, a heap orders the slots.
     shard.release(Millis(1_000_001), 8, start, Position(10)).unwrap();
     shard.carried(0, PromoNumber::from_e164(FIRST).unwrap(), Position(11));
     let again = (12..=20).map(|position| {
@@ -277,11 +277,11 @@ fn a_lockout_extended_by_another_shard_returns_with_the_number() {
         own.finish().slots()[0]
     };
     let (short, here) = known(100, 150, 7, 1);
-    // The other shard reports the same allocation, kept alive by its visitor.
+    // The other shard reports the same allocation, whose visitor has kept it since.
     let (_, there) = known(100, 170, 3, 1);
     assert_eq!(adopted(here, there), crate::Slot { locked_until: Millis(170), ..short });
     assert_eq!(adopted(there, here).locked_until, Millis(170));
-    // The other shard reports a later allocation; the earlier record here can still be found.
+    // The other shard reports a later allocation. The earlier record here can still be found.
     let (_, there) = known(160, 165, 3, 2);
     let (at, until) = (Millis(160), Millis(165));
     let slot = crate::Slot { allocated_at: at, locked_until: until, ..short };
@@ -333,7 +333,7 @@ fn doubtful_time_lengthens_the_lockouts_that_ran_and_no_others() {
     assert_eq!(until, [50, 1150]);
 }
 
-/// The events of a shard with two pools.
+/// The operations on a shard with two pools.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
@@ -361,8 +361,8 @@ proptest! {
     fn two_live_allocations_never_share_a_number(steps in steps()) {
         let mut shard = two_pools();
         let mut now = Millis(1_000);
-        // The model: the end of each number's lockout, and the time since which the number has been
-        // free.
+        // The reference model: the end of each number's lockout, and the time from which the number
+        // has been free.
         let mut locked: BTreeMap<PromoNumber, Millis> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let position = Position(at as u64 + 1);

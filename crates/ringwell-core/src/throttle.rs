@@ -1,4 +1,5 @@
-//! Limits how often the same warning is logged, so that strangers cannot fill a disk with lines.
+//! Limits how often the same warning is logged, so that attackers cannot fill the disk with log
+//! lines.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -27,8 +28,8 @@ impl Throttle {
         Self { pause, last: Cell::new(None), left_out: Cell::new(0) }
     }
 
-    /// The count of lines suppressed since the last one let through; `None` if this one is
-    /// suppressed too. `now` is any clock that only goes forward.
+    /// Returns the count of lines suppressed since the last line that was let through, or `None` if
+    /// this line is suppressed too. `now` may come from any clock that never goes back.
     pub fn pass(&self, now: Duration) -> Option<u64> {
         if self.last.get().is_some_and(|last| now.saturating_sub(last) < self.pause) {
             self.left_out.set(self.left_out.get() + 1);

@@ -1,8 +1,8 @@
-//! Vacant runs of slots, from which pools that grow take their room.
+//! Vacant runs of slots, from which growing pools take their slots.
 //!
-//! Slots never move: a pool whose numbers change takes another run and returns the old one. Each
-//! step takes a few look-ups, regardless of the number of runs. Invariants: runs do not touch or
-//! overlap; both indexes contain the same runs.
+//! Slots never move: a pool whose numbers change takes another run and returns its old run. Each
+//! operation takes a few lookups, regardless of the number of runs. Invariants: runs neither touch
+//! nor overlap, and both indexes contain the same runs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Vacant {
     /// The length of each vacant run, by its first slot.
     lengths: BTreeMap<u32, u32>,
-    /// The vacant runs as pairs of length and first slot.
+    /// The vacant runs, as pairs of length and first slot.
     by_length: BTreeSet<(u32, u32)>,
     /// The count of vacant slots.
     count: usize,
@@ -27,7 +27,7 @@ impl Vacant {
         Some(base)
     }
 
-    /// The count of consecutive vacant slots before `end`.
+    /// Returns the count of consecutive vacant slots before `end`.
     pub(crate) fn before(&self, end: u32) -> u32 {
         let last = self.lengths.range(..end).next_back();
         last.filter(|(base, length)| *base + *length == end).map_or(0, |(_, length)| *length)
@@ -43,7 +43,8 @@ impl Vacant {
         self.count
     }
 
-    /// Marks the run from `base` on as vacant, and merges it with its neighbours.
+    /// Marks the `count` slots from `base` onward as vacant, and merges them with adjacent vacant
+    /// runs.
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
         let next = self.lengths.range(base..).next();
         assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were returned twice");
@@ -68,7 +69,7 @@ impl Vacant {
         self.count += length as usize;
     }
 
-    /// Removes the run that begins at `base` and returns its length, if there is one.
+    /// Removes the run that begins at `base` and returns its length, if there is such a run.
     fn remove(&mut self, base: u32) -> Option<u32> {
         let length = self.lengths.remove(&base)?;
         assert!(self.by_length.remove(&(length, base)), "the two orders differ");

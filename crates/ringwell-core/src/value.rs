@@ -3,17 +3,17 @@
 use core::fmt;
 use core::ops::{Add, Sub};
 
-/// Milliseconds: a length of time, or a point of shard time since 1970-01-01 UTC.
+/// Milliseconds: a duration, or a point of shard time since 1970-01-01 UTC.
 ///
 /// Shard time never goes backwards, even across restarts. Source: docs/spec/allocation.md, "Time".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// Zero: no time, or 1970-01-01.
+    /// Zero: no time at all, or the start of 1970.
     pub const ZERO: Self = Self(0);
 
-    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -23,7 +23,7 @@ impl Millis {
 impl Add for Millis {
     type Output = Self;
 
-    /// Saturates at the maximum: such a lockout never ends.
+    /// The sum saturates at the maximum, so a lockout of that length never ends.
     fn add(self, rhs: Self) -> Self {
         Self(self.0.saturating_add(rhs.0))
     }
@@ -56,16 +56,16 @@ impl fmt::Display for PoolId {
 
 /// The position of a record in its shard's journal. Later records have greater positions.
 ///
-/// The journal gives the bits their meaning; the rules only compare them.
+/// The journal gives the bits their meaning; the allocation rules only compare them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// The position before every record: the number was never allocated.
+    /// The position before every record, for a number that was never allocated.
     pub const NONE: Self = Self(0);
 }
 
-/// A visitor who asks for the same number again: a digest of the name that the client sent.
+/// Identifies a visitor who asks to keep a number: a digest of the name that the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisitorId(pub [u8; 16]);
 

@@ -1,7 +1,7 @@
-//! The numbers of visitors who keep them.
+//! Maps the visitors who keep numbers to those numbers.
 //!
-//! Independent of time: callers check in the slot whether a lockout still runs. Invariant: the two
-//! maps are each other's inverse, so there is at most one entry a number.
+//! Independent of time: callers check in the slot whether the lockout still runs. Invariant: each
+//! of the two maps is the inverse of the other, so a number has at most one entry.
 
 use alloc::collections::BTreeMap;
 
@@ -14,17 +14,18 @@ pub(crate) struct Visitors {
 }
 
 impl Visitors {
-    /// The slot that `visitor` got last in `pool`.
+    /// Returns the slot that `visitor` got last in `pool`.
     pub(crate) fn slot(&self, pool: u32, visitor: VisitorId) -> Option<u32> {
         self.slots.get(&(pool, visitor)).copied()
     }
 
-    /// The visitor who got `slot`.
+    /// Returns the visitor who got `slot`.
     pub(crate) fn visitor(&self, slot: u32) -> Option<VisitorId> {
         self.visitors.get(&slot).map(|&(_, visitor)| visitor)
     }
 
-    /// Records that `slot` of `pool` went to `visitor`, or to a visitor who does not keep it.
+    /// Records that `slot` of `pool` went to `visitor`, or to a visitor who does not keep it if
+    /// `visitor` is `None`.
     pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
         if let Some(old) = self.visitors.remove(&slot) {
             let back = self.slots.remove(&old);

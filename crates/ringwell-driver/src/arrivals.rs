@@ -1,10 +1,11 @@
 //! Holds for numbers that arrive in this node's pools from pools of other nodes.
 //!
-//! A node knows only the lockouts of its own shards. Before a pool gets numbers that were in no
-//! pool of the node, the node asks every other node for their lockouts, and holds the pool as long
-//! as one may run. A node that does not answer may have handed the numbers out a moment ago. At
-//! startup, a node does the same for buckets whose lists differ from those it last served. Source:
-//! docs/spec/cluster.md, "Numbers that change nodes".
+//! A node knows only the lockouts of its own shards. Before numbers that were in none of the node's
+//! pools enter a pool, the node asks every other node for their lockouts. It holds the pool for as
+//! long as one of these lockouts may still run. A node that does not answer may have handed the
+//! numbers out moments ago. At startup, a node does the same for each bucket whose list differs
+//! from the one that the node last served. Source: docs/spec/cluster.md, "Numbers that change
+//! nodes".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,16 +27,16 @@ use crate::platform::{Path, Platform};
 use crate::queue::Peers;
 use crate::store::ServedMap;
 
-/// The time within which a new list of pools reaches all nodes.
+/// The time within which a new list of pools reaches every node.
 pub const LIST_SPREAD: Millis = Millis(10_000);
 
 /// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The maximum count of number ranges in one request, which then has about 100 KB.
+/// The maximum number of number ranges in one request, which is then about 100 KB long.
 const RANGES_MAX: usize = 2_000;
 
-/// Asks for the lockouts of numbers.
+/// A query for the lockouts of numbers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -43,23 +44,23 @@ pub struct Wanted {
     pub pools: Vec<Vec<(u64, u32)>>,
 }
 
-/// For each pool, the milliseconds for which one of its numbers may still be locked; `None` if the
-/// answering node has one of them in a pool.
+/// The answer to [`Wanted`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Locked {
-    /// In the order of the pools.
+    /// One entry per pool, in the order of the query: the milliseconds for which one of its numbers
+    /// may still be locked, or `None` if one of them is in a pool of the answering node.
     pub pools: Vec<Option<u64>>,
-    /// The milliseconds for which lockouts that began under earlier lists may still run. Nodes of
-    /// older releases send zero.
+    /// The milliseconds for which lockouts that began under earlier lists of pools may still run.
+    /// Nodes of older releases send 0.
     #[serde(default)]
     pub earlier: u64,
-    /// For each pool, the time of the allocation whose lockout runs longest, by the clock of the
-    /// shard that made it; zero if there is none. Nodes of older releases omit it.
+    /// For each pool, the time of the allocation with the longest remaining lockout, according to
+    /// the shard that made it; 0 if there is none. Nodes of older releases omit this field.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
-    /// For each pool, the pools in transit from or to the answering node that have one of its
-    /// numbers: they are in no rotation now, and will be in one of the next owner. Empty if there are
-    /// none. Nodes of older releases omit it.
+    /// For each pool, the pools in transit to or from the answering node that contain one of its
+    /// numbers. Such numbers are in no rotation until the next owner takes their pool over. Empty
+    /// if there are no such pools; omitted by older nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moving: Vec<Vec<u64>>,
 }
@@ -67,22 +68,22 @@ pub struct Locked {
 /// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
 struct Elsewhere {
-    /// The time for which the pool must be held; `None` if a node has one of the numbers in a pool,
-    /// or is unreachable.
+    /// The time for which the pool must be held; `None` if a node has one of the pool's numbers in
+    /// a pool of its own, or is unreachable.
     left: Option<Millis>,
-    /// For each node that reports a running lockout, the time of the allocation.
+    /// The times of the allocations whose lockouts still run, from the nodes that report them.
     allocated_at: BTreeSet<Millis>,
 }
 
 impl Elsewhere {
-    /// Whether a node reports a different allocation of this number with a running lockout.
+    /// Whether a node reports a running lockout from a different allocation of this number.
     fn is_of_other(&self, slot: &Slot) -> bool {
         let is_other = |at: &Millis| slot.allocated_at > Millis::ZERO && *at != slot.allocated_at;
         self.allocated_at.iter().any(is_other)
     }
 }
 
-/// One shard of each other node.
+/// Returns one shard of each other node.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
     membership.flat_map(Membership::first_shards_of_others).collect()
@@ -140,8 +141,7 @@ pub async fn locked<P: Platform>(
         } else {
             return Err("the shard is stopping".to_owned());
         }
-        // The lockouts of held pools are unknown, and the numbers may have been in one of these
-        // pools.
+        // The lockouts of a held pool are unknown, and the queried numbers may have been in it.
         let tell = Step::TellHolds { is_past_too: false };
         let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
             return Err("the shard is stopping".to_owned());
@@ -160,8 +160,8 @@ pub async fn locked<P: Platform>(
     Ok(Locked { pools, earlier, allocated_at, moving })
 }
 
-/// The longest time for which lockouts from lists before this data may still run, according to the
-/// nodes that answer.
+/// Returns the longest time for which lockouts from lists older than this node's data may still
+/// run, according to the nodes that answer.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,
@@ -178,7 +178,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     earlier
 }
 
-/// Makes a shard of this node take a step. Returns `None` if the shard has ended.
+/// Makes a shard of this node execute `step`. Returns `None` if the shard has ended.
 async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
@@ -187,7 +187,7 @@ async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     answer.await.ok()
 }
 
-/// The current shard time of `shard`; `None` if it has ended.
+/// Returns the current shard time of `shard`, or `None` if the shard has ended.
 pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Ping(reply)).await {
@@ -196,8 +196,8 @@ pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks these nodes about the numbers of these pools. If `counts_silent` is set, an unreachable
-/// node counts as one that may have handed them out; otherwise it is removed from `nodes`.
+/// Asks `nodes` about the numbers of these pools. An unreachable node counts as having handed the
+/// numbers out if `counts_silent` is set. Otherwise, it is removed from `nodes`.
 async fn ask_others<P: Platform>(
     platform: &P,
     nodes: &mut Vec<u16>,
@@ -221,13 +221,13 @@ async fn ask_others<P: Platform>(
         let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
         let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
         let until = platform.moment() + PATIENCE;
-        // Queries run concurrently without tasks, because changes are made on threads without
-        // tasks.
+        // The queries run concurrently without tasks, because changes run on threads that have no
+        // task executor.
         let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
         for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
-                // Waits for a silent node only once, however many numbers there are.
+                // A silent node is waited for only once, no matter how many numbers there are.
                 if counts_silent {
                     all[from..].iter_mut().for_each(|it| it.left = None);
                     return all;
@@ -240,7 +240,8 @@ async fn ask_others<P: Platform>(
             }
             let asked = all[from..to].iter_mut().zip(&pools[from..to]);
             for ((all, (pool, _)), moving) in asked.zip(answer.moving) {
-                // Its own numbers go with it.
+                // A pool's own numbers move together with the pool, so its own transit does not
+                // matter.
                 all.left = all.left.filter(|_| moving.iter().all(|other| *other == pool.0));
             }
             for (all, at) in all[from..to].iter_mut().zip(answer.allocated_at) {
@@ -265,8 +266,8 @@ fn read(
     serde_json::from_slice(&answer?.ok()?.ok()?).ok()
 }
 
-/// The numbers that are in no rotation of this node but known to one of its shards, each with the
-/// allocation whose lockout ends last.
+/// Returns the numbers that are in no rotation of this node but are known to one of its shards,
+/// each with the allocation whose lockout ends last.
 async fn known_here(
     node: &Node,
     peers: &Peers,
@@ -288,20 +289,20 @@ async fn known_here(
     known
 }
 
-/// The rule for arriving numbers.
+/// The rule for arriving numbers: which nodes to ask, and how to treat doubtful cases.
 struct Rule {
-    /// One shard of each node to ask about the numbers.
+    /// One shard of each node that is asked about the numbers.
     nodes: Vec<u16>,
-    /// Whether an unreachable node counts as one that may have handed the numbers out.
+    /// Whether an unreachable node counts as having handed the numbers out.
     counts_silent: bool,
-    /// Whether this node's state of all these numbers may be outdated, even for numbers that are in
-    /// one of its pools.
+    /// Whether this node's state of all these numbers may be outdated, even if they are in one of
+    /// its own pools.
     are_doubted: bool,
 }
 
-/// Holds these pools as long as one of their listed numbers may be locked elsewhere. A pool with a
-/// number whose state here may be outdated is held at least until now, because the number may have
-/// been handed out elsewhere since. Returns whether any pool is held.
+/// Holds these pools for as long as one of their listed numbers may be locked on another node. If
+/// this node's state of a number may be outdated, its pool is held until now at least, because
+/// another node may have handed the number out in the meantime. Returns whether any pool is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -314,11 +315,11 @@ async fn hold_pools<P: Platform>(
         return false;
     }
     let known = known_here(node, peers, pools).await;
-    // The change itself detects that the shard has ended.
+    // The change that follows detects a shard that has ended.
     let Some(now) = now(peers, first).await else { return false };
-    // A number that is locked here belongs to its holder. A node that got its bucket may have
-    // extended the lockout, or an operator may have ended it there, so the other nodes are asked
-    // for each one.
+    // A number that is locked here belongs to the visitor who holds it. Another node may have taken
+    // over its bucket and extended the lockout, or an operator may have ended the lockout there. So
+    // the other nodes are asked about each locked number.
     let locked = known.values().filter(|slot| slot.locked_until > now);
     let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
@@ -340,7 +341,8 @@ async fn hold_pools<P: Platform>(
     let locked: Vec<_> = locked.collect();
     let longer = locked.iter().filter(|(slot, _, until)| slot.locked_until < *until);
     lengthen(peers, first, longer.map(|(slot, _, until)| (slot.number, *until))).await;
-    // Another visitor has the number there, so the visitor known here is not the newest.
+    // On the other node, a different visitor has the number, so the visitor known here is not the
+    // newest.
     let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
     let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
     let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
@@ -370,7 +372,7 @@ async fn hold_pools<P: Platform>(
     is_held
 }
 
-/// Makes the shard record later ends of lockouts, which follow the numbers within this node.
+/// Makes the shard record the later ends of lockouts, which follow their numbers within this node.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
     let retired = |(number, locked_until)| Retired {
         slot: Slot { locked_until, ..Slot::new(number) },
@@ -381,13 +383,13 @@ async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (Promo
     let known: Vec<Retired> = locked.map(retired).collect();
     if !known.is_empty() {
         let (answers, holds, put) = (Vec::new(), Vec::new(), Vec::new());
-        // A shard that has ended hands nothing out.
+        // A shard that has ended hands out no numbers.
         let _ = ask(peers, shard, Step::Enter { known, answers, holds, put }).await;
     }
 }
 
-/// The pools of these buckets whose lists have changed since this node agreed to take them, with
-/// all their numbers, because the giver may not have sent the lockouts of all.
+/// Returns the pools of these buckets whose lists have changed since this node agreed to take them.
+/// Each pool comes with all its numbers, because the giver may not have sent all their lockouts.
 fn changed_since_prepared(
     node: &Node,
     buckets: impl Iterator<Item = u16>,
@@ -398,13 +400,13 @@ fn changed_since_prepared(
     pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
 }
 
-/// Records the lists of buckets that this node can take.
+/// Records the current lists of `buckets`, which this node has agreed to take over.
 pub(crate) fn note_prepared(node: &Node, buckets: &[u16]) {
     let directory = node.directory();
     node.prepare(buckets.iter().map(|bucket| (*bucket, list(&directory, *bucket))));
 }
 
-/// Must run before buckets are taken over: see [`changed_since_prepared`].
+/// Holds the pools of [`changed_since_prepared`]. Must run before the buckets are taken over.
 pub(crate) async fn hold_taken<P: Platform>(
     platform: &P,
     node: &Node,
@@ -416,17 +418,17 @@ pub(crate) async fn hold_taken<P: Platform>(
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
-/// The time until which earlier answers from this data may lock numbers that enter a pool, if part
-/// of its history is missing at `now`.
+/// Returns the time until which earlier answers from this data may lock numbers that enter a pool.
+/// Used if part of the data's history is missing at `now`.
 #[must_use]
 pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
 }
 
-/// Runs at startup, before any number is handed out. Holds pools in buckets whose lists differ from
-/// those that this data last served, because they may have received numbers from other nodes'
-/// pools. Data that has never served may also start after such a change; unreachable nodes may not
-/// have started yet either, so they cause no hold then.
+/// Runs at startup, before any number is handed out. Holds the pools in buckets whose lists differ
+/// from those that this data last served, because they may have received numbers from pools of
+/// other nodes. If this data has never served, unreachable nodes cause no hold, because they may
+/// not have started yet.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -437,7 +439,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
-    // A file that cannot be read prevents the hand-over as well.
+    // If this file cannot be read, the buckets are not handed over either.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
@@ -456,14 +458,14 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
 async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     let holds = node.bucket_holds();
     for shard in node.shards() {
-        // A shard that has ended hands nothing out.
+        // A shard that has ended hands out no numbers.
         let _ = ask(peers, shard, Step::HoldBuckets(holds.clone())).await;
     }
 }
 
-/// Runs after a shard was suspended. Holds its pools whose free numbers are now in pools of other
-/// nodes, or are locked there. Does not wait for unreachable nodes. `free` returns the numbers that
-/// are not locked in the shard.
+/// Runs after `shard` was suspended. Holds those of its pools whose free numbers are now in pools
+/// of other nodes or are locked there. Does not wait for unreachable nodes. `free` returns the
+/// numbers that are not locked in the shard.
 pub(crate) async fn confirm<P: Platform>(
     platform: &P,
     node: &Node,
@@ -484,7 +486,7 @@ pub(crate) async fn confirm<P: Platform>(
             pools.push((pool, numbers));
             continue;
         }
-        // A node that handed a number out before the pool moved here still reports that lockout. No
+        // A node that handed a number out before its pool moved here still reports that lockout. No
         // other node can have handed out a number that is locked here.
         let free = free(&numbers).await;
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
@@ -493,13 +495,13 @@ pub(crate) async fn confirm<P: Platform>(
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
-    // A shard that has ended hands nothing out.
+    // A shard that has ended hands out no numbers.
     let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
     record(platform, node, &owners, "these holds").await;
 }
 
-/// Holds the pools of these buckets as long as their numbers may be locked by a node that served
-/// them with data from before a move. That node has stopped, and may be one of those that do not
+/// Holds the pools of these buckets for as long as a node that served them with data from before a
+/// move may have locked their numbers. That node has stopped, and may be one of those that do not
 /// answer now, so silent nodes count too.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
@@ -519,8 +521,8 @@ pub(crate) async fn hold_stale<P: Platform>(
     record(platform, node, &owners, "these holds").await;
 }
 
-/// Runs before the list changes. Holds the pools that get numbers from other nodes' pools, and
-/// records the holds.
+/// Runs before the list of pools changes. Holds the pools that receive numbers from pools of other
+/// nodes, and records the holds.
 pub(crate) async fn hold<P: Platform>(
     platform: &P,
     node: &Node,
@@ -530,11 +532,12 @@ pub(crate) async fn hold<P: Platform>(
 ) {
     let Some(owners) = node.owners() else { return };
     let Some(first) = node.shards().next() else { return };
-    // The change itself detects that the shard has ended.
+    // The change that follows detects a shard that has ended.
     let Some(now) = now(peers, first).await else { return };
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
-    // Pools that were unknown at startup need no hold if unchanged, unless allocations may be lost.
+    // Pools that were unknown at startup need no hold if they are unchanged, unless allocations may
+    // have been lost.
     let is_in_doubt = node.begun.unknown_until > now;
     let is_as_served = |of: u16| {
         let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));
@@ -544,10 +547,10 @@ pub(crate) async fn hold<P: Platform>(
     };
     node.shrink(&found.shrunk);
     let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
-    // A change of owners changes no list.
+    // A change of owners does not change any list.
     let lists = node.lists();
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
-    // A file that cannot be read prevents the hand-over as well.
+    // If this file cannot be read, the buckets are not handed over either.
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
@@ -555,18 +558,18 @@ pub(crate) async fn hold<P: Platform>(
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
-        // The lists and holds are recorded at the end of the startup.
+        // The lists and holds are recorded when startup ends.
         return;
     }
     record(platform, node, &owners, "the pools of this change").await;
 }
 
-/// The buckets that this node has released but the next owner has not accepted yet. Numbers that
-/// enter their pools now were not this node's at the release, so it must not report its own state
-/// of them as the newest.
+/// Returns the buckets that this node has released but the next owner has not accepted yet. A
+/// number that enters one of their pools now was not this node's at the time of the release, so
+/// this node must not report its own state of that number as the newest.
 ///
 /// # Errors
-/// The reason why they are unknown.
+/// The reason why the buckets are unknown.
 async fn leaving<P: Platform>(platform: &P, node: &Node) -> Result<BTreeSet<u16>, String> {
     let (files, data) = (platform.files(), node.config.data.clone());
     let read = platform.offload(move || ServedMap::read(&files, &data)).await;

@@ -1,4 +1,4 @@
-//! A batch of rows: it is read, planned, served by the owners of its rows, stored, and answered.
+//! A batch of rows: reading, planning, serving by the owners, storing, and answering.
 
 mod answer;
 mod gather;

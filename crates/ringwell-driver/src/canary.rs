@@ -1,7 +1,7 @@
-//! Bugs that are planted on purpose, to show that the simulator finds them.
+//! Bugs that are planted on purpose, to prove that the simulator finds them.
 //!
-//! They are in production code, guarded by [`planted`], which is `false` at compile time unless the
-//! build has `--cfg canary`. Each thread then has its own bug.
+//! They are in the production code, guarded by [`planted`], which is `false` at compile time unless
+//! the build has `--cfg canary`. In a canary build, each thread has its own planted bug.
 
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
@@ -13,7 +13,7 @@ macro_rules! bugs {
             /// All bugs that can be planted.
             pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
 
-            /// The names on the simulator's command line.
+            /// The bugs' names on the simulator's command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$bug => $name,)* }
@@ -25,237 +25,256 @@ macro_rules! bugs {
 bugs! {
     /// Answers are sent before their group is on the disk.
     ReplyBeforeFlush "reply-before-flush";
-    /// A failed flush is retried, and its success is trusted.
+    /// A failed flush is retried, and a success of the retry is trusted.
     FlushAgain "flush-again";
     /// A journal is cut at its first bad frame, even if good frames follow.
     CutAtBadFrame "cut-at-bad-frame";
-    /// A damaged end is cut off, and nothing is held.
+    /// A damaged end of a journal is cut off, and nothing is held.
     NoHoldAfterRot "no-hold-after-rot";
-    /// A node starts without asking others whether its buckets have become theirs.
+    /// A node starts without asking the others whether they now own its buckets.
     OwnersNotAsked "owners-not-asked";
-    /// A hold for lost allocations lasts for the present lifetimes, even if they were longer before.
+    /// A hold for lost allocations lasts for the present lifetimes, even if earlier lifetimes were
+    /// longer.
     LifetimesNotKept "lifetimes-not-kept";
     /// With durability `os`, nothing is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
-    /// With durability `os`, a node does not start if a power cut has left later groups than it lost.
+    /// With durability `os`, a node refuses to start if a power cut lost some groups but left later
+    /// ones.
     PowerCutRefused "power-cut-refused";
-    /// With durability `os`, nothing is held after the file system was mounted again.
+    /// With durability `os`, nothing is held after the file system was remounted.
     RemountIgnored "remount-ignored";
-    /// With durability `os`, a journal continues after a failed flush, and the next start holds
+    /// With durability `os`, a journal continues after a failed flush, and the next startup holds
     /// nothing.
     FailedFlushIgnored "failed-flush-ignored";
     /// Nothing is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
-    /// An older journal of a shard, or the original after a copy of it was served, is not noticed.
+    /// It is not noticed that a shard's journal is an older one, or the original of a copy that was
+    /// served.
     OlderJournalIgnored "older-journal-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
-    /// Every use of a file has the same salt.
+    /// All uses of a file have the same salt.
     OneSalt "one-salt";
-    /// A snapshot claims to cover the open group.
+    /// A snapshot claims to cover the group that is still open.
     SnapshotMissesGroup "snapshot-misses-group";
-    /// A snapshot counts before the last group that it covers is stored.
+    /// A snapshot becomes valid before the last group that it covers is stored.
     SnapshotTooEarly "snapshot-too-early";
-    /// A snapshot leaves out the numbers that changes of pools moved while it was taken.
+    /// A snapshot leaves out the numbers that a change of pools moved while the snapshot was taken.
     SnapshotMissesMoved "snapshot-misses-moved";
-    /// Old history is dropped without copying the records that are still the newest.
+    /// Old history is dropped without copying those of its records that are still the newest.
     NoCarry "no-carry";
     /// With durability `os`, old history is dropped while the copies of its records are only in the
     /// operating system's cache.
     CopiesUnflushed "copies-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
-    /// At startup the wall clock determines how long the process was away, even within one boot.
+    /// At startup, the time that the process was away is computed from the wall clock, even within
+    /// one boot.
     WallAtStart "wall-at-start";
-    /// Look-ups compare the wall clock with shard time.
+    /// Look-ups compare wall-clock times with shard times.
     ShardTimeInLookups "shard-time-in-lookups";
-    /// Look-ups join the answers of all shards by their clocks, whatever the number's owner knows.
+    /// Look-ups order the answers of all shards by the shards' clocks, and ignore the number's
+    /// owner.
     OwnerNotBelieved "owner-not-believed";
-    /// Look-ups do not ask the previous owner for the record of an allocation that moved.
+    /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.
     RecordsStayBehind "records-stay-behind";
-    /// An allocation is named although its record, and so its visitor, is lost.
+    /// An allocation is attributed although its record, and thus its visitor, is lost.
     LostRecordsNamed "lost-records-named";
-    /// Lost periods do not concern numbers that came to the shard within them.
+    /// Lost periods are ignored for numbers that came to the shard during such a period.
     OwnGapsForgotten "own-gaps-forgotten";
-    /// A shard that lacks the record of its newest allocation, and may have missed later ones, does
-    /// not report that.
+    /// A shard does not report that it lacks the record of its newest allocation and may have
+    /// missed later ones.
     UnreadUnreported "unread-unreported";
-    /// Look-ups do not learn from other shards when a visitor's number went out again.
+    /// Look-ups do not take into account when another shard handed a visitor's number out again.
     EndsStayBehind "ends-stay-behind";
-    /// Lifetimes are not lengthened, although shard time is rounded down.
+    /// Lifetimes are not lengthened to compensate for shard times, which are rounded down.
     NoRounding "no-rounding";
     /// An owner serves rows after their deadline.
     DeadlineIgnored "deadline-ignored";
-    /// If a client disconnects after its answer was sent, its numbers are released.
+    /// If a client disconnects after its answer was sent, the numbers in that answer are released.
     ReleaseAnswered "release-answered";
-    /// Owners forget the row and batch that they serve.
+    /// Owners forget which row and batch they are serving.
     RetryForgotten "retry-forgotten";
     /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
-    /// A report of another node's journals is given up if that node stops waiting.
+    /// The storing of another node's report about its journals is abandoned if that node stops
+    /// waiting.
     ReportGivenUp "report-given-up";
-    /// Ready answers count, even if a thread polls them long after their deadline.
+    /// Answers that were ready count as in time, even if a thread polls them long after their
+    /// deadline.
     ReadyBeatsDeadline "ready-beats-deadline";
-    /// A repeatable request is identified by its key alone.
+    /// A repeatable request is identified by its idempotency key alone.
     KeyAlone "key-alone";
-    /// The outcomes of another shard's rows are joined in the wrong order.
+    /// The outcomes from another shard are assigned to the wrong rows.
     RowsMixed "rows-mixed";
     /// A node that starts with a new map continues to serve the buckets that it has lost.
     StaleMap "stale-map";
-    /// Pools that arrive by a new map are not held.
+    /// Pools that arrive because of a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
-    /// … or only the pools known at startup, not later ones.
+    /// Of the pools that arrive because of a new map, only those known at startup are held, not
+    /// those added later.
     LatePoolsNotHeld "late-pools-not-held";
     /// The next owner confirms data that it has only in memory.
     AdoptUnstored "adopt-unstored";
-    /// Buckets are released only in memory: after a restart they are served again.
+    /// Buckets are released only in memory, so they are served again after a restart.
     GivenNotKept "given-not-kept";
-    /// Buckets are taken again although they have moved on.
+    /// Buckets are taken over again although they have moved on in the meantime.
     StaleTake "stale-take";
-    /// A report to another shard omits the numbers of the last group.
+    /// The state that is sent to another shard omits the numbers of the last group.
     FactsMissGroup "facts-miss-group";
-    /// The next owner forgets visitors and the answers to batches.
+    /// The next owner loses the visitors and the answers to batches.
     AdoptForgets "adopt-forgets";
-    /// A node accepts other nodes' reports on its own buckets.
+    /// A node accepts what other nodes report about its own buckets.
     HearsayBelieved "hearsay-believed";
     /// A link is never shut, however slow its owner is.
     NeverShut "never-shut";
-    /// A number is free shortly before its lockout ends (in ringwell-core).
+    /// A number becomes free shortly before its lockout ends (in ringwell-core).
     LockCompare "lock-compare";
     /// The number that has been free for the shortest time is handed out (in ringwell-core).
     NotFifo "not-fifo";
     /// The numbers of a batch whose client disconnected stay locked.
     HoldUnanswered "hold-unanswered";
-    /// A snapshot records the newest group at its beginning as the last that it covers.
+    /// A snapshot records, as the last group that it covers, the newest group at the time when the
+    /// snapshot begins.
     ThroughTooEarly "through-too-early";
-    /// Groups are searched one place too early once a segment was dropped.
+    /// After a segment was dropped, groups are searched one place too early.
     GroupOffByOne "group-off-by-one";
-    /// The remaining time of a batch is read in a different unit than it was written in.
+    /// The remaining time of a batch is read in a different unit from the one in which it was
+    /// written.
     DeadlineUnit "deadline-unit";
-    /// The numbers of a link's answer are used, and also returned as too late.
+    /// The numbers of an answer from a link are used, although they are also returned as too late.
     LinkAnswerTwice "link-answer-twice";
-    /// Only one shard looks rows up in the next state of the directory.
+    /// Only one of the shards looks rows up in the next state of the directory.
     ChangeOneShard "change-one-shard";
-    /// When a group is stored, the next one counts as stored too.
+    /// When a group is stored, the group after it counts as stored too.
     CommitTooFar "commit-too-far";
-    /// Answers to other shards wait for the group before theirs.
+    /// Answers to other shards wait for the group before the one that contains their records.
     PeerGroupOff "peer-group-off";
-    /// Numbers that a visitor or a repeated row keeps are sent before that is durable.
+    /// A number that a visitor or a repeated row keeps is sent before the keeping is durable.
     KeptNotPromised "kept-not-promised";
-    /// A shard whose disk was full refuses rows forever.
+    /// Once a shard's disk was full, the shard refuses rows forever.
     FullForEver "full-for-ever";
-    /// A link that was shut is never opened again.
+    /// A link that was shut is never reopened.
     NeverReopened "never-reopened";
-    /// The next owner does not get the list of buckets that are held.
+    /// The next owner does not receive the list of held buckets.
     TakenNotHeld "taken-not-held";
-    /// Moved buckets carry an old state of numbers that have left their pools.
+    /// Moved buckets carry an outdated state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
     /// A report that an allocation was undone replaces the one before it (in ringwell-core).
     UndoneReplaces "undone-replaces";
-    /// A reported answer gives a row a number that is in rotation here (in ringwell-engine).
+    /// A reported answer gives a row a number that is in rotation on this shard (in
+    /// ringwell-engine).
     RotationIgnored "rotation-ignored";
-    /// A row that is sent again revives its number, although its visitor has another one (in
+    /// A repeated row revives its number, although its visitor has another number now (in
     /// ringwell-engine).
     TwoOfAPool "two-of-a-pool";
-    /// State that a hold has outlasted counts as the newest (in ringwell-core).
+    /// A number's state counts as the newest although a hold has lasted longer than its lockout (in
+    /// ringwell-core).
     DoubtsIgnored "doubts-ignored";
-    /// The hold that puts a number in doubt ends with an allocation that was undone (in
+    /// The hold that puts a number in doubt is ended by an allocation that was undone (in
     /// ringwell-core).
     UndoneEndsDoubt "undone-ends-doubt";
-    /// An owner that has received a later allocation is believed to know the newest.
+    /// An owner that has received a report of a later allocation is still believed to know the
+    /// newest one.
     LaterIgnored "later-ignored";
-    /// A number that is locked here is not in doubt, even if another visitor has it elsewhere.
+    /// A number that is locked here is not put in doubt, even if another visitor has it on another
+    /// node.
     OtherVisitorIgnored "other-visitor-ignored";
-    /// A node reports numbers as free whose pools are in transit to another node.
+    /// A node reports numbers as free although their pools are in transit to another node.
     TransitUnreported "transit-unreported";
-    /// A shard with a lost period in its history does not report an allocation that it received
-    /// later.
+    /// A shard whose history contains a lost period does not report an allocation that it received
+    /// afterwards.
     LostWithGaps "lost-with-gaps";
-    /// A number of a bucket that comes back is not in doubt if its lockout here outlasts the hold.
+    /// A number in a bucket that comes back is not put in doubt if its lockout here ends after the
+    /// hold.
     LockoutOutlastsDoubt "lockout-outlasts-doubt";
-    /// Buckets that were taken back stay in transit if the answer was lost.
+    /// Buckets that were taken back stay in transit if the answer to the taking back was lost.
     AbortNotCompleted "abort-not-completed";
-    /// Buckets return to the owner that gave them, although their next owner has served them.
+    /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
-    /// Buckets that come back to data from before they left do not bring their state.
+    /// Buckets return to data from before they left, without bringing their state.
     ReturnLate "return-late";
-    /// With durability `os`, an orderly stop does not flush what arrives after its snapshot.
+    /// With durability `os`, an orderly shutdown does not flush the records that arrive after its
+    /// snapshot.
     StopUnflushed "stop-unflushed";
-    /// The next owner does not get the list of allocations that a move left out.
+    /// The next owner does not receive the list of allocations that a move left out.
     DoubtsStayBehind "doubts-stay-behind";
-    /// A hold that is recorded while buckets are taken restores their previous owners.
+    /// Recording a hold while buckets are being taken over restores their previous owners.
     TakenOverwritten "taken-overwritten";
-    /// Data that were found to be a copy keep their name.
+    /// Data that is recognized as a copy keeps its name.
     CopyKeepsName "copy-keeps-name";
-    /// A first start does not ask other nodes about its numbers.
+    /// A node that starts for the first time does not ask the other nodes about its numbers.
     FirstStartSilent "first-start-silent";
-    /// Buckets are handed over before the state of their numbers was sent to the next owner.
+    /// Buckets are handed over before the state of their numbers has been sent to the next owner.
     TakeBeforeTold "take-before-told";
-    /// Buckets in transit are taken back without asking whether they have arrived.
+    /// Buckets in transit are taken back without asking whether the next owner has them.
     AbortUnasked "abort-unasked";
     /// An interrupted move does not continue.
     MoveNotResumed "move-not-resumed";
-    /// Numbers that move from a held pool to another are not held there.
+    /// Numbers that move from a held pool to another pool are not held there.
     HoldsStayBehind "holds-stay-behind";
-    /// Pools that get numbers from pools of other nodes are not held.
+    /// Pools that receive numbers from pools of other nodes are not held.
     ArrivalsNotHeld "arrivals-not-held";
-    /// It is not detected at startup that the list of pools has changed in the meantime.
+    /// Startup does not detect that the list of pools has changed in the meantime.
     ListsForgotten "lists-forgotten";
-    /// A shard that was suspended continues with its former list of pools.
+    /// A shard that was suspended continues with its old list of pools.
     StandstillIgnored "standstill-ignored";
-    /// Numbers enter a pool before they have left another.
+    /// Numbers enter a pool before they have left their previous one.
     EnterBeforeLeave "enter-before-leave";
-    /// At startup the cluster file is used even if buckets have moved since.
+    /// At startup, the cluster file is used even if buckets have moved since it was written.
     OwnersForgotten "owners-forgotten";
-    /// The shards of a starting node do not share their state of numbers.
+    /// The shards of a starting node do not exchange their states of the same numbers.
     NoAgreement "no-agreement";
-    /// The end of a lockout is taken over in another node's time without conversion.
+    /// The end of a lockout is taken over in another node's time, without conversion.
     ForeignClock "foreign-clock";
-    /// Old history is dropped before the copied records are stored.
+    /// Old history is dropped before the copies of its records are stored.
     DropBeforeStored "drop-before-stored";
-    /// Lockouts that were lengthened at startup are used before a snapshot records it.
+    /// Lockouts that were lengthened at startup are used before a snapshot records them.
     LengthenedUnsaved "lengthened-unsaved";
-    /// A log's report that it ends elsewhere is trusted: another owner must have written.
+    /// If the log ends somewhere else than expected, another owner is assumed to have written to
+    /// it.
     TakenIsTheirs "taken-is-theirs";
-    /// A log that reports another end is assumed to have stored the previous message.
+    /// If the log ends somewhere else than expected, it is assumed to have stored the previous
+    /// message.
     TakenIsMine "taken-is-mine";
-    /// A shard is taken over in the epoch of the previous owner.
+    /// A shard is taken over without raising the epoch of the previous owner.
     EpochNotRaised "epoch-not-raised";
-    /// A message is sent again without reading the one before it.
+    /// A message is sent again without first reading the one before it.
     PlaceAlone "place-alone";
-    /// Messages have ids, because of which a log mistakes one message for another that it has.
+    /// Messages have ids, so a log may mistake a new message for one that it already has.
     MessageId "message-id";
     /// The wall clock determines how much time has passed since another machine served the shard.
     WallAtTakeOver "wall-at-take-over";
     /// A group is sent to the log before the previous one is stored.
     Pipelined "pipelined";
-    /// A snapshot is put beside the log before the log has its groups.
+    /// A snapshot is stored beside the log before the log has the groups that it covers.
     SnapshotAhead "snapshot-ahead";
-    /// A foreign message before a group that was found late is counted again.
+    /// A foreign message before a group that was found late is counted twice.
     ForeignCountedTwice "foreign-counted-twice";
-    /// If a server has damaged a message, only one other server is asked for it.
+    /// If one server has damaged a message, only one other server is asked for it.
     FewLeaders "few-leaders";
-    /// A start does not notice that the log of one shard is gone while those of others exist.
+    /// Startup does not notice that one shard's log is gone while the logs of other shards exist.
     LostLogIgnored "lost-log-ignored";
-    /// Heartbeats do not show that a log was replaced.
+    /// Heartbeats do not reveal that a log was replaced.
     ReachedIgnored "reached-ignored";
-    /// Standbys do not wait for a process that is taking the shards over.
+    /// Standbys do not wait for a process that is already taking the shards over.
     StartIgnored "start-ignored";
-    /// Look-ups give up if the server that leads a log lacks a message.
+    /// Look-ups give up if the server that leads a log lacks a message, and do not ask the other
+    /// servers.
     OneServerAsked "one-server-asked";
-    /// Rows that are requested again, from another owner, lose their batch's idempotency key.
+    /// Rows that are requested again from another owner lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
 }
 
 impl Bug {
-    /// The bug with the name `name`.
+    /// Returns the bug whose command-line name is `name`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)
     }
 }
 
-/// Whether `bug` is planted on this thread.
+/// Returns whether `bug` is planted on this thread.
 #[cfg(not(canary))]
 #[must_use]
 #[inline]
@@ -276,12 +295,12 @@ mod plants {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Plants `bug` on this thread in place of the previous one.
+    /// Plants `bug` on this thread; it replaces the previous one.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }
 
-    /// Whether `bug` is planted on this thread.
+    /// Returns whether `bug` is planted on this thread.
     #[must_use]
     pub fn planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)

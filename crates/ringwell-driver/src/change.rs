@@ -1,11 +1,12 @@
-//! Changes from one state of the directory to the next, while shards serve.
+//! Changes from one state of the directory to the next while the shards serve.
 //!
-//! Makes one change at a time, in steps that all shards of the node take together. Numbers leave
-//! their pools everywhere before they enter others anywhere, and keep their lockouts. The threads
-//! look rows up in the new state only once every pool is in place. If a row was looked up in the
-//! previous state and its pool has left, the row is refused as moved, and overflows. Separate
-//! threads compute, compare and drop states; shards only put their numbers in place. Source:
-//! docs/spec/allocation.md, "Changes while the shard serves".
+//! Applies one change at a time, in steps that all shards of the node execute together. Numbers
+//! leave their pools on every shard before they enter other pools on any shard. The numbers keep
+//! their lockouts throughout. Rows are looked up in the new state only once every pool is in place.
+//! If a row was looked up in the previous state and its pool has left the shard since, the row is
+//! refused as moved and overflows. Separate threads compute, compare and drop the states; the
+//! shards only put their numbers in place. Source: docs/spec/allocation.md, "Changes while the
+//! shard serves".
 
 mod known;
 mod shard;
@@ -42,13 +43,13 @@ pub enum ChangeError {
     /// Two pools of a shard would have the same number.
     #[error("ring pool {pool} cannot have {number}: the number is already in ring pool {owner}")]
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
-    /// The next start would hold pools for too short a time if answered allocations were lost.
+    /// The next startup would hold pools for too short a time if answered allocations were lost.
     #[error(
         "{0}. The longest lifetime of the present ring pools must be recorded before one becomes \
          shorter, or the numbers of a pool change; then make the change again"
     )]
     Lifetimes(#[source] FileError),
-    /// Rules between pools are broken.
+    /// The change would break rules between pools.
     #[error("{}", text(.0))]
     Rules(Vec<Fault>),
     /// A shard does not answer.
@@ -63,38 +64,39 @@ fn text(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// A change that is about to be made.
+/// A change that is about to be applied.
 struct Prepared {
     before: Arc<Directory>,
     next: Arc<Directory>,
     /// The changes of each shard of this node.
     changes: BTreeMap<u16, Changes>,
-    /// Numbers that become overflow numbers.
+    /// Numbers that this change turns into overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
-    /// Numbers that are no longer overflow numbers afterwards.
+    /// Numbers that cease to be overflow numbers.
     no_overflow: Vec<(PromoNumber, PoolId)>,
-    /// In a cluster: numbers that arrive from pools of other nodes, and numbers that leave them.
+    /// Only in a cluster: numbers that arrive from pools of other nodes, and numbers that leave for
+    /// them.
     arrivals: Option<Arrivals>,
     lifetimes: ChangedLifetimes,
 }
 
-/// The effect of a change on lifetimes.
+/// The effect of a change on the pools' lifetimes.
 #[derive(Clone, Copy)]
 struct ChangedLifetimes {
-    /// The longest lifetime before.
+    /// The longest lifetime before the change.
     before: Millis,
-    /// The longest lifetime afterwards.
+    /// The longest lifetime after the change.
     after: Millis,
-    /// See [`lifetimes::longest_shortened`].
+    /// The result of [`lifetimes::longest_shortened`].
     shortened: Millis,
 }
 
-/// Brings all shards of this node from the directory's present state to the one that `make` derives
-/// from it, and returns the new state.
+/// Brings all shards of this node from the present state of the directory to the state that `make`
+/// derives from it, and returns the new state.
 ///
 /// # Errors
-/// [`ChangeError`]. Shards that do not answer are about to end; all other errors are found before
-/// any change is made.
+/// [`ChangeError`]. Returns [`ChangeError`]. If a shard does not answer, it is about to end; all
+/// other errors are found before the change is applied.
 pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
@@ -107,13 +109,12 @@ pub async fn apply<P: Platform>(
     let prepared = prepared.ok_or(ChangeError::Stopping)??;
     let taken = take_steps(platform, node, peers, &prepared).await;
     let next = Arc::clone(&prepared.next);
-    // This may drop the last reference to the previous state, which is large if all pools have
-    // changed.
+    // Dropping this may free the previous state, which takes a long time if all pools have changed.
     platform.offload(move || drop(prepared)).await;
     taken.map(|()| next)
 }
 
-/// The part that needs no shard.
+/// Prepares the part of a change that involves no shard.
 fn prepare(
     before: Arc<Directory>,
     shards: &[u16],
@@ -139,12 +140,12 @@ fn prepare(
     Ok(Prepared { before, next, changes, overflow, no_overflow, arrivals, lifetimes })
 }
 
-/// Records lifetimes before they change: after a loss, the next start must hold pools for as long
-/// as lockouts from before the change may run.
+/// Records the lifetimes before they change: after a loss of allocations, the next startup must
+/// hold pools for as long as lockouts from before the change may run.
 ///
 /// # Errors
-/// [`ChangeError::Lifetimes`] if a lifetime becomes shorter, and the earlier record does not cover
-/// it.
+/// Returns [`ChangeError::Lifetimes`] if a lifetime becomes shorter and the earlier record does not
+/// cover it.
 async fn keep_lifetimes<P: Platform>(
     platform: &P,
     node: &Node,
@@ -153,12 +154,12 @@ async fn keep_lifetimes<P: Platform>(
 ) -> Result<(), ChangeError> {
     let ChangedLifetimes { before, after, shortened } = changed;
     let is_shorter = shortened > Millis::ZERO || after < before;
-    // Nothing ends if no lifetime gets shorter, so the time does not matter.
+    // If no lifetime becomes shorter, no lifetime ends, so the time is irrelevant.
     let now = match node.shards().next() {
         Some(first) if is_shorter => arrivals::now(peers, first).await,
         _ => Some(Millis::ZERO),
     };
-    // The change itself detects that the shard has ended.
+    // The change that follows detects a shard that has ended.
     let Some(now) = now else { return Ok(()) };
     let known = node.lifetimes().followed_by(before.max(after), now);
     let lifetimes = known.shortened(shortened, now).followed_by(after, now);
@@ -221,7 +222,7 @@ async fn take_steps<P: Platform>(
         }
         let others = shards.iter().filter(|other| *other != shard);
         // Includes free numbers, because rows of repeated batches are compared with the last
-        // holder.
+        // holders.
         let mut others = ask_known(peers, others, &own.entering, true).await?;
         let (mut known, answers) = match &moved(changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
@@ -233,7 +234,8 @@ async fn take_steps<P: Platform>(
         };
         let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
         others.retain(|retired| !is_known(retired.slot.number));
-        // The other shards may not know which number the visitor got after this one.
+        // The other shards may not know which number the visitor got after this one, so the visitor
+        // is removed from their states.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
         let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
@@ -283,7 +285,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     }
 }
 
-/// The buckets of pools that move to `shard` from other shards of this node.
+/// Returns the buckets of the pools that move to `shard` from other shards of this node.
 fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     let removed = changes.values().flat_map(|changes| &changes.removed);
     let removed: BTreeSet<PoolId> = removed.map(|(_, id)| *id).collect();
@@ -292,10 +294,10 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     buckets.collect::<BTreeSet<u16>>().into_iter().collect()
 }
 
-/// Makes a shard of this node take a step.
+/// Makes a shard of this node execute `step`.
 ///
 /// # Errors
-/// [`ChangeError::Shard`] if it has ended.
+/// Returns [`ChangeError::Shard`] if the shard has ended.
 pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, ChangeError> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
@@ -307,9 +309,10 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, Ch
 /// The holds of all shards.
 #[derive(Default)]
 struct CollectedHolds {
-    /// The end of the holds by shards that doubt their whole state: they may have had any number.
+    /// The end of the last hold by a shard that doubts its whole state. Such a shard may have had
+    /// any number.
     all: Option<Millis>,
-    /// The numbers of held pools, in rising order.
+    /// The numbers of held pools, in ascending order, each range with the end of its hold.
     numbers: Vec<(NumberRange, Millis)>,
 }
 
@@ -323,7 +326,8 @@ async fn held(
         return Ok(held);
     }
     for shard in shards {
-        // Numbers that were in a held pool stay doubtful in their next pool.
+        // Includes past holds, because numbers that were in a held pool stay doubtful in their next
+        // pool.
         let tell = Step::TellHolds { is_past_too: true };
         if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
             for (pool, until) in holds {
@@ -340,7 +344,7 @@ async fn held(
     Ok(held)
 }
 
-/// The end of the hold that a pool needs because of numbers with unknown lockouts.
+/// Returns the end of the hold that a pool needs because it contains numbers with unknown lockouts.
 fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
         let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
@@ -351,7 +355,7 @@ fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
-/// The state of numbers that are in no rotation of these shards.
+/// Returns what these shards know about those of `numbers` that are in none of their rotations.
 async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,
@@ -368,7 +372,7 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Checks that future overflow numbers that are in no rotation have no holder.
+/// Checks that the future overflow numbers are not held by visitors. None of them is in rotation.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],
@@ -389,7 +393,7 @@ async fn check_overflow(
     }
 }
 
-/// The pools that stay but lose numbers, listed without those numbers.
+/// Returns the pools that stay in place but lose numbers, each without the numbers that it loses.
 fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSpec)> {
     let mut smaller = Vec::new();
     for (index, pool) in put {
@@ -404,7 +408,7 @@ fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSp
     smaller
 }
 
-/// The numbers that are in both lists, in the order of the first.
+/// Returns the numbers that are in both lists, in the order of the first list.
 fn common(one: &[NumberRange], other: &[NumberRange]) -> Vec<NumberRange> {
     let mut sorted = other.to_vec();
     sorted.sort_unstable_by_key(|range| range.first());

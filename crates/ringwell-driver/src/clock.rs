@@ -1,9 +1,9 @@
-//! Shard time, which runs evenly, and its relation to the wall clock.
+//! Shard time, which runs steadily, and its relation to the wall clock.
 //!
-//! Shard time is the time since boot (which continues while the machine is suspended) plus an
-//! offset that is determined at startup. Steps of the wall clock do not affect it while the process
-//! runs; it approaches the wall clock by half a millisecond a second at most. Reads no clock:
-//! readings are arguments. Source: docs/spec/allocation.md, "Time".
+//! Shard time is the time since boot, which includes the time in which the machine is suspended,
+//! plus an offset that is determined at startup. While the process runs, shard time does not follow
+//! steps of the wall clock. It approaches the wall clock by at most half a millisecond per second.
+//! This module reads no clock; readings are passed to it. Source: docs/spec/allocation.md, "Time".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use ringwell_engine::{Clocks, Reading, SLEW_EVERY, observed, slewed};
 
 use crate::canary::{Bug, planted};
 
-/// A wall clock that differs from shard time by more than this is reported.
+/// If the wall clock differs from shard time by more than this, a warning is logged.
 pub const WALL_APART_WARNED: Millis = Millis(1_000);
 
-/// Shard time. All shards of a process share one clock, so that reports about lockouts between them
+/// Shard time. All shards of a process share one clock, so lockouts that they report to each other
 /// need no conversion.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Shared>);
@@ -27,12 +27,12 @@ struct Shared {
     boot: u64,
     shard_offset: AtomicI64,
     wall_offset: AtomicI64,
-    /// The time since boot up to which shard time was adjusted.
+    /// The time since boot at which shard time was last adjusted.
     slewed_at: AtomicU64,
 }
 
 impl Clock {
-    /// A clock that continues from readings taken at the given time since boot.
+    /// Creates a clock that continues from `clocks`, which were read at `since_boot`.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(Arc::new(Shared {
@@ -43,8 +43,8 @@ impl Clock {
         }))
     }
 
-    /// Shard time. May go back by a millisecond while it waits for the wall clock; an engine's time
-    /// never does.
+    /// Shard time. May go back by a millisecond while it approaches the wall clock; the time of an
+    /// engine never goes back.
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> Millis {
         let noted = self.noted();
@@ -54,7 +54,8 @@ impl Clock {
         noted.shard(millis(since_boot))
     }
 
-    /// The current readings of the clocks; moves shard time towards the wall clock if that is due.
+    /// Returns the current state of the clocks. Also adjusts shard time towards the wall clock if
+    /// an adjustment is due.
     #[must_use]
     pub fn clocks(&self, since_boot: Duration, wall: Duration) -> Clocks {
         let before = self.noted();
@@ -71,7 +72,7 @@ impl Clock {
         if since_boot.since(Millis(before)) < SLEW_EVERY {
             return;
         }
-        // One thread does this; the others find it done.
+        // One thread makes the adjustment; the others find it done.
         let order = Ordering::Relaxed;
         let mine = self.0.slewed_at.compare_exchange(before, since_boot.0, order, order);
         if mine.is_ok() {
@@ -88,17 +89,18 @@ impl Clock {
     }
 }
 
-/// The machine's clocks, read at startup in the boot that `boot` identifies.
+/// Returns the machine's clocks, read at startup; `boot` identifies the current boot.
 #[must_use]
 pub fn reading(boot: u64, since_boot: Duration, wall: Duration) -> Reading {
     let since_boot_ms = millis(since_boot);
-    // Rounded once: offset plus whole milliseconds since boot give the wall clock.
+    // Rounded only once, so that the offset plus the whole milliseconds since boot give the wall
+    // clock.
     let offset = wall_offset(wall, since_boot);
     let wall = Millis(since_boot_ms.0.saturating_add_signed(offset));
     Reading { boot, since_boot: since_boot_ms, wall }
 }
 
-/// The wall clock less the time since boot, in milliseconds.
+/// Returns the wall clock minus the time since boot, in milliseconds.
 fn wall_offset(wall: Duration, since_boot: Duration) -> i64 {
     let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     match wall.checked_sub(since_boot) {
@@ -123,7 +125,7 @@ mod tests {
         let clock = Clock::going_on(clocks, millis(begun));
         let offset_after = |passed: Millis| {
             let since_boot = begun + Duration::from_millis(passed.0);
-            // The wall clock was set an hour ahead.
+            // The wall clock is set an hour ahead.
             let read = clock.clocks(since_boot, since_boot + Duration::from_hours(1));
             assert_eq!(read.wall_offset, 3_600_000);
             assert_eq!(clock.now(since_boot).since(millis(since_boot)).0, offset(read));

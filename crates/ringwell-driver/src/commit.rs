@@ -1,8 +1,8 @@
-//! The durable groups of a shard's journal, and the tasks that wait for them.
+//! The durable groups of a shard's journal, and the tasks that wait for groups.
 //!
-//! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
-//! refuses: their rows then overflow, even if the group is stored later. While the journal refuses,
-//! no task waits.
+//! Used only on the shard's thread. A waiting task is woken when its group is durable or when the
+//! journal refuses records. After a refusal, the task's rows overflow, even if the group is stored
+//! later. While the journal refuses records, no task waits.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,21 +13,22 @@ use ringwell_engine::Refusal;
 /// The progress of one shard's journal.
 #[derive(Debug, Default)]
 pub struct Commit {
-    /// Groups up to this one are durable. With `durability = "memory"`, all are durable at once.
+    /// All groups up to this one are durable. With `durability = "memory"`, every group counts as
+    /// durable at once.
     durable: Cell<u64>,
-    /// The count of waiters turned away, and the reason, while the journal still refuses.
+    /// The number of refusals so far, and the reason if the journal still refuses records.
     refusals: Cell<(u64, Option<Refusal>)>,
     waiters: RefCell<Vec<(u64, Waker)>>,
 }
 
 impl Commit {
-    /// A journal whose last durable group is `durable`.
+    /// Creates the state of a journal whose last durable group is `durable`.
     #[must_use]
     pub fn new(durable: u64) -> Self {
         Self { durable: Cell::new(durable), ..Self::default() }
     }
 
-    /// The last durable group.
+    /// Returns the last durable group.
     #[must_use]
     pub fn durable(&self) -> u64 {
         self.durable.get()
@@ -43,7 +44,7 @@ impl Commit {
         }
     }
 
-    /// Turns away all waiters, until [`Self::advance`].
+    /// Turns away all waiting tasks, and every new one until [`Self::advance`] is called.
     pub fn refuse(&self, why: Refusal) {
         self.refusals.set((self.refusals.get().0 + 1, Some(why)));
         for (_, waker) in self.waiters.borrow_mut().drain(..) {
@@ -54,7 +55,7 @@ impl Commit {
     /// Waits until `group` is durable.
     ///
     /// # Errors
-    /// The reason why the journal accepts nothing.
+    /// The reason why the journal accepts no records.
     pub async fn wait(&self, group: u64) -> Result<(), Refusal> {
         let mut registered = None;
         poll_fn(|cx| {
@@ -65,8 +66,8 @@ impl Commit {
             if let Some(why) = refusal {
                 return Poll::Ready(Err(why));
             }
-            // A task keeps its waker while it waits here, so registering once is enough, unless the
-            // list is emptied by a refusal that ends before this task runs.
+            // A task keeps its waker while it waits here, so registering once is enough. The
+            // exception is a refusal that empties the list and ends before this task runs.
             if registered != Some(count) {
                 self.waiters.borrow_mut().push((group, cx.waker().clone()));
                 registered = Some(count);

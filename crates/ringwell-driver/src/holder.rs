@@ -1,8 +1,8 @@
-//! The holder of a number, by the answers of all shards.
+//! Finds the holder of a number from the answers of all shards.
 //!
-//! A number may have moved between shards, and its history stays where it was written, so every
-//! shard is asked ([`crate::lookup`] has its part). The newest allocation that began at or before the
-//! requested time counts, by the wall clock.
+//! A number may have moved between shards, and its history stays where it was written. So every
+//! shard is asked ([`crate::lookup`] is the shard's part). The result is the newest allocation that
+//! began at or before the requested time, according to the wall clock.
 
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::Entry;
@@ -17,10 +17,10 @@ use crate::queue::Peers;
 /// The reason why a shard of this process did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Its queue is full.
+    /// The shard's queue is full.
     #[error("a shard is busy; try again")]
     Busy,
-    /// Its thread has ended.
+    /// The shard's thread has ended.
     #[error("a shard has stopped")]
     Stopped,
 }
@@ -31,14 +31,15 @@ pub enum HolderError {
     /// A shard of this process did not answer.
     #[error(transparent)]
     Ask(#[from] AskError),
-    /// The reason of a shard that must answer: one of this process, or the number's owner.
+    /// A shard did not answer, although it must because it belongs to this process or owns the
+    /// number. Contains the reason.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// The answer of each shard that `peers` reach about the holder of `number` at `at`, with the
-/// keep-alives of the allocation if `keep_alives`, for which nodes of an older version do not
-/// answer. A shard that did not answer is listed with its reason.
+/// Asks each shard that `peers` reach for the holder of `number` at `at`, and returns the answers.
+/// If `keep_alives` is set, the answers include the keep-alives of the allocation, but nodes of
+/// older versions do not answer. A shard that did not answer is listed with the reason.
 ///
 /// # Errors
 /// [`AskError`].
@@ -63,18 +64,19 @@ pub async fn ask(
     Ok(answers)
 }
 
-/// The combined answers of the shards.
+/// The combined answer of the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
-    /// The holder; with one, [`Missing::TooLong`] means that its record could not be read in time.
+    /// The holder. If there is one, [`Missing::TooLong`] means that the record of its allocation
+    /// could not be read in time.
     pub past: Past,
-    /// Shards of other nodes that could not be reached: they may have other allocations.
+    /// Shards of other nodes that could not be reached and may have other allocations.
     pub unreachable: Vec<u16>,
 }
 
 impl Joined {
-    /// A shard that could not be reached and may have the record that is missing: asking again may
-    /// help.
+    /// Returns a shard that could not be reached and may have the missing record, so that asking
+    /// again may help.
     #[must_use]
     pub fn lacks(&self) -> Option<u16> {
         let Past { held, missing, .. } = &self.past;
@@ -83,17 +85,18 @@ impl Joined {
     }
 }
 
-/// The holder of `number` at `at`, by the wall clock.
+/// Returns the holder of `number` at `at`, according to the wall clock.
 ///
 /// # Errors
-/// [`HolderError`]; the number's owner must be among the shards that answer.
+/// Returns [`HolderError`], for example if the number's owner does not answer.
 pub async fn holder(
     node: &Node,
     peers: &Peers,
     number: PromoNumber,
     at: Millis,
 ) -> Result<Joined, HolderError> {
-    // Its state is that of the moment when it was replaced.
+    // The state of a shard that was taken over dates from the moment when another process took it
+    // over.
     if let Some((shard, _)) = node.journals().find(|(_, state)| *state == JournalState::Taken) {
         let reason = format!("another process serves shard {shard}: ask that one");
         return Err(HolderError::Unanswered(reason));
@@ -104,36 +107,37 @@ pub async fn holder(
     LookUp { node, peers, number, owner }.holder(at).await
 }
 
-/// A look-up in progress.
+/// One look-up.
 struct LookUp<'a> {
     node: &'a Node,
     peers: &'a Peers,
     number: PromoNumber,
-    /// The shard whose pool has the number now.
+    /// The shard whose pool currently contains the number.
     owner: Option<u16>,
 }
 
-/// An allocation after the one that a shard has named.
+/// An allocation that was made after the one that a shard reports.
 struct Later {
-    /// Its time at the shard that made it.
+    /// The time of the allocation, according to the shard that made it.
     made_at: Millis,
-    /// The time of its arrival at the shard that answers, if that is known.
+    /// The time at which the allocation arrived at the reporting shard, if that time is known.
     arrived: Option<Millis>,
 }
 
-/// Allocations that a shard may have made and does not know any more.
+/// Allocations that a shard may have made but no longer knows.
 struct Gap {
     missing: Missing,
-    /// The newest allocation that the shard knows, if another one made it: its time there.
+    /// The time of the newest allocation that the shard knows, according to the shard that made it.
+    /// Set only if another shard made it.
     newest: Option<Millis>,
-    /// The time of that allocation by the wall clock, once its record is found; before that, a
-    /// moment by which it had been made, if one is known.
+    /// The wall-clock time of the allocation `newest`, once its record is found. Until then, a time
+    /// at which the allocation had already been made, if such a time is known.
     newest_wall: Option<Millis>,
-    /// See [`Past::lost_until`].
+    /// The value of [`Past::lost_until`].
     lost_until: Option<Millis>,
 }
 
-/// The record of an allocation at the shard that made it.
+/// The record of an allocation, from the shard that made it.
 struct Made {
     found: Option<PastAllocation>,
     /// Whether a shard could not read its records in time.
@@ -145,12 +149,12 @@ struct Made {
 impl LookUp<'_> {
     async fn holder(&self, at: Millis) -> Result<Joined, HolderError> {
         let (answers, unreachable) = self.ask_all(Moment::Wall(at)).await?;
-        // The other nodes may know of a period that this one has not seen.
+        // The other nodes may know of an overflow period that this node does not know.
         let overflow_until = answers.iter().filter_map(|(_, past)| past.overflow_until).max();
         let joined = self.join_all(at, answers, unreachable).await?;
         let past = not_before_overflow(joined.past, at, overflow_until);
         let lacks_record = past.held.as_ref().is_some_and(|held| held.pool.is_none());
-        // No shard has the record, and none that could have it is unreachable or slow.
+        // No shard has the record, and no shard that might have it is unreachable or slow.
         let is_lost = lacks_record && past.missing.is_none() && joined.unreachable.is_empty();
         let past = if is_lost && !planted(Bug::LostRecordsNamed) { not_kept() } else { past };
         Ok(Joined { past, ..joined })
@@ -162,15 +166,16 @@ impl LookUp<'_> {
         mut answers: Vec<(u16, Past)>,
         mut unreachable: Vec<u16>,
     ) -> Result<Joined, HolderError> {
-        // If an allocation is known without its record, its time is still known.
+        // Shards that know an allocation but could not read its record are left out, because they
+        // still know its time.
         let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
         let mut gaps: Vec<_> =
             { answers.iter() }.filter(|(_, past)| !is_unread(past)).filter_map(Gap::new).collect();
-        // Clocks of nodes differ, but the owner knows which allocation is the newest.
+        // The clocks of the nodes differ, but the owner knows which allocation is the newest.
         let of_owner = answers.iter().find(|(shard, _)| self.owner == Some(*shard));
         let of_owner = of_owner.filter(|(_, past)| !past.is_doubted);
         if of_owner.is_none() && !unreachable.is_empty() {
-            // A shard that cannot be reached may have handed it out since.
+            // A shard that cannot be reached may have handed the number out since.
             gaps.push(Gap::unknown());
         }
         let present = of_owner.and_then(|(_, past)| newest_of_owner(past, &answers));
@@ -192,12 +197,12 @@ impl LookUp<'_> {
             unreachable.sort_unstable();
             unreachable.dedup();
             if made.found.as_ref().is_some_and(|made| made.allocated_wall > at) {
-                // It came here before it was made: a clock was wrong.
+                // The allocation came here before it was made, so a clock was wrong.
                 return Ok(Joined { past: not_kept(), unreachable });
             }
             let received = completed(received, made.found);
             let others = answers.iter().filter(|held| held.pool.is_some());
-            // It may be older than its arrival here.
+            // The allocation may be older than its arrival here.
             held = match received.pool {
                 Some(_) if !is_present(&received) => newest(others.chain([&received])),
                 _ => Some(received),
@@ -206,7 +211,7 @@ impl LookUp<'_> {
         let is_certain = held.as_ref().is_some_and(is_present);
         let (held, missing) = match held {
             Some(held) if is_certain => (Some(held), None),
-            // That the lockout ran proves nothing: it may have been ended at another shard, or
+            // A running lockout proves nothing: it may have been ended at another shard, or
             // lengthened here since.
             Some(held) => {
                 self.date(&mut gaps, &answers, held.allocated_at).await?;
@@ -227,8 +232,8 @@ impl LookUp<'_> {
         Ok(Joined { past, unreachable })
     }
 
-    /// Finds out when allocations were made that shards received at an unknown time, except for the
-    /// one made at `named_at`.
+    /// Finds out when the allocations were made that shards received at an unknown time, except for
+    /// the allocation that was made at `named_at`.
     async fn date(
         &self,
         gaps: &mut [Gap],
@@ -247,8 +252,9 @@ impl LookUp<'_> {
         Ok(())
     }
 
-    /// Corrects `past` by allocations that came later, whose times only the shards that made them
-    /// know: if a record is gone, or its node is, the number may have been that visitor's at `at`.
+    /// Corrects `past` for later allocations, whose times are known only to the shards that made
+    /// them. If such a record or its node is gone, the visitor of that allocation may have had the
+    /// number at `at`.
     async fn before(
         &self,
         mut past: Past,
@@ -265,7 +271,7 @@ impl LookUp<'_> {
             let Some(made) = self.record(made_at).await?.found else {
                 return Ok(not_kept());
             };
-            // Its node did not answer at first, and does now.
+            // The record's node did not answer at first, but answers now.
             if made.allocated_wall <= at {
                 let newer = newest(past.held.iter().chain([&made])).unwrap_or(made);
                 let (held, missing) = Gap::judge(gaps, newer);
@@ -278,7 +284,8 @@ impl LookUp<'_> {
         Ok(past)
     }
 
-    /// The record of the allocation that was made at `made_at` by the clock of its node.
+    /// Returns the record of the allocation that was made at `made_at` according to the clock of
+    /// the node that made it.
     async fn record(&self, made_at: Millis) -> Result<Made, HolderError> {
         let (there, unreachable) = self.ask_all(Moment::Shard(made_at)).await?;
         let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
@@ -288,7 +295,7 @@ impl LookUp<'_> {
         Ok(Made { found, took_long, unreachable })
     }
 
-    /// The answer of each shard, and the shards of other nodes that could not be reached.
+    /// Returns the answer of each shard, and the shards of other nodes that could not be reached.
     async fn ask_all(&self, at: Moment) -> Result<(Vec<(u16, Past)>, Vec<u16>), HolderError> {
         let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
         for (shard, answer) in ask(self.peers, (self.number, at), false).await? {
@@ -304,8 +311,8 @@ impl LookUp<'_> {
     }
 }
 
-/// The newest allocation of a number, if its owner's answer shows it. If another shard made it, that
-/// one's answer has the record.
+/// Returns the newest allocation of a number, if the owner's answer shows which one it is. If
+/// another shard made it, that shard's answer has the record.
 fn newest_of_owner<'a>(
     of_owner: &'a Past,
     answers: &'a [(u16, Past)],
@@ -329,12 +336,12 @@ impl Gap {
         Some(Self { missing, newest, newest_wall, lost_until: past.lost_until })
     }
 
-    /// Of a shard that did not answer.
+    /// Returns the gap of a shard that did not answer.
     const fn unknown() -> Self {
         Self { missing: Missing::NotKept, newest: None, newest_wall: None, lost_until: None }
     }
 
-    /// `held`, or why it may not be the newest allocation.
+    /// Returns `held`, or the reason why `held` may not be the newest allocation.
     fn judge(gaps: &[Self], held: PastAllocation) -> (Option<PastAllocation>, Option<Missing>) {
         match gaps.iter().find(|gap| gap.may_follow(&held)) {
             Some(gap) => (None, Some(gap.missing)),
@@ -342,10 +349,10 @@ impl Gap {
         }
     }
 
-    /// Whether an allocation that is missing may have been after `held`.
+    /// Whether a missing allocation may have been made after `held`.
     fn may_follow(&self, held: &PastAllocation) -> bool {
         let is_lost = self.lost_until.is_some_and(|until| until > held.allocated_wall);
-        // All others of that shard were before its newest one.
+        // All other allocations of that shard were made before its newest one.
         let is_older = self.newest_wall.is_some_and(|wall| wall < held.allocated_wall);
         let is_known = match self.newest {
             Some(newest) => newest == held.allocated_at || is_older,
@@ -364,19 +371,20 @@ impl Later {
     }
 }
 
-/// The answer if a visitor may have had the number, and cannot be named.
+/// Returns the answer if a visitor may have had the number but cannot be named.
 fn not_kept() -> Past {
     Past { missing: Some(Missing::NotKept), ..Past::default() }
 }
 
-/// Many visitors see an overflow number: a visitor whose lockout was over when the number was, or
-/// became, one is not named, and nor is it said that no visitor saw it.
+/// Removes a visitor whose lockout was over when the number was, or became, an overflow number,
+/// because many visitors see an overflow number. For the same reason, the answer does not claim
+/// that no visitor saw the number.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
     let is_before = |held: &PastAllocation| {
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);
         is_later && held.locked_until <= at
     };
-    // While the period lasts, the list of pools says so.
+    // While the overflow period lasts, the list of pools shows it.
     let was_shared = overflow_until.is_some_and(|until| until < Millis(u64::MAX));
     let had_none = past.held.is_none() && past.missing.is_none() && was_shared;
     if had_none || past.held.as_ref().is_some_and(is_before) {
@@ -385,24 +393,25 @@ fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -
     past
 }
 
-/// An allocation that a shard has received without its record, with that record.
+/// Combines an allocation that a shard received without its record with that record.
 fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllocation {
     let Some(made) = made else { return foreign.clone() };
     PastAllocation {
         pool: made.pool,
         params: made.params,
-        // The shard only knows when the number arrived.
+        // The receiving shard only knows when the number arrived.
         allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
         ..foreign.clone()
     }
 }
 
-/// The newest of the answers by the wall clocks of their nodes.
+/// Returns the newest of these allocations according to the wall clocks of their nodes.
 fn newest<'a>(all: impl IntoIterator<Item = &'a PastAllocation>) -> Option<PastAllocation> {
     all.into_iter().fold(None, |one, other| join(one, Some(other.clone())))
 }
 
-/// The newer of two; if both are the same allocation, the combination of both.
+/// Returns the newer of two allocations, or the combination of both if they are the same
+/// allocation.
 fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<PastAllocation> {
     let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
     let is_same = one.allocated_at == other.allocated_at;
@@ -413,10 +422,10 @@ fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<Pa
     let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
     let mut joined = newer.clone();
     if is_same {
-        // The shard that took the number over knows how long its lockout is now.
+        // The shard that took the number over knows how long the lockout is now.
         joined.locked_until = joined.locked_until.max(older.locked_until);
     }
-    // Each shard reports the next allocation of its own.
+    // Each shard reports only its own next allocation.
     joined.next_allocated_at =
         [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)
@@ -459,7 +468,8 @@ mod tests {
             let [newest, newest_wall, lost_until] = [newest, wall, lost].map(|at| at.map(Millis));
             Gap { missing: Missing::NotKept, newest, newest_wall, lost_until }.may_follow(&HELD)
         };
-        // What is known of it: its newest allocation, when that was, and the end of a lost period.
+        // The arguments: the shard's newest known allocation, its wall-clock time, and the end of a
+        // lost period.
         assert!(may_follow(None, None, None));
         assert!(!may_follow(Some(100), None, None), "it received this allocation");
         assert!(may_follow(Some(90), None, None), "it received another one, perhaps later");

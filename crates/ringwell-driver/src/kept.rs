@@ -6,7 +6,8 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::store::{FileError, Files, Gaps, Leaving, ServedMap};
 
-/// Records durably which buckets this node serves by `owners`, and which ones are in transit.
+/// Records durably which buckets this node serves according to `owners`, and which ones are in
+/// transit.
 ///
 /// # Errors
 /// [`FileError`]
@@ -23,7 +24,7 @@ pub async fn keep<P: Platform>(
     let data = node.config.data.clone();
     let files = platform.files();
     let written = platform.offload(move || {
-        // With durability "memory" the directory does not exist yet.
+        // With durability `memory`, the directory does not exist yet.
         files.make_directory(&data)?;
         map.write(&files, &data)
     });
@@ -33,10 +34,10 @@ pub async fn keep<P: Platform>(
     })
 }
 
-/// Sets and records the periods from which answers may be lost.
+/// Sets and records the periods in which answers may have been lost.
 ///
 /// # Errors
-/// The reason, for the operator.
+/// The reason, as text for the operator.
 pub(crate) async fn write_gaps<P: Platform>(
     platform: &P,
     node: &Node,

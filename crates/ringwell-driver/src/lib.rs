@@ -1,8 +1,9 @@
-//! The code between the engine and the operating system; the server, the embedded engine and the
+//! The code between the engine and the operating system. The server, the embedded engine and the
 //! simulator all run it.
 //!
-//! Reaches disk, network, time, randomness and tasks only through traits. Knows nothing of tokio's
-//! runtime, sockets, files or clocks; it uses only tokio's `sync`, which needs nothing but wakers.
+//! It reaches disk, network, time, randomness and tasks only through traits. It knows nothing of
+//! tokio's runtime, sockets, files or clocks. It uses only tokio's `sync` module, which needs only
+//! wakers.
 
 #![deny(clippy::await_holding_refcell_ref)]
 

@@ -1,7 +1,7 @@
 //! The startup and shutdown of a node and of a shard: the records that must be durable before the
-//! first number is handed out, and after the last.
+//! first number is handed out and after the last number has been handed out.
 //!
-//! Knows nothing of threads, sockets and signals.
+//! Knows nothing of threads, sockets or signals.
 
 use std::path::Path;
 
@@ -17,7 +17,8 @@ use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
 /// Returns the directory with the bucket owners that this data last served. If the cluster file has
-/// not changed, these override it, because buckets may have moved since it was written.
+/// not changed, these owners override those in the file, because buckets may have moved since the
+/// file was written.
 ///
 /// # Errors
 /// [`FileError`] if the previously served state cannot be read.
@@ -43,7 +44,7 @@ pub fn place(
 /// lengthened, the snapshot must succeed.
 ///
 /// # Errors
-/// The reason why the shard must not continue.
+/// The reason why the shard must not continue serving.
 pub async fn begin_shard<P: Platform>(
     shard: &Shard<P>,
     store: &impl Store,
@@ -56,13 +57,14 @@ pub async fn begin_shard<P: Platform>(
         save(shard, store).await;
         return Ok(());
     }
-    // This precedes any record of the new time; otherwise a later start would see no gap.
+    // The snapshot must precede any record with the new time. Otherwise, a later startup would not
+    // see the gap.
     task::snapshot(shard, store).await
 }
 
 /// Flushes the journal and takes a snapshot. Returns `false` if records could not be stored.
 ///
-/// With durability `os` only the snapshot flushes the journal.
+/// With durability `os`, only the snapshot flushes the journal.
 pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     if !shard.node.answers_wait() {
         return true;
@@ -77,8 +79,8 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     }
 }
 
-/// Removes the marks of restored data, and of data that a power cut may have shortened. The shards'
-/// journals now record the holds of its pools, so the next start need not begin another one.
+/// Removes the marks of restored data and of data that a power cut may have shortened. The shards'
+/// journals now contain the holds of all pools, so the next startup need not begin new holds.
 pub fn unmark(files: &impl Files, node: &Node) {
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
     if !node.answers_wait() || !are_stored {
@@ -95,7 +97,8 @@ pub fn unmark(files: &impl Files, node: &Node) {
     }
 }
 
-/// Records that everything is on the disk. Runs after all shards have ended and saved their state.
+/// Records that all data is on the disk. Runs after all shards have ended and have saved their
+/// state.
 pub fn end(files: &impl Files, node: &Node) {
     if !node.answers_wait() || node.config.journal.replicated.is_some() {
         return;

@@ -1,9 +1,10 @@
-//! The longest lifetime that a number can have: lockouts outlast the lists under which they began.
+//! The longest lifetime that a number can have. It covers past lists of pools, because a lockout
+//! may last longer than the list under which it began.
 //!
-//! A pool's lifetime may be shortened, and a number may leave a pool by one list and enter another
-//! pool by the next one. A hold for unknown allocations must last as long as the lifetime under the
-//! list in force when they were made, even across restarts. Invariant: [`Lifetimes::longest`] is at
-//! least the remaining time of any lockout that began under any list that this node has had.
+//! One list may shorten a pool's lifetime or remove a number from a pool, and the next list may put
+//! the number into another pool. A hold for unknown allocations must last as long as the lifetime
+//! in the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`]
+//! is at least as long as the rest of any lockout that began under a list of this node.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory, RingPool};
@@ -19,33 +20,33 @@ pub struct Lifetimes {
     current: u64,
     /// The longest lifetime of earlier lists whose lockouts may still run.
     earlier: u64,
-    /// The time at which the last of these lockouts ends, in the shards' time.
+    /// The shard time at which the last of these lockouts ends.
     until: u64,
 }
 
 impl Lifetimes {
-    /// The longest lifetime that a lockout can have at `now`.
+    /// Returns the longest lifetime that a lockout can have at `now`.
     #[must_use]
     pub fn longest(&self, now: Millis) -> Millis {
         Millis(self.current).max(self.earlier(now))
     }
 
-    /// The longest lifetime of earlier lists whose lockouts may still run at `now`; zero if there
-    /// is none.
+    /// Returns the longest lifetime of earlier lists whose lockouts may still run at `now`; 0 if
+    /// there is none.
     #[must_use]
     pub fn earlier(&self, now: Millis) -> Millis {
         if self.until > now.0 { Millis(self.earlier) } else { Millis::ZERO }
     }
 
-    /// Whether a hold by these lifetimes lasts at least as long as by `other`, at all times from
-    /// `now`.
+    /// Whether, at any time from `now`, a hold according to these lifetimes lasts at least as long
+    /// as one according to `other`.
     #[must_use]
     pub fn covers(&self, other: Self, now: Millis) -> bool {
         self.current >= other.longest(now).0
     }
 
-    /// Continues with a list in which pools whose lifetime was up to `before` have a shorter one,
-    /// or lack numbers.
+    /// Accounts for a new list in which some pools have a shorter lifetime or fewer numbers than
+    /// before. The longest of their lifetimes was `before`.
     #[must_use]
     pub fn shortened(self, before: Millis, now: Millis) -> Self {
         if before == Millis::ZERO {
@@ -55,8 +56,8 @@ impl Lifetimes {
         Self { earlier: earlier.0, until: self.until.max(ends.0), ..self }
     }
 
-    /// Continues with a list whose longest lifetime is `next`. Other nodes may hand out numbers by
-    /// the former list for another [`LIST_SPREAD`].
+    /// Accounts for a new list whose longest lifetime is `next`. Other nodes may use the previous
+    /// list for another [`LIST_SPREAD`].
     #[must_use]
     pub fn followed_by(self, next: Millis, now: Millis) -> Self {
         let Self { current, until, .. } = self;
@@ -69,20 +70,20 @@ impl Lifetimes {
     }
 }
 
-/// The longest lifetime of all pools.
+/// Returns the longest lifetime of all pools.
 #[must_use]
 pub fn longest(directory: &Directory) -> Millis {
     let pools = (0..BUCKETS).flat_map(|bucket| directory.pools_in(bucket));
     pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
 }
 
-/// The longest lifetime of those pools of `before` that have a shorter lifetime or lack some of
-/// their numbers in `next`; zero if there is no such pool.
+/// Returns the longest lifetime of those pools in `before` that have a shorter lifetime or
+/// different numbers in `next`; 0 if there are none.
 #[must_use]
 pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
     let is_changed = |bucket: &u16| {
         let [before, next] = [before, next].map(|list| list.pools_in(*bucket));
-        // Lists share their unchanged buckets.
+        // Both lists share the buckets that did not change.
         !std::ptr::eq(before, next)
     };
     let pools = (0..BUCKETS).filter(is_changed).flat_map(|bucket| before.pools_in(bucket));
@@ -111,7 +112,7 @@ mod tests {
         let short = long.followed_by(Millis(5_000), now);
         let over = now + Millis(40_000) + LIST_SPREAD;
         assert!(long.covers(short, now) && long.covers(long, now) && short.covers(short, over));
-        // The longer lifetime counts only until then.
+        // The longer lifetime counts only until `over`.
         assert!(!short.covers(short, now) && !short.covers(long, over));
     }
 
@@ -129,7 +130,8 @@ mod tests {
         }
         let longer = shorter.followed_by(Millis(60_000), now);
         assert_eq!(longer.longest(now), Millis(60_000));
-        // A lockout that began under the list with one minute is counted from the end of that list.
+        // A lockout that began under the list with a lifetime of one minute is counted from the end
+        // of that list.
         let last = longer.followed_by(Millis(1_000), now + Millis(10_000));
         assert_eq!(last.longest(now + Millis(79_999)), Millis(60_000));
         assert_eq!(last.longest(now + Millis(80_000)), Millis(1_000));

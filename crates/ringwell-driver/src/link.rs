@@ -1,9 +1,9 @@
 //! Links to the shards of other nodes: the sending side on this thread.
 //!
-//! Each thread of this node has one link to each shard of another node. Entries of its queue are
-//! sent as requests over HTTP/1.1 on a kept-alive connection; pacing decides when they are sent,
-//! and which ones are answered with overflow at once. A slow or broken link affects only the
-//! numbers of its own rows. Source: docs/spec/link.md, docs/spec/pacing.md.
+//! Each thread of this node has one link to each shard of another node. The entries of a link's
+//! queue are sent as requests over HTTP/1.1 on keep-alive connections. Pacing decides when they are
+//! sent, and which of them are answered with overflow at once. A slow or broken link affects only
+//! the rows that are sent over it. Source: docs/spec/link.md, docs/spec/pacing.md.
 
 mod rows;
 pub mod serve;
@@ -36,7 +36,7 @@ pub struct Link<P: Platform> {
     neighbour: Neighbour,
     pacing: Pacing,
     window: RefCell<Window>,
-    /// Rows that wait for a slot in the window, oldest first, each with an id.
+    /// Rows that wait for a slot in the window, oldest first, each with its own id.
     waiting: RefCell<VecDeque<(u64, PeerRows)>>,
     waited: Cell<u64>,
     net: P::Net,
@@ -61,7 +61,7 @@ pub struct Way<P: Platform> {
     queue: mpsc::Receiver<Message>,
 }
 
-/// Makes the links of the thread of shard `caller`, and adds their queues to `peers`.
+/// Creates the links of the thread that runs shard `caller`, and adds their queues to `peers`.
 pub fn to_others<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -73,7 +73,7 @@ pub fn to_others<P: Platform>(
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
-        // All links of a node ping at different times, even those of one shard.
+        // All links of a node ping at different times, even the links of one shard.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
         let net = net(&neighbour);
         Way { link: Rc::new(Link::new(platform.clone(), node, net, neighbour, seed)), queue }
@@ -106,7 +106,7 @@ impl<P: Platform> Way<P> {
                         let _ = reply.send(link.post(path, body).await);
                     });
                 }
-                // Each node answers for its own shards.
+                // Each node answers these for its own shards.
                 Message::Stats(_)
                 | Message::Ping(_)
                 | Message::Change(..)
@@ -141,12 +141,13 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Time in the form that the window uses.
+    /// Returns the present time in the form that the window uses.
     fn now(&self) -> Duration {
         self.platform.moment().0
     }
 
-    /// Runs after each change of the window: sends waiting rows, or answers them with overflow.
+    /// Sends the waiting rows that the window admits, or answers all with overflow if the link is
+    /// shut. Runs after each change of the window.
     fn settle(self: &Rc<Self>) {
         if self.window.borrow().is_shut() {
             let all = std::mem::take(&mut *self.waiting.borrow_mut());
@@ -170,7 +171,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Pings a slow shard until it is fast again.
+    /// Pings a shut link's shard until it is fast again.
     async fn ping(self: Rc<Self>) {
         loop {
             if planted(Bug::NeverReopened) {
@@ -187,7 +188,7 @@ impl<P: Platform> Link<P> {
                 Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
             };
             let (now, took) = (self.now(), self.platform.moment().since(begun));
-            // If the timer fired late, this thread was late.
+            // If the timer fired late, this thread was delayed.
             let lag = took.saturating_sub(self.pacing.deadline);
             self.window.borrow_mut().pinged(now, took, ending, lag);
         }
@@ -200,7 +201,7 @@ impl<P: Platform> Link<P> {
         self.settle();
     }
 
-    /// Sends a ping through the shard's own queue.
+    /// Sends a ping that goes through the queue of the link's shard.
     async fn send_ping(&self) -> Result<(), Trouble> {
         let mut ping = Vec::new();
         frame::write_ping(&mut ping, self.neighbour.shard);
@@ -209,7 +210,7 @@ impl<P: Platform> Link<P> {
         read.map_err(|error| Trouble::Lost(error.to_string()))
     }
 
-    /// A copy of the counts, for `/metrics` and `/v1/shards`.
+    /// Returns a copy of the counts, for `/metrics` and `/v1/shards`.
     pub fn stats(&self) -> LinkStats {
         let (window, net) = (self.window.borrow(), self.net.stats());
         LinkStats {

@@ -7,13 +7,13 @@ use ringwell_directory::{BUCKETS, Directory};
 /// For each bucket, a digest of its pools and their numbers.
 pub type Lists = BTreeMap<u16, u64>;
 
-/// The digests of all buckets that have pools.
+/// Returns the digests of all buckets that have pools.
 #[must_use]
 pub fn lists(directory: &Directory) -> Lists {
     (0..BUCKETS).filter_map(|bucket| Some((bucket, list(directory, bucket)?))).collect()
 }
 
-/// The digest of one bucket, if it has pools.
+/// Returns the digest of one bucket, if it has pools.
 #[must_use]
 pub fn list(directory: &Directory, bucket: u16) -> Option<u64> {
     let pools = directory.pools_in(bucket);

@@ -1,9 +1,9 @@
-//! Tasks and timers on the thread that polls them, without a runtime: for the embedded engine, the
-//! simulator, and tests.
+//! Tasks and timers on the thread that polls them, without a runtime. Used by the embedded engine,
+//! the simulator and tests.
 //!
-//! Owns its tasks. Reads no clock: the caller passes the time. Invariant: tasks run in the order in
-//! which they were woken, unless the caller draws a different task; the same calls in the same
-//! order give the same run.
+//! Owns its tasks. Reads no clock; the caller passes the time. Invariant: tasks run in the order in
+//! which they were woken, unless the caller draws a different task. The same calls in the same
+//! order result in the same run.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::btree_map::OccupiedEntry;
@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::platform::Moment;
 
-/// Tasks and timers. Clones share the same tasks and timers.
+/// Tasks and timers. Clones share one set of tasks and timers.
 #[derive(Clone, Default)]
 pub struct Executor(Rc<Inner>);
 
@@ -30,15 +30,15 @@ struct Inner {
     ready: Arc<Ready>,
     timers: RefCell<BTreeMap<(Moment, u64), Waker>>,
     timers_made: Cell<u64>,
-    /// Wakes the work of [`Executor::run`].
+    /// Wakes the future that [`Executor::run`] polls.
     work: OnceCell<(Arc<Signal>, Waker)>,
     now: Cell<Moment>,
     is_ended: Cell<bool>,
 }
 
-/// A place in the table of tasks.
+/// A slot in the table of tasks.
 struct Slot {
-    /// `None` while the task is polled, and after its end.
+    /// `None` while the task is being polled and after it has ended.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     signal: Arc<Signal>,
     /// Created only once, so that a task always registers the same waker.
@@ -60,7 +60,7 @@ impl Ready {
 /// Wakes one task.
 struct Signal {
     slot: usize,
-    /// Identifies the task that this signal was made for, because slots are reused.
+    /// The number of the task for which this signal was created, because slots are reused.
     task: u64,
     is_queued: AtomicBool,
     ready: Arc<Ready>,
@@ -85,19 +85,19 @@ impl fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor without tasks, at the origin of time.
+    /// Creates an executor without tasks. Its time is 0.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The time of the last [`Self::advance`].
+    /// Returns the time of the last [`Self::advance`].
     #[must_use]
     pub fn now(&self) -> Moment {
         self.0.now.get()
     }
 
-    /// Adds a task; it is ready at once. After [`Self::end`] the task is dropped.
+    /// Adds a task, which is ready at once. After [`Self::end`], the task is dropped instead.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         self.add(Box::pin(task));
     }
@@ -122,26 +122,27 @@ impl Executor {
         signal.wake();
     }
 
-    /// Completes when the time is `at` or later.
+    /// Completes when the time reaches `at`.
     #[must_use]
     pub fn sleep_until(&self, at: Moment) -> Sleep {
         Sleep { inner: Rc::downgrade(&self.0), at, key: None }
     }
 
-    /// The count of ready tasks.
+    /// Returns the number of ready tasks.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.0.ready.queue().len()
     }
 
-    /// The time when the next timer is due.
+    /// Returns the time when the next timer is due.
     #[must_use]
     pub fn next_timer(&self) -> Option<Moment> {
         self.0.timers.borrow().first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Advances time to `now` and wakes the tasks whose timers are due, in the order of their
-    /// times. Time never goes back: an earlier `now` changes nothing.
+    /// Advances the time to `now`, and wakes the tasks whose timers are due, in the order in which
+    /// they are due. Time never goes back: if `now` is earlier than the present time, the call
+    /// changes nothing.
     pub fn advance(&self, now: Moment) {
         self.0.now.set(self.0.now.get().max(now));
         loop {
@@ -153,14 +154,14 @@ impl Executor {
         }
     }
 
-    /// Polls the task that was woken first. `false` if none is ready.
+    /// Polls the task that was woken first. Returns `false` if no task is ready.
     #[must_use]
     pub fn poll_next(&self) -> bool {
         self.poll_drawn(|_| 0)
     }
 
-    /// Polls the ready task that `draw` selects by its index, in the order of waking. `false` if
-    /// none is ready.
+    /// Polls a ready task; `draw` gets the number of ready tasks and returns the index of one, in
+    /// the order in which they were woken. Returns `false` if no task is ready.
     #[must_use]
     pub fn poll_drawn(&self, draw: impl FnOnce(usize) -> usize) -> bool {
         let mut queue = self.0.ready.queue();
@@ -174,8 +175,9 @@ impl Executor {
         true
     }
 
-    /// Alternates between `work` and the ready tasks, until `work` completes. `None` if no task is
-    /// ready before that: only a timer or another thread could then make progress.
+    /// Alternates between `work` and the ready tasks until `work` completes. Returns `None` if no
+    /// task is ready before `work` completes; then only a timer or another thread could make
+    /// progress.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let (signal, waker) = self.0.work.get_or_init(|| {
@@ -198,12 +200,13 @@ impl Executor {
         None
     }
 
-    /// Drops all tasks; tasks spawned later, even by destructors, are dropped too.
+    /// Drops all tasks. Tasks that are spawned later, even by destructors, are dropped too.
     pub fn end(&self) {
         self.0.is_ended.set(true);
         loop {
             let task = self.0.tasks.borrow_mut().iter_mut().find_map(|slot| slot.future.take());
-            // Dropped while nothing is borrowed, because destructors send and wake.
+            // The task is dropped while nothing is borrowed, because destructors send messages and
+            // wake tasks.
             let Some(task) = task else { break };
             drop(task);
         }
@@ -231,7 +234,7 @@ impl Executor {
     }
 }
 
-/// Completes after the tasks that are ready now have been polled.
+/// Completes after all tasks that are ready now have been polled.
 pub async fn turn() {
     let mut is_over = false;
     poll_fn(|cx| {
@@ -244,7 +247,7 @@ pub async fn turn() {
     .await;
 }
 
-/// A timer: see [`Executor::sleep_until`].
+/// A timer; see [`Executor::sleep_until`].
 pub struct Sleep {
     inner: Weak<Inner>,
     at: Moment,

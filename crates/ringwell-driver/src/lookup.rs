@@ -1,4 +1,5 @@
-//! A shard's part of an attribution look-up: follows a number's records through memory and files.
+//! A shard's part of an attribution look-up. It follows a number's records through memory and
+//! files.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,21 +14,22 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// The time limit of a look-up, which then returns a partial result. A number that is handed out
-/// every second has a record for each second of the day.
+/// The time limit of a look-up, after which the look-up returns a partial result. A long look-up is
+/// possible: a number that is handed out every second has a record for each second of the day.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The shortest step of a look-up that shows that the machine or its disk stood still. That says
-/// nothing about the number, so the step's time is added to the limit, once.
+/// If one step of a look-up takes this long, the machine or its disk must have stood still. This
+/// says nothing about the number, so the duration of one such step is added to the time limit.
 const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 
-/// The time limit for a shared log to show that no other process has taken the shard over.
+/// The time limit within which a shared log must show that no other process has taken the shard
+/// over.
 const LOG_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Looks up the holder of `number` at `at` in this shard's history.
 ///
 /// # Errors
-/// The unreadable part, for the operator.
+/// The part of the history that cannot be read, as text for the operator.
 pub async fn attribution<P: Platform>(
     shard: Rc<Shard<P>>,
     reader: impl Reader,
@@ -37,7 +39,8 @@ pub async fn attribution<P: Platform>(
     look_up(shard, reader, (number, at), false).await
 }
 
-/// Like [`attribution`]; also collects the keep-alives of the allocation if `wants_keep_alives`.
+/// Like [`attribution`], but also collects the keep-alives of the allocation if `wants_keep_alives`
+/// is set.
 ///
 /// # Errors
 /// As [`attribution`].
@@ -55,20 +58,20 @@ pub async fn look_up<P: Platform>(
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
-    // A later allocation may have been made elsewhere. The shards that made the two report both,
-    // unless the record of this one is not kept.
+    // This shard only received this allocation, and another shard may have made a later one. The
+    // shards that made the two report them, unless the record of this allocation is not kept.
     if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)
         && !planted(Bug::UnreadUnreported)
     {
         past.missing.get_or_insert(Missing::NotKept);
         (past.later, past.later_by) = (Some(held.allocated_at), Some(held.allocated_wall));
     }
-    // A list of pools may name this shard as the number's owner before the shard has taken the
-    // number in and held it.
+    // A list of pools may name this shard as the number's owner before the shard has received the
+    // number and put it on hold.
     past.is_doubted = is_doubted || !is_in_rotation;
-    // If a number came here after the copy was made, or before the data was lost, this shard has no
-    // record of it, but owns it, or other nodes report that it does. If no pool has the number now,
-    // any shard may have had it.
+    // A number may have come here after the copy was made or before the data was lost. This shard
+    // then has no record of it, but it owns the number, or other nodes report that it does. If the
+    // number is currently in no pool, any shard may have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
@@ -85,10 +88,11 @@ pub async fn look_up<P: Platform>(
     Ok(Past { overflow_until, ..past })
 }
 
-/// For a shared journal, makes sure that no other process took the shard over before `at`.
+/// Makes sure that no other process took the shard over before `at`. Applies only to a shared
+/// journal.
 ///
 /// # Errors
-/// Another process has taken it over, or that is unknown.
+/// Another process has taken the shard over, or it is unknown whether one has.
 async fn confirm_owner<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,
@@ -124,7 +128,7 @@ async fn confirm_owner<P: Platform>(
     }
 }
 
-/// Follows the records of `number` like [`attribution`], ignoring gaps.
+/// Follows the records of `number` as [`attribution`] does, but ignores gaps.
 async fn walk<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,
@@ -138,7 +142,8 @@ async fn walk<P: Platform>(
         Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
         at => at,
     };
-    // An idle shard may have recorded nothing at the end of a boot when another shard did.
+    // If a shard was idle at the end of a boot, another shard may have recorded the clocks later
+    // than it did.
     let mut noted = reader.noted();
     noted.extend(&shard.node.begun.noted);
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at, &noted);
@@ -166,7 +171,7 @@ async fn walk<P: Platform>(
             if now > until {
                 return Ok(walk.end(Missing::TooLong));
             }
-            // The walk ends at the oldest history that is kept.
+            // The walk ends with the oldest history that is still kept.
             let group = match read(shard, reader, position).await? {
                 Ok(group) => group,
                 Err(missing) => return Ok(walk.end(missing)),
@@ -180,8 +185,8 @@ async fn walk<P: Platform>(
     }
 }
 
-/// The group that contains `position`, or the reason why it is unavailable; waits for a group that
-/// is being written.
+/// Returns the group that contains `position`, or the reason why it is unavailable. If the group is
+/// being written, waits for it.
 async fn read<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,
@@ -194,7 +199,7 @@ async fn read<P: Platform>(
     match read.ok_or("the server is stopping")? {
         Ok(group) => Ok(Ok(group)),
         Err(ReadError::Gone(_)) => Ok(Err(Missing::NotKept)),
-        // The log may answer a moment later.
+        // The log may answer a moment later, so this is not reported as damage.
         Err(error @ ReadError::Log(_)) => Err(error.to_string()),
         Err(
             error @ (ReadError::NotYet(_)

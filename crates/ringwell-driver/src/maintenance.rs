@@ -1,9 +1,9 @@
-//! A shard's work other than answering, in pieces between which batches are served: it records the
-//! time, takes snapshots, and drops old history after copying the records that still matter.
+//! A shard's work other than answering. It records the time, takes snapshots, and drops old history
+//! after copying the records that still matter. Batches are served between the pieces of this work.
 //!
-//! Owns the schedule and the size of a piece. The caller chooses when a piece runs, and on which
-//! thread files are written: the server's tasks, the embedded engine after a batch, the simulator.
-//! Source: docs/spec/journal.md, "Snapshots" and "Retention".
+//! Owns the schedule and the size of a piece. The caller decides when a piece runs and on which
+//! thread files are written. The callers are the server's tasks, the embedded engine after a batch,
+//! and the simulator. Source: docs/spec/journal.md, "Snapshots" and "Retention".
 
 #[cfg(canary)]
 mod late;
@@ -16,35 +16,36 @@ use ringwell_journal::{SnapshotHeader, SnapshotWriter};
 use crate::canary::{Bug, planted};
 use crate::store::{Draft, FileError, Part, Store};
 
-/// A shard that has been quiet for this long records the time; after that, the interval doubles
-/// each time.
+/// The time after which a quiet shard records the time for the first time; the interval doubles
+/// after each record.
 const TICK: Millis = Millis(5_000);
 
-/// A change of the wall clock by more than this is recorded at once.
+/// If the wall clock changes by more than this, the change is recorded at once.
 const WALL_SET: Millis = Millis(1_000);
 
-/// The count of snapshot bytes that are buffered before they are written.
+/// The number of snapshot bytes that are buffered before they are written.
 const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
 
-/// The schedule, computed from earlier work.
+/// The schedule, computed from the work done so far.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Bytes of the journal after which a snapshot is taken.
+    /// The number of journal bytes after which a snapshot is taken.
     snapshot_every: u64,
-    /// Time after which a snapshot is taken, if anything was written.
+    /// The time after which a snapshot is taken, if anything was written.
     snapshot_span: Option<Millis>,
-    /// The written bytes and the time at the start of the last snapshot.
+    /// The count of written bytes and the time at the start of the last snapshot.
     snapshot_bytes: u64,
     snapshot_at: Millis,
-    /// No history is dropped before the journal is as long as this.
+    /// The length that the journal must reach before history is dropped.
     kept_bytes: u64,
-    /// The group of the last tick, and the time for which the shard must be quiet until the next.
+    /// The group of the last tick, and the time for which the shard must be quiet until the next
+    /// tick.
     tick_group: u64,
     tick_after: Millis,
 }
 
 impl Rounds {
-    /// A schedule that begins now. Records that a snapshot has just been taken, or failed.
+    /// Creates a schedule that begins at `now`, as if a snapshot had just been taken.
     #[must_use]
     pub fn new(
         store: &impl Store,
@@ -63,10 +64,10 @@ impl Rounds {
         }
     }
 
-    /// Keeps the journal's newest time current, which matters only after the machine's next boot.
-    /// Ticks become ever rarer, so that an idle server writes almost nothing. Also records that the
-    /// wall clock was set, for look-ups after another boot. Returns whether there is anything to be
-    /// stored.
+    /// Keeps the newest time in the journal current. This time matters only after the next boot of
+    /// the machine. Ticks become rarer and rarer, so that an idle server writes almost nothing. A
+    /// tick also records that the wall clock was set, for look-ups after another boot. Returns
+    /// whether there is anything to store.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -87,8 +88,8 @@ impl Rounds {
         true
     }
 
-    /// Whether a snapshot is due: by bytes written since, by time, or because history beyond its
-    /// limit is kept for the snapshots.
+    /// Whether a snapshot is due: because of the bytes written since the last one, because of its
+    /// age, or because history beyond its limit is kept only for the snapshots.
     #[must_use]
     pub fn wants_snapshot(&self, store: &impl Store, now: Millis) -> bool {
         let written = store.stats().written_bytes - self.snapshot_bytes;
@@ -96,12 +97,13 @@ impl Rounds {
         written >= self.snapshot_every || written > 0 && (is_old || store.waits_for_snapshot())
     }
 
-    /// Records a snapshot that began at `began`, when `written` bytes had been written.
+    /// Records that a snapshot was taken. It began at `began`, when `written` bytes had been
+    /// written.
     pub fn snapshot_taken(&mut self, written: u64, began: Millis) {
         (self.snapshot_bytes, self.snapshot_at) = (written, began);
     }
 
-    /// The oldest history, if it may be dropped now.
+    /// Returns the oldest history, if it may be dropped now.
     #[must_use]
     pub fn expired(&self, store: &impl Store, now: Millis, clocks: Clocks) -> Option<Carry> {
         let stats = store.stats();
@@ -109,8 +111,9 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Records that the part's relevant records were copied and stored. If they were most of it,
-    /// dropping more gains nothing until the journal has grown; then returns the journal's length.
+    /// Records that the relevant records of the part were copied and stored. If these were most of
+    /// the part, dropping more history gains nothing until the journal has grown. In that case,
+    /// returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;
@@ -122,19 +125,19 @@ impl Rounds {
     }
 }
 
-/// History that is being dropped: its groups are examined in order.
+/// History that is being dropped. Its groups are examined in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Carry {
     /// The selected part.
     pub part: Part,
     next_n: u64,
-    /// The bytes that had been written before the copying.
+    /// The number of bytes that had been written before the copying began.
     before: u64,
 }
 
 impl Carry {
-    /// Examines at most `groups` groups. Returns the next one that must be read and copied; `None`
-    /// if none of them must be, or all have been examined.
+    /// Examines at most `groups` groups. Returns the next group that must be read and copied, or
+    /// `None` if none of the examined groups must be, or if all groups have been examined.
     pub fn next(&mut self, engine: &Engine, groups: &mut u64) -> Option<u64> {
         while *groups > 0 && !self.is_done() {
             let n = self.next_n;
@@ -147,8 +150,8 @@ impl Carry {
         None
     }
 
-    /// Whether all groups have been examined. The part may be dropped once the newest group is
-    /// stored.
+    /// Whether all groups have been examined. If so, the part may be dropped once the newest group
+    /// is stored.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.next_n >= self.part.next_n
@@ -164,10 +167,10 @@ pub struct Snapshot<D> {
 }
 
 impl<D: Draft> Snapshot<D> {
-    /// Begins a snapshot: the groups from the open one on will be replayed on it.
+    /// Begins a snapshot. Recovery will load it and then replay the groups from the open one on.
     ///
     /// # Errors
-    /// [`FileError`]; always if nothing outlives the process.
+    /// Returns [`FileError`]; always if no data outlives the process.
     pub fn begin<S: Store<Draft = D>>(
         store: &S,
         engine: &Engine,
@@ -178,8 +181,8 @@ impl<D: Draft> Snapshot<D> {
         Ok(Self { draft, writer: SnapshotWriter::new(&header), step: SnapshotStep::FIRST })
     }
 
-    /// Adds the next piece, of at most `entries`; returns whether it was the last. Call
-    /// [`Self::write`] after that.
+    /// Adds the next piece, which has at most `entries` entries, and returns whether it was the
+    /// last one. Call [`Self::write`] afterwards.
     pub fn piece(&mut self, engine: &mut Engine, entries: u32) -> bool {
         if self.step != SnapshotStep::Done {
             self.step = engine.snapshot(self.step, entries, &mut self.writer);
@@ -196,7 +199,7 @@ impl<D: Draft> Snapshot<D> {
         self.step
     }
 
-    /// Whether enough is buffered to be written.
+    /// Whether the buffer is large enough to be written.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.ready_bytes() >= SNAPSHOT_WRITE_BYTES
@@ -205,33 +208,35 @@ impl<D: Draft> Snapshot<D> {
     /// Writes the buffered bytes. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; then the snapshot is abandoned.
+    /// Returns [`FileError`]; the snapshot is then abandoned.
     pub fn write(mut self) -> Result<Self, FileError> {
         let bytes = self.writer.take(Vec::new());
         self.draft.write(&bytes)?;
         Ok(self)
     }
 
-    /// The last group that the snapshot may cover, which must be stored before the snapshot counts.
+    /// Returns the last group that the snapshot may cover. This group must be stored before the
+    /// snapshot counts.
     #[must_use]
     pub fn through(&self, engine: &Engine) -> u64 {
         let newest = engine.newest_group();
         if planted(Bug::SnapshotTooEarly) { self.draft.stored() } else { newest }
     }
 
-    /// Makes this the newest snapshot, durably. Waits for the disk.
+    /// Durably makes this the newest snapshot. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; then the previous ones stay.
+    /// Returns [`FileError`]; the previous snapshots then remain.
     pub fn publish(mut self, through: u64) -> Result<(), FileError> {
         self.draft.write(&self.writer.finish(through))?;
         self.draft.publish(through)
     }
 
-    /// Like [`Self::publish`], but it claims to cover the groups until now: a planted bug.
+    /// Like [`Self::publish`], but the snapshot also claims to cover the groups added until now,
+    /// which is a planted bug.
     ///
     /// # Errors
-    /// The same as for [`Self::publish`].
+    /// Returns the same errors as [`Self::publish`].
     #[cfg(canary)]
     pub fn publish_late<S: Store<Draft = D>>(
         self,

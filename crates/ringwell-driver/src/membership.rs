@@ -1,12 +1,12 @@
-//! This process's membership in a cluster: its own shards, and the links to the others.
+//! This process's membership in a cluster: its own shards, and the links to the other shards.
 
 use ringwell_config::{Cluster, ClusterNode, Listen};
 
-/// This process as a node of a cluster. Without a cluster, this process has all shards.
+/// This process as a node of a cluster. Without a cluster, this process owns all shards.
 #[derive(Clone, Debug)]
 pub struct Membership {
     cluster: Cluster,
-    /// This node's index among the cluster's.
+    /// This node's index in the cluster's list of nodes.
     place: usize,
 }
 
@@ -15,21 +15,21 @@ pub struct Membership {
 pub struct Neighbour {
     /// The shard.
     pub shard: u16,
-    /// The name of its node.
+    /// The name of the shard's node.
     pub node: String,
-    /// The address at which other nodes reach the node.
+    /// The address at which other nodes reach this shard's node.
     pub link: Listen,
 }
 
 impl Membership {
-    /// The node with that `name`; `None` if the cluster has no such node.
+    /// Returns the node whose name is `name`, or `None` if the cluster has no such node.
     #[must_use]
     pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
         let (place, _) = cluster.node(name)?;
         Some(Self { cluster, place })
     }
 
-    /// This node's entry in the cluster's file.
+    /// Returns this node's entry in the cluster file.
     #[must_use]
     pub fn own(&self) -> &ClusterNode {
         &self.cluster.nodes()[self.place]
@@ -41,7 +41,7 @@ impl Membership {
         &self.cluster
     }
 
-    /// The shards of the other nodes.
+    /// Returns the shards of the other nodes.
     pub fn others(&self) -> impl Iterator<Item = Neighbour> {
         let others = (0..).zip(self.cluster.nodes()).filter(|(place, _)| *place != self.place);
         others.flat_map(|(_, node)| {
@@ -53,14 +53,14 @@ impl Membership {
         })
     }
 
-    /// One shard of each other node.
+    /// Returns one shard of each other node.
     pub fn first_shards_of_others(&self) -> impl Iterator<Item = u16> {
         let nodes = self.cluster.nodes().iter().enumerate();
         let others = nodes.filter(|(place, _)| *place != self.place);
         others.filter_map(|(_, node)| node.shards.first().copied())
     }
 
-    /// The cluster's secret as the value of the header `Authorization`.
+    /// Returns the cluster secret as the value of the header `Authorization`.
     #[must_use]
     pub fn authorization(&self) -> Vec<u8> {
         [b"Bearer ", self.cluster.secret()].concat()

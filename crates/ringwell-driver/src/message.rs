@@ -1,7 +1,8 @@
 //! The messages between the shards of a process, as values.
 //!
-//! Payloads are at the bottom of the module order: they are independent of their senders and
-//! servers. A full queue may refuse a message, but a message is never lost.
+//! Message types are at the bottom of the module order: they are independent of the modules that
+//! send and process them. A message may be refused if the queue is full, but an accepted message is
+//! never lost.
 
 use std::sync::Arc;
 
@@ -22,14 +23,14 @@ use crate::stats::ShardStats;
 /// One row of a batch that another shard received.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerRow {
-    /// The pool, as its index within the receiving shard; meaningless on a link to another node,
-    /// which has its own indices.
+    /// The pool's index within the receiving shard. Has no meaning on a link to another node, which
+    /// has its own indices.
     pub pool: u32,
     /// The pool's id.
     pub id: PoolId,
     /// The index of the row in the batch.
     pub row: u16,
-    /// Two parts of the parameters, as spans of the batch's text.
+    /// Two parts of the parameters, as spans of the text in [`PeerRows::text`].
     pub params: [Span; 2],
     /// The visitor, if the row names one.
     pub visitor: Option<VisitorId>,
@@ -38,21 +39,21 @@ pub struct PeerRow {
 /// The rows of one batch that one shard owns.
 #[derive(Debug)]
 pub struct PeerRows {
-    /// The text that the rows' spans refer to.
+    /// The text to which the rows' spans refer.
     pub text: Bytes,
     /// The rows.
     pub rows: Vec<PeerRow>,
-    /// The digest of a repeatable batch.
+    /// The digest, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,
-    /// The time after which no caller waits for the answer.
+    /// The time after which no caller waits for the answer any more.
     pub deadline: Moment,
-    /// The trace that a request to another node belongs to.
+    /// The trace to which a request to another node belongs.
     pub traced: Option<Traced>,
-    /// The receiver of the answer.
+    /// Receives the answer.
     pub reply: oneshot::Sender<PeerAnswer>,
 }
 
-/// The outcomes of [`PeerRows`], in their order.
+/// The outcomes of [`PeerRows`], in the order of the rows.
 #[derive(Debug)]
 pub struct PeerAnswer {
     /// The time at which the owner accepted the rows.
@@ -66,15 +67,16 @@ pub struct PeerAnswer {
 pub struct Unanswered {
     /// The number.
     pub number: PromoNumber,
-    /// The time of the allocation by the owner's clock.
+    /// The time of the allocation, according to the owner's clock.
     pub allocated_at: Millis,
-    /// Whether it can be requested again, by its visitor or by a repeated batch.
+    /// Whether the number can be requested again, by its visitor or by a repeated batch.
     pub is_kept: bool,
 }
 
 impl Unanswered {
-    /// The number of `outcome`, if it has one, as not seen by any client. If a row repeated an
-    /// older allocation, that was not made at `allocated_at`, so nothing is undone.
+    /// Describes the number of `outcome` as not seen by any client; `None` if there is no number.
+    /// If the row repeated an older allocation, that allocation was not made at `allocated_at`, so
+    /// it is not undone.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
         let (number, is_kept) = match *outcome {
@@ -86,22 +88,22 @@ impl Unanswered {
     }
 }
 
-/// A request from other shards.
+/// A request to a shard from other shards.
 #[derive(Debug)]
 pub enum Message {
     /// Allocates for rows.
     Rows(PeerRows),
-    /// Releases numbers that no client saw.
+    /// Releases numbers that no client has seen.
     Unanswered(Vec<Unanswered>),
     /// Ends a lockout on request.
     Release {
         /// The number.
         number: PromoNumber,
-        /// Only if it was handed out at this time.
+        /// If set, the lockout ends only if the number was handed out at this time.
         allocated_at: Option<Millis>,
-        /// Only if its visitor has not extended the lockout after this time.
+        /// If set, the lockout ends only if the visitor has not extended it after this time.
         seen_at: Option<Millis>,
-        /// Whether it was locked.
+        /// Receives whether the number was locked.
         reply: oneshot::Sender<Result<bool, Refusal>>,
     },
     /// Asks for the holder of a number.
@@ -115,23 +117,23 @@ pub enum Message {
         /// The result.
         reply: oneshot::Sender<Result<Past, String>>,
     },
-    /// Takes a step from one state of the directory to the next.
+    /// Executes a step of the change from one state of the directory to the next.
     Change(Step, oneshot::Sender<StepResult>),
-    /// Asks to adopt the previous owner's state of the numbers of buckets.
+    /// Asks the shard to adopt the previous owner's state of the numbers in some buckets.
     Adopt {
         /// The previous owner's state.
         adopted: Adopted,
-        /// Completes when the state is durable.
+        /// Receives the result once the state is durable.
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// Asks the node of another shard for the owners of buckets.
+    /// Asks the node of another shard for the owners of all buckets.
     LearnOwners {
-        /// A shard of that node.
+        /// A shard of the other node.
         of: u16,
-        /// Sent when the answer, if any, has been applied.
+        /// Receives a value once the answer, if there is one, has been applied.
         reply: oneshot::Sender<()>,
     },
-    /// Sends a request to the node of a shard over its link.
+    /// Sends a request over the link to the node of a shard.
     Post {
         /// The path of the request.
         path: Path,
@@ -144,29 +146,29 @@ pub enum Message {
     Pools(PoolQuery),
     /// Asks for counts.
     Stats(oneshot::Sender<ShardStats>),
-    /// Asks for the time: a ping through the queue that rows use.
+    /// Asks for the shard time: a ping through the queue that is also used for rows.
     Ping(oneshot::Sender<Millis>),
 }
 
-/// A step that a shard takes from one state of the directory to the next.
+/// A step in which a shard moves from one state of the directory to the next.
 #[derive(Debug)]
 pub enum Step {
-    /// Pools leave, by their indices; other pools lose numbers.
+    /// Removes pools, and removes numbers from other pools.
     Leave {
         /// Pools that leave.
         removed: Vec<(u32, PoolId)>,
-        /// Pools with the numbers that they keep.
+        /// Pools that lose numbers, with the numbers that they keep.
         smaller: Vec<(u32, PoolSpec)>,
     },
-    /// Asks for the state of these numbers.
+    /// Asks for the shard's state of these numbers.
     Tell {
         /// The numbers.
         numbers: Vec<NumberRange>,
-        /// Whether to include numbers without a current lockout.
+        /// Whether to include numbers whose lockout is over.
         is_free_too: bool,
     },
-    /// Asks for the complete state of these numbers and of those that pools of these buckets had,
-    /// and for repeatable batches.
+    /// Asks for the complete state of repeatable batches, of these numbers, and of the numbers that
+    /// pools of these buckets had.
     TellAll {
         /// The numbers.
         numbers: Vec<NumberRange>,
@@ -175,55 +177,56 @@ pub enum Step {
     },
     /// Asks which pools are held.
     TellHolds {
-        /// Whether to include holds that are over.
+        /// Whether to include holds that have ended.
         is_past_too: bool,
     },
-    /// Asks for the journal's progress.
+    /// Asks which group of the journal was stored last.
     TellStored,
     /// Holds the pools of these buckets.
     HoldBuckets(BucketHolds),
-    /// Takes over the state of other shards, and the holds of arriving numbers; then adds pools,
-    /// and numbers to other pools.
+    /// Takes over the state that other shards have of the arriving numbers, and the holds. Then
+    /// adds pools, and adds numbers to other pools.
     Enter {
         /// The newest allocation of each arriving number.
         known: Vec<Retired>,
-        /// The answers that rows of repeatable batches would get.
+        /// The answers that rows of repeated batches would get.
         answers: Vec<AnswerEntry>,
-        /// Held pools, and the end of each hold.
+        /// Held pools, with the end of each hold.
         holds: Vec<(PoolId, Millis)>,
         /// The pools.
         put: Vec<(u32, PoolSpec)>,
     },
-    /// Looks rows up in this state from now on.
+    /// From now on, looks rows up in this state of the directory.
     Use(Arc<Directory>),
 }
 
-/// The end of each pool's hold, present or past; `None` for all pools.
+/// The end of each present or past hold of a pool; the pool is `None` if the hold applies to all
+/// pools.
 pub type Holds = Vec<(Option<PoolId>, Millis)>;
 
 /// A shard's answer to a [`Step`].
 #[derive(Debug)]
 pub enum StepResult {
-    /// The step was taken.
+    /// The step was executed.
     Taken,
     /// The state of the numbers.
     Known(Vec<Retired>),
-    /// The state of numbers and repeatable batches, and all holds, including expired ones.
+    /// The state of numbers and repeatable batches, and all holds, including those that have ended.
     All(Known, Holds),
-    /// Held pools, or all present and future ones, and the end of the hold.
+    /// The end of each hold of a pool, or of a hold of all present and future pools.
     Holds(Holds),
-    /// Groups up to this one are durable.
+    /// All groups up to this one are durable.
     Stored(u64),
-    /// A pool cannot have a number.
+    /// This pool cannot have this number.
     Clash(PoolId, InRotation),
 }
 
 /// The state of numbers at one point in time.
 #[derive(Debug)]
 pub struct Known {
-    /// The newest allocation of each number, in rising order.
+    /// The newest allocation of each number, in ascending order of the numbers.
     pub numbers: Vec<Retired>,
-    /// The answers that rows of repeatable batches would get.
+    /// The answers that rows of repeated batches would get.
     pub answers: Vec<AnswerEntry>,
     /// The time.
     pub at: Millis,

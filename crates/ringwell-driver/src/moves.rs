@@ -1,11 +1,12 @@
 //! Buckets that move between running shards, with their lockouts.
 //!
-//! The present owner's node, the giver, makes the move. It records that it has given the buckets
-//! up, and stops serving them. Then it sends its state of their numbers to the next owner; once
-//! that is durable there, it hands the buckets over. In between, rows of these buckets overflow. An
-//! interrupted move continues where it stopped, even after a restart. Invariant: a node serves a
-//! bucket only while its newest map on disk includes it, and it has the lockouts of all previous
-//! owners. Source: docs/spec/cluster.md, "Moving buckets".
+//! The node of the present owner, called the giver, controls the move. It first records that it has
+//! released the buckets, and stops serving them. Then it sends its state of their numbers to the
+//! next owner. Once that state is durable there, the giver hands the buckets over. From the release
+//! until then, rows of these buckets overflow. An interrupted move continues where it was
+//! interrupted, even after a restart. Invariant: a node serves a bucket only while its newest map
+//! on disk assigns the bucket to it and it has the lockouts of all previous owners. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 mod give;
 mod learn;
@@ -70,8 +71,8 @@ pub enum MoveError {
     NotTakenBack { shard: u16, reason: String },
 }
 
-/// Serves by these owners from now on. They are recorded as the node's only once they are in use,
-/// so that a failed step is repeated when the message is repeated.
+/// Serves according to `owners` from now on. Records the owners as the node's only after they are
+/// in use. So if a step fails, it is tried again when the message is repeated.
 async fn use_owners<P: Platform>(
     platform: &P,
     node: &Node,
@@ -84,8 +85,8 @@ async fn use_owners<P: Platform>(
     Ok(())
 }
 
-/// Runs `work` to its end, even if its requester stops waiting, because an interrupted change would
-/// leave some shards in the new state and some in the old one. `None` if the node is stopping.
+/// Runs `work` to its end, even if the caller stops waiting. An interrupted change would leave some
+/// shards in the new state and others in the old one. Returns `None` if the node is stopping.
 pub async fn to_its_end<P: Platform, T: 'static>(
     platform: &P,
     work: impl Future<Output = T> + 'static,
@@ -93,7 +94,8 @@ pub async fn to_its_end<P: Platform, T: 'static>(
     platform.task(work).await.ok()
 }
 
-/// A digest of the facts about the pools of `buckets` on which two nodes must agree before a move.
+/// Returns a digest of those facts about the pools of `buckets` on which two nodes must agree
+/// before a move.
 fn digest(directory: &Directory, buckets: &[u16]) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();

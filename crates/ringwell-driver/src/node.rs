@@ -1,5 +1,5 @@
-//! The state that all shards of a process share: configuration, directory, and the state of the
-//! node.
+//! The state that all shards of a process share: the configuration, the directory, and the state of
+//! the node.
 
 mod moved;
 
@@ -31,42 +31,42 @@ pub enum Phase {
     Starting,
     /// Ready for requests.
     Serving,
-    /// No longer ready: completes the requests that have begun.
+    /// No longer ready for requests; completes the requests that have begun.
     Draining,
 }
 
 /// The health of a shard's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// It stores groups.
+    /// The journal stores groups.
     Writing,
-    /// Its disk is full.
+    /// The disk of the journal is full.
     Full,
-    /// It has failed, and stores nothing until a restart.
+    /// The journal has failed, and stores nothing until a restart.
     Failed,
-    /// A group takes long to be stored.
+    /// Storing a group is taking long.
     Waiting,
     /// Another process serves the shard.
     Taken,
 }
 
-/// The reason why a shard's rows get overflow numbers, as text.
+/// The reason why a shard's rows get overflow numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// The time when it began.
+    /// The time when the trouble began.
     pub since: Moment,
-    /// The store's error, or the reason for its wait.
+    /// The error of the store, or the reason why the store waits.
     pub reason: String,
 }
 
-/// The known state of the part of a shard's history that was not read at startup.
+/// Whether the part of a shard's history that was not read at startup is readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryState {
-    /// It has not been read yet.
+    /// This part has not been read yet.
     Unread,
-    /// All of it can be read.
+    /// The whole part is readable.
     Whole,
-    /// Some of it cannot.
+    /// Some of this part is unreadable.
     Damaged,
 }
 
@@ -99,94 +99,99 @@ impl JournalState {
 /// The facts found in the data directory at startup.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// Buckets that arrived without the lockouts of the previous owner.
+    /// Buckets that arrived without the lockouts of their previous owner, with their holds.
     pub holds: BucketHolds,
-    /// The name of the data directory at startup; empty if nothing is stored.
+    /// The name of the data directory at startup; empty if no data is stored.
     pub identity: String,
-    /// Whether nothing had been served from the data directory before.
+    /// Whether no number had been served from the data directory before.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
-    /// The newest time that the journals record, by the wall clock; zero if they record none.
+    /// The newest time that is recorded in the journals, as wall-clock time; 0 if they contain no
+    /// time.
     pub recorded_until: Millis,
-    /// The times in which answered allocations may be missing.
+    /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
     /// The periods in which numbers were overflow numbers.
     pub overflow_periods: OverflowPeriods,
-    /// The clock readings that the journals of all shards have recorded.
+    /// The clock readings that are recorded in the journals of all shards.
     pub noted: Vec<Noted>,
-    /// The lists of pools that are served.
+    /// The digests of the lists of pools that are now served.
     pub lists: Lists,
-    /// The lists that this data has served before; `None` if it has served none.
+    /// The digests of the lists that this data served before; `None` if it has never served.
     pub served_lists: Option<Lists>,
-    /// The longest lifetimes of the pools that are served, and of those served before.
+    /// The longest lifetimes of the pools that are now served and of the pools that were served
+    /// before.
     pub lifetimes: Lifetimes,
-    /// Buckets that this data has served after they had become another node's.
+    /// Buckets that this data served although they already belonged to another node.
     pub stale: BTreeSet<u16>,
-    /// Owners that took buckets back, because this node had not accepted them.
+    /// Owners that took a bucket back, because this node had not accepted it.
     pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
-    /// The time until which numbers that enter a pool may be locked by allocations that this data
-    /// has lost.
+    /// The time until which numbers that enter a pool may be locked by allocations that are missing
+    /// in this data.
     pub unknown_until: Millis,
 }
 
 /// Faults that tests inject.
 #[derive(Clone, Debug, Default)]
 pub struct Drills {
-    /// A request that contains this text panics.
+    /// A request that contains this text causes a panic.
     pub panic_on: Option<Vec<u8>>,
-    /// Rows that contain this text and that another shard owns panic on that shard.
+    /// A row that contains this text and belongs to another shard causes a panic on that shard.
     pub panic_at_owner_on: Option<Vec<u8>>,
 }
 
-/// Shared by all shards of the process.
+/// The state that all shards of the process share.
 #[derive(Debug)]
 pub struct Node {
     /// The configuration.
     pub config: Config,
     directory: RwLock<Arc<Directory>>,
-    /// The time when the directory was last confirmed to be current, in milliseconds; 0 if never.
+    /// The time when the directory was last confirmed to be current, in milliseconds; 0 if it never
+    /// was.
     directory_seen_ms: AtomicU64,
-    /// The owner of each bucket, in a cluster.
+    /// The owner of each bucket; `None` without a cluster.
     owners: RwLock<Option<Owners>>,
-    /// Buckets that arrived without the lockouts of the previous owner. Grows only while `changes`
-    /// is held.
+    /// Buckets that arrived without the lockouts of their previous owner, with their holds. Buckets
+    /// are added only while `changes` is locked.
     bucket_holds: RwLock<BucketHolds>,
-    /// The times in which answered allocations may be missing.
+    /// The periods in which answered allocations may be missing.
     gaps: RwLock<Gaps>,
     overflow_periods: RwLock<OverflowPeriods>,
-    /// The name of the data directory, which changes if it turns out to be a copy.
+    /// The name of the data directory. It changes if the directory turns out to be a copy.
     identity: RwLock<String>,
-    /// Digests of the lists of pools that are served.
+    /// Digests of the lists of pools that are now served.
     lists: RwLock<Lists>,
     /// The longest lifetimes of these lists and of earlier ones.
     lifetimes: RwLock<Lifetimes>,
-    /// Buckets that this node may have served after they had become another node's, until that node
-    /// holds them.
+    /// Buckets that this node may have served although they already belonged to another node. Each
+    /// of them stays here until its owner holds it.
     stale: RwLock<BTreeSet<u16>>,
     abandoned: RwLock<BTreeMap<u16, Owner>>,
     returned: RwLock<BTreeSet<u16>>,
-    /// Buckets that this node owns according to others, but not according to its data.
+    /// Buckets that belong to this node according to other nodes, but not according to this node's
+    /// data.
     claimed: RwLock<BTreeSet<u16>>,
-    /// Buckets whose pools have lost numbers since the start.
+    /// Buckets whose pools have lost numbers since startup.
     shrunk: RwLock<BTreeSet<u16>>,
-    /// Digests of the lists of buckets that this node can take.
+    /// Digests of the lists of those buckets that this node has agreed to take.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
-    /// The facts found at startup.
+    /// The facts found in the data directory at startup.
     pub begun: Begun,
     /// The records about other nodes' journals, once they have been read.
     pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
-    /// Held while the directory or the owners change: one change at a time.
+    /// Locked while the directory or the owners change, so that there is one change at a time.
     pub changes: tokio::sync::Mutex<()>,
-    /// Locked while buckets are handed over: one move at a time. Taken before `changes`.
+    /// Locked while buckets are handed over, so that there is one move at a time. Taken before
+    /// `changes`.
     pub moves: tokio::sync::Mutex<()>,
-    /// Requests to read the list of pools again.
+    /// Requests to read the list of pools again from its source.
     pub rereads: Rereads,
-    /// Notified when released buckets have not been accepted by any node yet.
+    /// Notified when there are released buckets that no node has accepted yet.
     pub is_leaving: Notify,
-    /// The node's part in a cluster.
+    /// This node's membership in a cluster, if there is one.
     pub membership: Option<Membership>,
     /// The durability that is required before an answer is sent.
     pub durability: Durability,
@@ -194,22 +199,22 @@ pub struct Node {
     pub wire_limits: Limits,
     drills: Drills,
     phase: AtomicU8,
-    /// The shards of this process, in rising order, and the state of their journals.
+    /// The shards of this process, in ascending order, with the state of each journal.
     journals: Vec<(u16, AtomicU8)>,
-    /// For each shard in the same order, the newest group that its log has stored since the start;
-    /// zero if there is none, or no log.
+    /// For each shard, in the same order: the newest group that its log has stored since startup; 0
+    /// if there is no such group or no log.
     stored: Vec<AtomicU64>,
-    /// The state of their histories, in the same order.
+    /// The states of the shards' histories, in the same order.
     histories: Vec<AtomicU8>,
-    /// The reasons for states of journals other than [`JournalState::Writing`], in the same order.
+    /// The reasons for journal states other than [`JournalState::Writing`], in the same order.
     troubles: Vec<Mutex<Trouble>>,
-    /// The moment until which pools of a shard are held, in milliseconds, in the same order.
+    /// The moments until which pools of the shards are held, in milliseconds, in the same order.
     held_until_ms: Vec<AtomicU64>,
 }
 
 impl Node {
-    /// A starting node. `opened` comes from its data directory: the owners of buckets in a cluster,
-    /// and the findings of the opening.
+    /// A starting node. Creates a starting node. `opened` was read from its data directory: the
+    /// owners of buckets in a cluster, and the facts found.
     #[must_use]
     pub fn new(
         config: Config,
@@ -262,21 +267,23 @@ impl Node {
         }
     }
 
-    /// The newest state of the directory. Threads that answer rows have their own reference to it.
+    /// Returns the newest state of the directory. Threads that answer rows have their own
+    /// references to the directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
         // A panic while the lock is held leaves the data consistent.
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The time since the directory was last confirmed to be current; `None` if it has no keeper.
+    /// Returns the time since the directory was last confirmed to be current; `None` if it was
+    /// never confirmed.
     #[must_use]
     pub fn directory_age(&self, now: Moment) -> Option<Duration> {
         let at = self.directory_seen_ms.load(Ordering::Relaxed);
         (at > 0).then(|| now.since(Moment(Duration::from_millis(at))))
     }
 
-    /// Records that the directory is confirmed to be current at `now`.
+    /// Records that the directory was confirmed to be current at `now`.
     pub fn directory_is_current(&self, now: Moment) {
         let ms = u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX).max(1);
         self.directory_seen_ms.store(ms, Ordering::Relaxed);
@@ -287,68 +294,69 @@ impl Node {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
-    /// The buckets that arrived without the lockouts of their previous owner.
+    /// Returns the buckets that arrived without the lockouts of their previous owner, with their
+    /// holds.
     #[must_use]
     pub fn bucket_holds(&self) -> BucketHolds {
         self.bucket_holds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the value of [`Self::bucket_holds`].
+    /// Replaces the value that [`Self::bucket_holds`] returns.
     pub fn set_bucket_holds(&self, holds: BucketHolds) {
         *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
     }
 
-    /// The times in which answered allocations may be missing from this node's journals.
+    /// Returns the periods in which answered allocations may be missing from this node's journals.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
         self.gaps.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the value of [`Self::gaps`].
+    /// Replaces the value that [`Self::gaps`] returns.
     pub fn set_gaps(&self, gaps: Gaps) {
         *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
     }
 
-    /// Reads the periods in which numbers were overflow numbers, as this node has seen them. There
-    /// may be many, so they are not copied.
+    /// Calls `read` with the periods in which numbers were overflow numbers, as far as this node
+    /// knows. The periods are not copied, because there may be many.
     pub fn overflow_periods<T>(&self, read: impl FnOnce(&OverflowPeriods) -> T) -> T {
         read(&self.overflow_periods.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the value of [`Self::overflow_periods`].
+    /// Replaces the periods that [`Self::overflow_periods`] reads.
     pub fn set_overflow_periods(&self, periods: OverflowPeriods) {
         *self.overflow_periods.write().unwrap_or_else(PoisonError::into_inner) = periods;
     }
 
-    /// The present name of the data directory; empty if nothing is stored.
+    /// Returns the present name of the data directory; empty if no data is stored.
     #[must_use]
     pub fn identity(&self) -> String {
         self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the value of [`Self::identity`].
+    /// Replaces the value that [`Self::identity`] returns.
     pub fn set_identity(&self, identity: String) {
         *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
-    /// Digests of the lists of pools that this node serves.
+    /// Returns digests of the lists of pools that this node serves.
     #[must_use]
     pub fn lists(&self) -> Lists {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The longest lifetimes of the current list of pools and of earlier ones.
+    /// Returns the longest lifetimes of the current list of pools and of earlier lists.
     #[must_use]
     pub fn lifetimes(&self) -> Lifetimes {
         *self.lifetimes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the value of [`Self::lifetimes`].
+    /// Replaces the value that [`Self::lifetimes`] returns.
     pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
         *self.lifetimes.write().unwrap_or_else(PoisonError::into_inner) = lifetimes;
     }
 
-    /// Sets the lists of these buckets; returns whether that is a change.
+    /// Sets the lists of these buckets, and returns whether any list has changed.
     pub fn set_lists(&self, changed: &BTreeMap<u16, Option<u64>>) -> bool {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         let before = lists.clone();
@@ -361,30 +369,30 @@ impl Node {
         *lists != before
     }
 
-    /// Whether pools of this bucket have lost numbers since the start.
+    /// Whether pools of this bucket have lost numbers since startup.
     #[must_use]
     pub fn has_shrunk(&self, bucket: u16) -> bool {
         self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
     }
 
-    /// Records that pools of these buckets lose numbers.
+    /// Records that pools of these buckets are losing numbers.
     pub fn shrink(&self, buckets: &[u16]) {
         self.shrunk.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
     }
 
-    /// Digests of the lists of buckets at the time when this node was asked whether it can take
-    /// them.
+    /// Returns digests of the lists of those buckets that this node has agreed to take, as of the
+    /// time when it agreed.
     #[must_use]
     pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
         self.prepared.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds to [`Self::prepared`].
+    /// Adds lists to [`Self::prepared`].
     pub fn prepare(&self, lists: impl Iterator<Item = (u16, Option<u64>)>) {
         self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
     }
 
-    /// Removes from [`Self::prepared`] buckets whose move has ended.
+    /// Removes the buckets whose move has ended from [`Self::prepared`].
     pub fn unprepare(&self, buckets: impl Iterator<Item = u16>) {
         let mut prepared = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
         for bucket in buckets {
@@ -392,13 +400,13 @@ impl Node {
         }
     }
 
-    /// Makes requests fail on purpose.
+    /// Makes the requests that `drills` selects fail on purpose.
     #[must_use]
     pub fn with_drills(self, drills: Drills) -> Self {
         Self { drills, ..self }
     }
 
-    /// Panics if a test has chosen this request.
+    /// Panics if a test has selected this request.
     pub fn fault_drill(&self, text: &[u8]) {
         panic_if(self.drills.panic_on.as_deref(), text);
     }
@@ -414,7 +422,7 @@ impl Node {
         self.durability != Durability::Memory
     }
 
-    /// The phase of the node's life.
+    /// Returns the phase of the node's life.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -443,12 +451,13 @@ impl Node {
         }
     }
 
-    /// The newest group that each shard's log has stored since the start; zero if there is none.
+    /// Returns the newest group that each shard's log has stored since startup; 0 if there is none.
     pub fn stored(&self) -> impl Iterator<Item = u64> {
         self.stored.iter().map(|group| group.load(Ordering::Relaxed))
     }
 
-    /// Records that the journal of `shard` has not stored since `now`, and the reason.
+    /// Records that the journal of `shard` has been storing nothing since `now`, with the state and
+    /// the reason.
     pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let trouble = Trouble { since: now, reason: reason.to_owned() };
@@ -457,7 +466,7 @@ impl Node {
         }
     }
 
-    /// The journals that do not store, by shard, and why.
+    /// Returns the journals that store nothing at present, with their states and the reasons.
     pub fn troubles(&self) -> impl Iterator<Item = (u16, JournalState, Trouble)> {
         let journals = self.journals().zip(&self.troubles);
         let journals = journals.filter(|((_, state), _)| *state != JournalState::Writing);
@@ -467,7 +476,8 @@ impl Node {
         })
     }
 
-    /// Records that pools of `shard` are held, the longest of them for `left` from `now` on.
+    /// Records that pools of `shard` are held. The longest of these holds lasts for `left` from
+    /// `now` on.
     pub fn set_held(&self, shard: u16, left: Millis, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let now_ms = u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX);
@@ -476,7 +486,7 @@ impl Node {
         }
     }
 
-    /// The shards with held pools, and the time left at `now`.
+    /// Returns the shards with held pools, and the time left of each shard's longest hold at `now`.
     pub fn held(&self, now: Moment) -> impl Iterator<Item = (u16, Duration)> {
         self.shards().zip(&self.held_until_ms).filter_map(move |(shard, until_ms)| {
             let until = Moment(Duration::from_millis(until_ms.load(Ordering::Relaxed)));
@@ -491,7 +501,7 @@ impl Node {
         }
     }
 
-    /// The state of the histories, by shard.
+    /// Returns the state of each shard's history, in the order of the shards.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.histories.iter().map(|state| match state.load(Ordering::Relaxed) {
             0 => HistoryState::Unread,
@@ -500,12 +510,12 @@ impl Node {
         })
     }
 
-    /// The shards of this process, in rising order.
+    /// Returns the shards of this process, in ascending order.
     pub fn shards(&self) -> impl Iterator<Item = u16> {
         self.journals.iter().map(|(shard, _)| *shard)
     }
 
-    /// The states of the journals, by shard.
+    /// Returns the state of each shard's journal.
     pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
         self.journals.iter().map(|(shard, state)| {
             let state = match state.load(Ordering::Relaxed) {
@@ -521,13 +531,13 @@ impl Node {
 }
 
 impl Node {
-    /// The owner of each bucket; `None` without a cluster.
+    /// Returns the owner of each bucket, or `None` without a cluster.
     #[must_use]
     pub fn owners(&self) -> Option<Owners> {
         self.owners.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the value of [`Self::owners`].
+    /// Replaces the value that [`Self::owners`] returns.
     pub fn set_owners(&self, owners: Owners) {
         *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Some(owners);
     }

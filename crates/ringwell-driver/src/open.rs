@@ -1,5 +1,5 @@
-//! From files to engines: reads every shard's snapshot and journal, moves the lockouts of numbers
-//! that changed shards, determines the time, and opens the journals for writing.
+//! The way from files to engines. Reads every shard's snapshot and journal, moves the lockouts of
+//! numbers that changed shards, determines the time, and opens the journals for writing.
 //!
 //! ```text
 //! read    each shard for itself; changes no file that counts
@@ -8,8 +8,9 @@
 //! hold    the buckets that came without the lockouts of the previous owner
 //! ```
 //!
-//! Plain functions over the store; the server, the embedded engine and the simulator call them in
-//! this order. Source: docs/spec/journal.md, docs/spec/cluster.md.
+//! This module contains plain functions over the store. The server, the embedded engine and the
+//! simulator call these functions in the order given above. Source: docs/spec/journal.md,
+//! docs/spec/cluster.md.
 
 mod agree;
 mod beginning;
@@ -47,80 +48,82 @@ use crate::store::{
     Settings, WrittenJournal, note_unflushed, read_lifetimes, write_lifetimes,
 };
 
-/// The name of every data directory whose journals are copies of logs, because only the log may
-/// have lost data.
+/// The name given to every data directory whose journals are copies of logs. Such directories need
+/// no individual names, because only the log can have lost data.
 const IN_LOG: &str = "log";
 
-/// The inputs of a startup in addition to the files of its shards.
+/// The inputs of a startup, in addition to the files of the shards.
 #[derive(Debug)]
 pub struct Start<'a, F> {
     /// The files.
     pub files: &'a F,
-    /// The place and the settings of journals.
+    /// The location and the settings of the journals.
     pub settings: &'a Settings,
-    /// The pools, with the owners that this data last served.
+    /// The pools, placed on the owners that this data last served.
     pub directory: &'a Directory,
     /// The clocks of the machine.
     pub reading: Reading,
-    /// The shards that had files before.
+    /// The shards that already had files.
     pub on_disk: &'a [u16],
-    /// Whether the journals are in a log, and the files are copies of it.
+    /// Whether the journals are in a log and the files are only copies of it.
     pub has_log: bool,
-    /// The gaps that the notes of the logs record.
+    /// The gaps that are recorded in the notes of the logs.
     pub noted_gaps: &'a Gaps,
-    /// The time of another process that served the same shards, from its last heartbeat.
+    /// The time of another process that served these shards before, from its last heartbeat.
     pub last_owner: Option<&'a LastOwner>,
-    /// In a cluster: the shards of this node, and the version of the cluster file.
+    /// Only in a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
-    /// Opens only this shard: it takes over the lockouts of the others, whose files stay unchanged.
+    /// If set, only this shard is opened. It takes over lockouts of the other shards, whose files
+    /// stay unchanged.
     pub only: Option<u16>,
 }
 
-/// Shards that can serve, and the facts that concern all of them.
+/// The shards that can serve, and the facts that concern all of them.
 #[derive(Debug)]
 pub struct Begun<F: Files> {
     /// The shards.
     pub shards: Vec<Opened<F>>,
-    /// The machine's clocks, and the shard time computed from them.
+    /// The machine's clocks, and the shard time that was computed from them.
     pub clocks: Clocks,
-    /// Buckets that arrived without the lockouts of the previous owner.
+    /// Buckets that arrived without the lockouts of their previous owner, with their holds.
     pub holds: BucketHolds,
-    /// The name of the data directory; empty if nothing is stored.
+    /// The name of the data directory; empty if no data is stored.
     pub identity: String,
-    /// A time by the wall clock up to which the journals of all shards are complete; zero if none
-    /// has a record.
+    /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
+    /// contains a record.
     pub recorded_until: Millis,
-    /// The times in which answered allocations may be missing.
+    /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
     /// The periods in which numbers were overflow numbers.
     pub overflow_periods: OverflowPeriods,
-    /// The clock readings that the journals of all shards have recorded.
+    /// The clock readings that are recorded in the journals of all shards.
     pub noted: Vec<Noted>,
-    /// The lists of pools that are served.
+    /// The digests of the lists of pools that are now served.
     pub lists: Lists,
-    /// The lists that this data has served before; `None` if it has served none.
+    /// The digests of the lists that this data served before; `None` if it has never served.
     pub served_lists: Option<Lists>,
-    /// The longest lifetimes of the pools that are served, and of those served before.
+    /// The longest lifetimes of the pools that are now served and of the pools that were served
+    /// before.
     pub lifetimes: Lifetimes,
-    /// Buckets that this data has served after they had become another node's.
+    /// Buckets that this data served although they already belonged to another node.
     pub stale: BTreeSet<u16>,
-    /// Owners that took buckets back, because this node had not accepted them.
+    /// Owners that took a bucket back, because this node had not accepted it.
     pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
-    /// The time until which numbers that enter a pool may be locked by allocations that this data
-    /// has lost.
+    /// The time until which numbers that enter a pool may be locked by allocations that are missing
+    /// in this data.
     pub unknown_until: Millis,
-    /// The reason why all of the data was in doubt, if it was.
+    /// The reason why all of the data is in doubt, if it is.
     pub copied: Option<Copied>,
-    /// For each shard that is not in doubt, the count of its pools that are held because of a
-    /// bucket.
+    /// For each shard that is not in doubt, the count of its pools that are held because their
+    /// bucket is held.
     pub held: Vec<(u16, u64)>,
 }
 
 impl<F: Files> Begun<F> {
-    /// Records the facts that must be durable before an answer: the boot, the name of the data
-    /// directory with its `journals`, and the periods in which answered allocations may be
+    /// Records the facts that must be durable before the first answer: the boot, the name of the
+    /// data directory with its `journals`, and the periods in which answered allocations may be
     /// `missing`.
     fn note(
         &mut self,
@@ -136,7 +139,7 @@ impl<F: Files> Begun<F> {
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
         journals.extend(self.shards.iter().filter_map(Opened::journal));
         if has_log {
-            // A log has its own record of the shards.
+            // The log itself records its shards.
             journals.clear();
         }
         let identity = draw(files, data, journals.clone())?;
@@ -144,7 +147,7 @@ impl<F: Files> Begun<F> {
         self.identity = if has_log { IN_LOG.to_owned() } else { identity.id };
         self.gaps = Gaps::read(files, data)?;
         self.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
-        // Another machine may have noticed a loss.
+        // Another machine may have detected a loss.
         self.gaps.merge(start.noted_gaps);
         for (from, until) in missing {
             self.gaps.add(*from, *until);
@@ -153,14 +156,14 @@ impl<F: Files> Begun<F> {
             self.gaps.write(files, data)?;
         }
         if is_recorded {
-            // The record no longer refers to the starts that left empty segments.
+            // The record no longer refers to the startups that left empty segments behind.
             self.shards.iter().try_for_each(Opened::remove_empty)?;
         }
         Ok(())
     }
 
-    /// The findings, for the node. `journals` are the shards' next groups; `is_first` means that
-    /// nothing had been served from the data before.
+    /// Moves the facts found at startup into the form that the node uses. `journals` are the next
+    /// groups of the shards. `is_first` means that no number had been served from the data before.
     pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
         node::Begun {
             holds: take(&mut self.holds),
@@ -187,27 +190,28 @@ impl<F: Files> Begun<F> {
 pub struct Opened<F: Files> {
     /// The shard's index.
     pub shard: u16,
-    /// Its state.
+    /// The shard's state.
     pub engine: Engine,
     /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// The corrections of time or damage at startup. If lockouts were lengthened, no number may go
-    /// out before a snapshot is taken, because no record shows the lengthening.
+    /// The corrections of time or damage that were made at startup. If lockouts were lengthened, no
+    /// number may be handed out before a snapshot is taken, because no record shows the
+    /// lengthening.
     pub doubts: Doubts,
-    /// The end of the journal.
+    /// The state in which the end of the journal was found.
     pub verdict: Verdict,
 }
 
 impl<F: Files> Opened<F> {
-    /// The shard and its journal, if it is in files.
+    /// Returns the shard and its journal, if the journal is in files.
     #[must_use]
     pub fn journal(&self) -> Option<(u16, WrittenJournal)> {
         let Inline::Left(journal) = &self.store else { return None };
         Some((self.shard, journal.written()))
     }
 
-    /// Removes empty segments of earlier starts. One whose first frame is damaged stays, because
-    /// each start must see it until a frame follows.
+    /// Removes the empty segments that earlier startups left behind. A segment whose first frame is
+    /// damaged is kept, because each startup must see the damage until another frame follows.
     fn remove_empty(&self) -> Result<(), FileError> {
         let Inline::Left(journal) = &self.store else { return Ok(()) };
         let doubted = match self.verdict {
@@ -221,18 +225,18 @@ impl<F: Files> Opened<F> {
 /// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A visitor holds an overflow number.
+    /// A visitor holds a number that is now an overflow number.
     #[error(transparent)]
     Overflow(#[from] OverflowTaken),
     /// The cluster file is too old.
     #[error(transparent)]
     OldMap(#[from] OldMap),
-    /// A file cannot be used.
+    /// A file could not be used.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Continues from the files of all shards: combines their facts, and opens each shard.
+/// Continues from the files of all shards: combines the facts in them, and opens each shard.
 ///
 /// # Errors
 /// [`StartError`]
@@ -261,19 +265,19 @@ pub fn begin<F: Files>(
     let placement = directory.placement();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));
-    // This is like a change of the list: numbers that other nodes allocated under the former list
-    // may still be locked.
+    // A startup is treated like a change of the list: numbers that other nodes allocated under the
+    // previous list may still be locked.
     let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
     let mut new = match member {
-        // A shard in a log has no new buckets: its previous server left its lockouts in the log,
-        // which refuses another placement.
+        // A shard in a log has no new buckets: its previous server left the lockouts in the log,
+        // and the log refuses any other placement.
         Some((own, version)) if !start.has_log => {
             hold::new_buckets(placement, version, own, served.as_ref())?
         }
         _ => BTreeSet::new(),
     };
     // Pools that are not in the list yet will be held for their own lifetimes, which may be longer
-    // than all known ones.
+    // than all lifetimes known now.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
     let missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
@@ -318,8 +322,8 @@ pub fn begin<F: Files>(
     Ok(begun)
 }
 
-/// The buckets whose moves other nodes may not know yet, if they moved by this version of the map:
-/// [`ServedMap::stale`] and [`ServedMap::abandoned`].
+/// Returns the buckets that moved under this version of the map, if other nodes may not know of the
+/// move yet: [`ServedMap::stale`] and [`ServedMap::abandoned`].
 fn unsettled(
     served: Option<&ServedMap>,
     version: Option<u64>,
@@ -328,8 +332,8 @@ fn unsettled(
     of_map.map(|it| (it.stale.clone(), it.abandoned.clone())).unwrap_or_default()
 }
 
-/// The periods in which answered allocations may be missing; `newest` is the one that ends with
-/// this start.
+/// Returns the periods in which answered allocations may be missing. `newest` is the period that
+/// ends with this startup.
 fn missing<F: Files>(
     reads: &[Read<F>],
     copied: Option<Copied>,
@@ -350,8 +354,9 @@ fn missing<F: Files>(
     oldest.into_iter().chain(is_in_doubt.then_some(newest)).collect()
 }
 
-/// Records the lifetimes of this list and of earlier ones. Returns them, and the longest of earlier
-/// lists whose lockouts may still run. Shards in doubt are held for the longest of them all.
+/// Records the lifetimes of this list and of earlier lists. Returns these lifetimes, and the
+/// longest lifetime of earlier lists whose lockouts may still run. Shards in doubt are held for the
+/// longest of all these lifetimes.
 fn follow_lists<F: Files>(
     reads: &mut [Read<F>],
     start: &Start<'_, F>,
@@ -362,7 +367,7 @@ fn follow_lists<F: Files>(
     let has_files = settings.durability != Durability::Memory;
     let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
     let before = kept.or(served.and_then(|served| served.lifetimes)).unwrap_or_default();
-    // Lost allocations may be as old as the newest known one.
+    // Lost allocations may be as old as the newest known allocation.
     let known_at = recorded_at(reads);
     for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
         read.restore.know_lockout(before.longest(known_at));
@@ -380,13 +385,13 @@ fn follow_lists<F: Files>(
             written => written?,
         }
     }
-    // The record may be from a former list whose lockouts still run.
+    // The record may be from an earlier list whose lockouts still run.
     let earlier = before.followed_by(lifetimes::longest(directory), known_at).earlier(known_at);
     Ok((lifetimes, earlier))
 }
 
-/// The longest lockout under the current list of pools and the lists that this data has served
-/// before.
+/// Returns the longest lockout under the current list of pools and the lists that this data has
+/// served before.
 ///
 /// # Errors
 /// [`FileError`]
@@ -399,14 +404,14 @@ pub fn lockout_max(
     Ok(lifetimes::longest(directory).max(before.longest(Millis::ZERO)))
 }
 
-/// Whether the shards were taken over from `owner`: each take-over raises the epoch by one. A
-/// process that has not noticed that it is fenced may use another clock.
+/// Whether the shards were taken over from `owner`. Each take-over raises the epoch by one. If the
+/// epochs do not match, `owner` may not have noticed that it is fenced, and may use another clock.
 fn is_last_owner<F: Files>(owner: &LastOwner, reads: &[Read<F>]) -> bool {
     let before = reads.iter().map(|read| read.recovered.tip.epoch.saturating_sub(1));
     before.eq(owner.epochs.iter().copied())
 }
 
-/// The newest time that a journal records.
+/// Returns the newest time that is recorded in a journal.
 fn recorded_at<F: Files>(reads: &[Read<F>]) -> Millis {
     reads.iter().map(|read| read.recorded().last_at).max().unwrap_or_default()
 }
@@ -418,7 +423,7 @@ fn recorded_until<F: Files>(reads: &[Read<F>]) -> Millis {
     recorded.map(wall).min().unwrap_or_default()
 }
 
-/// Opens a shard's journal for writing and makes its engine. `now` is in shard time.
+/// Opens a shard's journal for writing, and creates its engine. `now` is in shard time.
 ///
 /// # Errors
 /// [`FileError`]
@@ -430,7 +435,7 @@ pub fn open<F: Files>(read: Read<F>, now: Millis) -> Result<Opened<F>, FileError
             let (journal, tip) = store.start_inline(recovered)?;
             (Inline::Left(journal), tip)
         }
-        // The take-over has raised the epoch.
+        // For a mirror, the take-over has already raised the epoch.
         KeptIn::Mirror(journal) => (Inline::Left(journal), recovered.tip),
         KeptIn::Memory { bytes_max } => {
             let store = Memory::new([0; 16], bytes_max);

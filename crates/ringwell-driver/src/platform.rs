@@ -1,9 +1,9 @@
-//! The driver's interface to the machine: time, tasks, connections to other processes.
+//! The driver's interface to the machine: time, tasks, and connections to other processes.
 //!
-//! The server implements [`Platform`] over tokio, the embedded engine and the simulator over
-//! [`crate::local::Executor`]. Code of the driver has the platform as its only type parameter;
-//! messages, the state of a process and loops over rows do not depend on it, so they are compiled
-//! only once.
+//! The server implements [`Platform`] over tokio. The embedded engine and the simulator implement
+//! it over [`crate::local::Executor`]. The platform is the only type parameter of the driver's
+//! code. Messages, the state of a process, and loops over rows do not depend on it, so they are
+//! compiled only once.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,14 +21,14 @@ use tokio::sync::oneshot;
 use crate::store::Files;
 use crate::watch::Watch;
 
-/// Time since an origin of the process, which all its shards share. Deadlines are such times.
+/// A time since an origin that all shards of the process share. Deadlines are expressed as moments.
 ///
-/// There is no `now()`, because only a platform knows the time.
+/// There is no `now()`, because only a platform knows the present time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub Duration);
 
 impl Moment {
-    /// The time from `earlier` to this moment; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to this moment, or 0 if `earlier` is the later one.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -51,47 +51,48 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// The machine under one shard. Cheap to clone: a handle, or an empty type.
+/// The machine on which a shard runs. Cheap to clone, because it is a handle or an empty type.
 pub trait Platform: Clone + fmt::Debug + 'static {
     /// The connection to shards of other processes.
     type Net: Net;
 
-    /// The count of turns of the other tasks after which an answer that has arrived has been read:
-    /// the runtime polls its sockets, the connection reads the answer and passes it on.
+    /// The number of turns of the other tasks within which an arrived answer is read: the runtime
+    /// polls its sockets, and the connection reads the answer and passes it on.
     const TURNS_TO_READ: usize;
 
-    /// Entries in one piece of a snapshot: other tasks run between two pieces.
+    /// The number of entries in one piece of a snapshot. Other tasks run between two pieces.
     const SNAPSHOT_ENTRIES: u32 = ringwell_engine::PIECE_ENTRIES;
 
     /// The interval between two rounds of maintenance.
     const ROUND: Duration = Duration::from_secs(1);
 
     /// Whether a batch may have waited past its deadline before [`crate::batch::answer`] gets it.
-    /// Its rows then overflow at once.
+    /// If it has, its rows overflow at once.
     const STARTS_LATE: bool = false;
 
-    /// Files of this process.
+    /// The files of this process.
     type Files: Files;
 
-    /// A handle on the files.
+    /// Returns a handle on the files.
     fn files(&self) -> Self::Files;
 
-    /// The observer of the shards' decisions; only the simulator has one.
+    /// Returns the observer of the shards' decisions, which only the simulator has.
     #[inline]
     fn watch(&self) -> Option<&dyn Watch> {
         None
     }
 
-    /// The time, for deadlines.
+    /// Returns the present time, in the form of deadlines.
     fn moment(&self) -> Moment;
 
-    /// The time since the machine was booted, which continues while it is suspended.
+    /// Returns the time since the machine was booted, which includes the time in which the machine
+    /// is suspended.
     fn boot_time(&self) -> Duration;
 
-    /// The wall clock, as time since 1970. It can be set at any time.
+    /// Returns the wall clock, as time since 1970. The wall clock can be set at any time.
     fn wall(&self) -> Duration;
 
-    /// Completes at `at`, or at once if that has passed.
+    /// Completes at `at`, or at once if that moment has passed.
     fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static;
 
     /// Completes after the other ready tasks and the sockets have been polled.
@@ -100,26 +101,28 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// Runs a task on this shard's thread until it completes or the shard ends.
     fn spawn(&self, task: impl Future<Output = ()> + 'static);
 
-    /// Runs a long computation where no batch waits for it. `None` if the process is ending.
+    /// Runs a long computation on a thread that serves no batches. Returns `None` if the process is
+    /// ending.
     fn offload<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static;
 
-    /// Like [`Self::spawn`]; the receiver gets the output. Dropping it does not end the task.
+    /// Like [`Self::spawn`], but the returned receiver gets the output. Dropping the receiver does
+    /// not end the task.
     fn task<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> oneshot::Receiver<T> {
         let (done, output) = oneshot::channel();
         self.spawn(async move { drop(done.send(work.await)) });
         output
     }
 
-    /// The output of `work` if it completes by `at`. `work` is polled first: a ready result counts,
-    /// even if it is polled late.
+    /// Returns the output of `work` if it completes by `at`. `work` is polled before the time is
+    /// checked, so a ready result counts even if it is polled late.
     fn by<F: Future>(&self, at: Moment, work: F) -> By<F, impl Future<Output = ()> + 'static> {
         By { work, end: self.sleep_until(at) }
     }
 
-    /// Like [`Self::by`], with a limit of `time` from now.
+    /// Like [`Self::by`], with a time limit of `time` from now.
     fn within<F: Future>(
         &self,
         time: Duration,
@@ -130,7 +133,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
 }
 
 pin_project! {
-    /// The future of [`Platform::by`].
+    /// The future that [`Platform::by`] returns.
     #[derive(Debug)]
     pub struct By<F, S> {
         #[pin]
@@ -157,7 +160,7 @@ impl<F: Future, S: Future> Future for By<F, S> {
 pub enum Path {
     /// Allocates for rows.
     Rows,
-    /// Releases numbers that no client saw.
+    /// Releases numbers that no client has seen.
     Unanswered,
     /// A ping.
     Ping,
@@ -165,19 +168,19 @@ pub enum Path {
     Attribution,
     /// Ends a lockout.
     Release,
-    /// Asks whether the node can take buckets.
+    /// Asks the node whether it can take buckets.
     Prepare,
-    /// Asks to adopt the state of numbers of buckets that move.
+    /// Asks a shard to adopt the state of the numbers in buckets that move.
     Adopt,
-    /// Asks the node to take buckets.
+    /// Asks the node to take buckets over.
     Take,
-    /// Asks the node not to take buckets any more.
+    /// Asks the node not to take buckets over any more.
     Abandon,
-    /// Exchanges copies of the owners.
+    /// Exchanges copies of the buckets' owners.
     Owners,
     /// Exchanges records about journals.
     Journals,
-    /// Asks how long numbers are locked.
+    /// Asks for how long numbers are locked.
     Locked,
 }
 
@@ -197,7 +200,7 @@ impl Path {
         Self::Locked,
     ];
 
-    /// Its name in requests. Source: docs/spec/link.md.
+    /// Returns the path as it appears in requests. Source: docs/spec/link.md.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -216,7 +219,7 @@ impl Path {
         }
     }
 
-    /// The inverse of [`Self::as_str`].
+    /// Converts from the text that [`Self::as_str`] returns.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|path| path.as_str() == text)
@@ -229,23 +232,23 @@ impl Path {
     }
 }
 
-/// The place of a batch in a recorded trace: bytes that the driver passes to other nodes without
-/// reading them.
+/// The place of a batch in a recorded trace, as bytes that the driver passes on to other nodes
+/// without reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced(pub [u8; 24]);
 
 /// The connection to one shard of another process.
 pub trait Net: fmt::Debug + 'static {
-    /// Sends a request and returns the answer's body. It is unknown whether a request was served if
-    /// the result is [`Trouble::Lost`], or if the future is dropped.
+    /// Sends a request and returns the answer's body. If the result is [`Trouble::Lost`], or the
+    /// future is dropped, it is unknown whether the request was served.
     fn call(
         &self,
         path: Path,
         body: Bytes,
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static;
 
-    /// The same for a request that belongs to a trace. The default implementation ends the trace
-    /// here.
+    /// Like [`Self::call`], for a request that belongs to a trace. The default implementation drops
+    /// the trace.
     fn call_traced(
         &self,
         path: Path,
@@ -255,14 +258,14 @@ pub trait Net: fmt::Debug + 'static {
         self.call(path, body)
     }
 
-    /// Closes idle connections after the other side sent something unreadable.
+    /// Closes idle connections. Called after the other side sent something unreadable.
     fn close(&self);
 
     /// Counts, for metrics.
     fn stats(&self) -> NetStats;
 }
 
-/// There is no other process.
+/// For processes that have no connections to others.
 impl Net for Infallible {
     fn call(&self, _: Path, _: Bytes) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
         let never = *self;
@@ -278,25 +281,25 @@ impl Net for Infallible {
     }
 }
 
-/// Counts of a connection to another process.
+/// The counts of a connection to another process.
 #[derive(Clone, Debug)]
 pub struct NetStats {
     /// Open connections.
     pub connections: u32,
     /// Connections made.
     pub connects: u64,
-    /// From a request to its answer, in microseconds.
+    /// The time from a request to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// The milliseconds by which the other machine's clock is ahead, or behind if negative.
+    /// The milliseconds by which the other machine's clock is ahead; negative if it is behind.
     pub clock_ahead_ms: i64,
 }
 
 /// The reason why a call got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The other process refused, with an HTTP status and its reason.
+    /// The other process refused the call, with this HTTP status and reason.
     Refused(u16, String),
-    /// There was no connection, or it broke.
+    /// There was no connection, or it broke during the call.
     Lost(String),
 }
 

@@ -1,7 +1,7 @@
 //! Queries about a shard's pools, for management.
 //!
-//! Owns the queries and how a shard's thread answers them. Each query is short: those about many
-//! pools are sent in parts, so that rows are served in between.
+//! Owns the queries, and the way in which a shard's thread answers them. Each query is short. A
+//! query about many pools is sent in parts, so that rows are served in between.
 
 use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
 use ringwell_engine::{Engine, lifetime};
@@ -9,72 +9,74 @@ use tokio::sync::oneshot;
 
 use crate::stats::{Reason, Stats};
 
-/// A pool's index in its shard, and its generation at the time of the look-up.
+/// A pool's index in its shard, and the pool's id at the time when the index was looked up.
 pub type PoolSlot = (u32, PoolId);
 
-/// A query about pools. Pools that the shard does not have (any more) are omitted.
+/// A query about pools. Pools that the shard does not have, or no longer has, are omitted from the
+/// answer.
 #[derive(Debug)]
 pub enum PoolQuery {
-    /// The pool's present state; reads each of its numbers.
+    /// Asks for the pool's present state. Reads each of its numbers.
     State {
         /// The pool.
         place: PoolSlot,
-        /// `None` if the shard does not have it.
+        /// Receives `None` if the shard does not have the pool.
         reply: oneshot::Sender<Option<PoolState>>,
     },
-    /// The count of requests to pools so far; cheap.
+    /// Asks for the count of requests to pools so far. Cheap.
     Asked {
         /// The pools.
         places: Vec<PoolSlot>,
-        /// The requested pools that the shard has.
+        /// Receives the counts of those pools that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
-    /// The numbers of a pool that have not been held since a given time.
+    /// Asks for the numbers of a pool that have not been held since a given time.
     Unused {
         /// The pool.
         place: PoolSlot,
         /// The moment.
         since: Millis,
-        /// Consecutive numbers make one range.
+        /// Receives the numbers; consecutive numbers form one range.
         reply: oneshot::Sender<Vec<NumberRange>>,
     },
-    /// The time for which its numbers have rested; reads each of them.
+    /// Asks for how long the pool's numbers have rested. Reads each of them.
     Rested {
         /// The pool.
         place: PoolSlot,
-        /// `None` if the shard does not have it.
+        /// Receives `None` if the shard does not have the pool.
         reply: oneshot::Sender<Option<Rested>>,
     },
-    /// The reasons why rows that this thread received for a pool got no number, although the pool
-    /// was not exhausted.
+    /// Asks why rows for a pool got no number although the pool was not exhausted. Covers the rows
+    /// that this thread received.
     Refused {
         /// The pool.
         pool: PoolId,
-        /// Counts by [`Reason::ALL`].
+        /// Receives the counts, in the order of [`Reason::ALL`].
         reply: oneshot::Sender<[u64; Reason::ALL.len()]>,
     },
-    /// The same counts for the pools with the most of them.
+    /// Asks for the same counts, summed, for the pools with the highest sums.
     MostRefused {
-        /// The maximum count of pools.
+        /// The maximum number of pools in the answer.
         pools: usize,
-        /// Each pool with the sum of its counts.
+        /// Receives each of these pools with the sum of its counts.
         reply: oneshot::Sender<Vec<(PoolId, u64)>>,
     },
 }
 
-/// Bounds between the counts of [`Rested`], in lifetimes of the pool.
+/// The bounds between the counts in [`Rested::rested`], in lifetimes of the pool.
 pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 
-/// A pool's numbers by the time since a visitor held them. The longer they rest, the fewer late
-/// calls are attributed to the next visitor.
+/// A pool's numbers, counted by the time since a visitor last held them. The longer numbers rest,
+/// the fewer late calls are attributed to the next visitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rested {
-    /// Numbers that are locked out now.
+    /// The count of numbers that are locked out now.
     pub held: u32,
-    /// Numbers that no visitor has held, by the shard's records.
+    /// The count of numbers that no visitor has ever held, according to the shard's records.
     pub never: u32,
-    /// All others: the first count is of those that rested less than the first bound, the last one
-    /// of those that rested at least the last bound.
+    /// The counts of all other numbers. The first count is of numbers that have rested for less
+    /// than the first bound, and the last one is of numbers that have rested for at least the last
+    /// bound.
     pub rested: [u32; REST_BOUNDS.len() + 1],
 }
 
@@ -83,21 +85,22 @@ pub struct Rested {
 pub struct PoolState {
     /// The pool.
     pub pool: PoolId,
-    /// The shard that owns it.
+    /// The shard that owns the pool.
     pub shard: u16,
     /// Numbers in rotation.
     pub numbers: u32,
-    /// The count of locked numbers among them.
+    /// The count of numbers in rotation that are locked.
     pub locked: u32,
-    /// The time when the next number becomes free, if none is free, or when the pool's hold ends.
+    /// The time when the next number becomes free, if none is free now, or when the pool's hold
+    /// ends.
     pub next_free: Option<Millis>,
-    /// Numbers handed out since the pool came to this process; counted modulo 2^32.
+    /// The count of numbers handed out since the pool came to this process, modulo 2^32.
     pub allocated: u32,
-    /// Rows that found every number locked, counted in the same way.
+    /// The count of rows for which every number was locked, also modulo 2^32.
     pub exhausted: u32,
 }
 
-/// The count of requests to a pool so far. Counts are modulo 2^32.
+/// The requests to a pool so far. Counts are modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolAsked {
     /// The pool.
@@ -106,15 +109,15 @@ pub struct PoolAsked {
     pub numbers: u32,
     /// The guaranteed lifetime of an allocation.
     pub lifetime: Millis,
-    /// Numbers handed out since the pool came to this process.
+    /// The count of numbers handed out since the pool came to this process.
     pub allocated: u32,
-    /// Rows that found every number locked.
+    /// The count of rows for which every number was locked.
     pub exhausted: u32,
 }
 
-/// Answers on the shard's thread; `now` is the engine's time.
+/// Answers a query on the shard's thread; `now` is the engine's time.
 pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: PoolQuery) {
-    // The requesting task may have ended.
+    // If the requesting task has ended, the answer is dropped.
     match query {
         PoolQuery::State { place, reply } => {
             let _ = reply.send(state(engine, now, shard, place));
@@ -161,7 +164,7 @@ fn asked(engine: &Engine, (index, pool): PoolSlot) -> Option<PoolAsked> {
     Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
 }
 
-/// Consecutive numbers make one range.
+/// Returns the unused numbers; consecutive numbers form one range.
 fn unused(engine: &Engine, (index, pool): PoolSlot, since: Millis) -> Vec<NumberRange> {
     let rules = engine.shard();
     let mut ranges: Vec<(PromoNumber, u32)> = Vec::new();

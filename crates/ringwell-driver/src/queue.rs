@@ -1,7 +1,7 @@
 //! The queues to all shards.
 //!
-//! Each is bounded: if one is full, the rows overflow. Messages in the queue of a shard on another
-//! node are forwarded over a link.
+//! Each queue is bounded. If a queue is full, the rows for it overflow. Messages in the queue for a
+//! shard of another node are forwarded over a link.
 
 use tokio::sync::mpsc;
 
@@ -10,8 +10,8 @@ use crate::message::Message;
 /// The maximum number of messages that may wait for a shard.
 pub const QUEUE_MESSAGES_MAX: usize = 4096;
 
-/// The queues of all shards, by shard: those of this process, and those of this thread's links to
-/// others. Shards that are neither are `None`.
+/// The queues of all shards, indexed by shard: the queues of this process's shards, and those of
+/// this thread's links to other shards. The entry of any other shard is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Peers(Vec<Option<mpsc::Sender<Message>>>);
 
@@ -23,15 +23,15 @@ impl Peers {
         self.0[place] = Some(queue);
     }
 
-    /// Sends `message` to `shard` if its queue has room.
+    /// Sends `message` to `shard` if the shard's queue has room.
     #[must_use]
     pub fn send(&self, shard: u16, message: Message) -> bool {
         let queue = self.0.get(usize::from(shard)).and_then(Option::as_ref);
         queue.is_some_and(|queue| queue.try_send(message).is_ok())
     }
 
-    /// Sends `message` to `shard` as soon as its queue has room; returns `false` if there is no
-    /// such shard.
+    /// Sends `message` to `shard` as soon as the shard's queue has room. Returns `false` if there
+    /// is no such shard.
     pub async fn send_when_there_is_room(&self, shard: u16, message: Message) -> bool {
         match self.0.get(usize::from(shard)).and_then(Option::as_ref) {
             Some(queue) => queue.send(message).await.is_ok(),
@@ -39,12 +39,12 @@ impl Peers {
         }
     }
 
-    /// All shards that have a queue.
+    /// Returns all shards that have a queue.
     pub fn shards(&self) -> impl Iterator<Item = u16> {
         (0..).zip(&self.0).filter(|(_, queue)| queue.is_some()).map(|(shard, _)| shard)
     }
 
-    /// Whether there is more than one shard.
+    /// Whether there are several shards.
     #[must_use]
     pub fn are_several(&self) -> bool {
         self.0.len() > 1

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// Requests by any thread of the process, for the keeper of the directory.
+/// The requests of all threads of the process to the keeper of the directory.
 #[derive(Debug, Default)]
 pub struct Rereads {
     asked: watch::Sender<u64>,
@@ -10,7 +10,7 @@ pub struct Rereads {
 }
 
 impl Rereads {
-    /// Asks for the list to be read again; returns the request's number.
+    /// Requests that the list be read again, and returns the number of this request.
     #[must_use]
     pub fn ask(&self) -> u64 {
         let mut request = 0;
@@ -21,19 +21,19 @@ impl Rereads {
         request
     }
 
-    /// Waits until a request, or a later one, is done.
+    /// Waits until `request` or a later request is done.
     pub async fn wait(&self, request: u64) {
-        // The sender lives as long as `self`.
+        // This cannot fail, because the sender lives as long as `self`.
         let _ = self.done.subscribe().wait_for(|done| *done >= request).await;
     }
 
-    /// The number of the newest request, for the keeper.
+    /// Returns a receiver of the newest request's number, for the keeper.
     #[must_use]
     pub fn asked(&self) -> watch::Receiver<u64> {
         self.asked.subscribe()
     }
 
-    /// Records that a request and all before it are done.
+    /// Records that `request` and all earlier requests are done.
     pub fn finish(&self, request: u64) {
         self.done.send_modify(|done| *done = request.max(*done));
     }
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(requests.map(is_done), [false; 3]);
         rereads.finish(2);
         assert_eq!(requests.map(is_done), [true, true, false]);
-        // An earlier request that ends late changes nothing.
+        // If an earlier request ends late, that changes nothing.
         rereads.finish(1);
         assert_eq!(requests.map(is_done), [true, true, false]);
     }

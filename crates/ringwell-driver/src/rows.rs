@@ -1,8 +1,8 @@
-//! The rows of a batch, without threads, sockets and clocks: the plan for each, its execution on
-//! the owning shard, and the answer to each.
+//! The rows of a batch, without threads, sockets or clocks: the plan for each row, its execution on
+//! the owning shard, and its answer.
 //!
-//! Does not wait: an answer may be sent once its promises ([`is_promise`]) are durable. Independent
-//! of the platform, so that it is compiled once.
+//! This module never waits; the caller may send an answer once its promises ([`is_promise`]) are
+//! durable. The module does not depend on the platform, so it is compiled only once.
 
 use std::time::Duration;
 
@@ -14,48 +14,48 @@ use ringwell_wire::{Limits, RequestError, ResponseRow, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
-/// The longest delay after a batch's deadline at which a number is still sent; after that, the row
-/// overflows.
+/// The longest time after a batch's deadline at which a number is still sent. If an answer is
+/// later, the row overflows.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// The longest idempotency key.
+/// The maximum length of an idempotency key.
 pub const RETRY_KEY_BYTES_MAX: usize = 256;
 
-/// Separates digests of single allocations from those of batches.
+/// Keeps the digests of single allocations distinct from those of batches.
 const SINGLE: &str = "ringwell 2026-11-22 idempotency key of a single allocation";
 
 /// The plan for a row.
 #[derive(Clone, Copy, Debug)]
 pub enum RowPlan {
-    /// Answer with this error.
+    /// Answer the row with this error.
     Fail(RowError),
-    /// Ask the owner for a number, with the row's data.
+    /// Ask the owner for a number for the row.
     Allocate(Owner),
 }
 
-/// The directory's data on the pool of a row.
+/// The directory's data on a row's pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// The shard that has the pool.
+    /// The shard that owns the pool.
     pub shard: u16,
-    /// The pool, counted within its shard.
+    /// The pool's index within its shard.
     pub index: u32,
-    /// The number that is sent if there is no other.
+    /// The number that is sent if no other number is available.
     pub overflow: Option<PromoNumber>,
-    /// Whether its answers have a tracking URL.
+    /// Whether answers to the pool's rows contain a tracking URL.
     pub is_tracked: bool,
 }
 
 /// The reason why a row did not get a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// Every number is locked out until then.
+    /// Every number is locked out until this time.
     Exhausted(Millis),
-    /// The shard handed out nothing.
+    /// The shard did not hand out a number, for this reason.
     Refused(Refusal),
 }
 
-/// The limits of a batch, from the configuration.
+/// Returns the limits of a batch from the configuration.
 #[must_use]
 pub fn limits(config: &Config) -> Limits {
     Limits {
@@ -66,8 +66,8 @@ pub fn limits(config: &Config) -> Limits {
     }
 }
 
-/// A pool in the form that its shard uses: lifetimes are rounded up, because shard time is rounded
-/// down.
+/// Converts a pool to the form that its shard uses. Its lifetime is rounded up, because shard time
+/// is rounded down.
 #[must_use]
 pub fn spec(pool: &RingPool) -> PoolSpec {
     let lifetime = pool.lifetime();
@@ -75,8 +75,8 @@ pub fn spec(pool: &RingPool) -> PoolSpec {
     PoolSpec { lifetime, ..pool.spec() }
 }
 
-/// Identifies a repeatable batch: its key and its whole body. `None` if the key is empty, which is
-/// the same as no key.
+/// Returns the digest that identifies a repeatable batch, computed from its key and its whole body.
+/// Returns `None` if the key is empty, which is equivalent to no key.
 ///
 /// # Errors
 /// [`RequestError::KeyTooLong`].
@@ -84,8 +84,8 @@ pub fn batch_digest(key: &[u8], body: &[u8]) -> Result<Option<[u8; 16]>, Request
     digest(blake3::Hasher::new(), key, &[body])
 }
 
-/// Identifies a repeatable single allocation: its key, path and query. It never equals a batch's
-/// digest.
+/// Returns the digest that identifies a repeatable single allocation, computed from its key, path
+/// and query. Such a digest never equals a batch's digest.
 ///
 /// # Errors
 /// [`RequestError::KeyTooLong`].
@@ -117,7 +117,7 @@ fn digest(
     Ok((!key.is_empty()).then_some(digest))
 }
 
-/// The form of a visitor in memory and in snapshots.
+/// Converts a visitor's name to the form used in memory and in snapshots.
 #[must_use]
 pub fn visitor_id(name: &[u8]) -> VisitorId {
     let mut id = [0; 16];
@@ -125,7 +125,7 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
     VisitorId(id)
 }
 
-/// The plan for one row. Its spans refer to `text`.
+/// Returns the plan for one row. The row's spans refer to `text`.
 #[expect(
     clippy::inline_always,
     reason = "measured: if a call writes its result in pieces, its caller stalls when it reads \
@@ -152,8 +152,8 @@ pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> RowPlan {
     }
 }
 
-/// The plan for each row. Prefetches the memory that `engine` reads first for those of `shard`, so
-/// that [`serve`] waits less for memory.
+/// Returns the plan for each row. For rows owned by `shard`, prefetches the memory that `engine`
+/// reads first, so that [`serve`] waits less for it.
 pub fn plans<'a>(
     directory: &'a Directory,
     engine: &'a Engine,
@@ -183,21 +183,21 @@ fn fetch_next(engine: &Engine, pool: u32) {
     std::hint::black_box(slot.locked_until);
 }
 
-/// Rows with their plans, in request order.
+/// Rows and their plans, in request order.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'a> {
-    /// The text that the rows' spans refer to.
+    /// The text to which the rows' spans refer.
     pub text: &'a [u8],
     /// The rows.
     pub rows: &'a [Row],
-    /// The plan for each.
+    /// One plan per row.
     pub plans: &'a [RowPlan],
-    /// The batch's digest, if it is repeatable: see [`batch_digest`].
+    /// The batch's digest, if the batch is repeatable; see [`batch_digest`].
     pub retry: Option<[u8; 16]>,
 }
 
-/// Serves the rows that `shard` owns at `now`, which [`Engine::at`] returned; does not change the
-/// outcomes of other rows.
+/// Serves the rows that `shard` owns. `now` was returned by [`Engine::at`]. The outcomes of other
+/// rows are not changed.
 #[inline]
 pub fn serve(
     engine: &mut Engine,
@@ -208,7 +208,8 @@ pub fn serve(
 ) {
     let Planned { text, rows, plans, retry } = *planned;
     let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
-    // One index walks all slices together; an iterator over a range would have additional state.
+    // One index walks all slices together, whereas an iterator over a range would have additional
+    // state.
     for (row, ((plan, asked), outcome)) in plans.iter().zip(rows).zip(outcomes).enumerate() {
         let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != shard {
@@ -222,19 +223,20 @@ pub fn serve(
             wanted.retry = retry.map(|batch| row_key(batch, row));
         }
         engine.allocate(now, &wanted, outcome);
-        // For later batches: if there are few pools, the memory is still cached then.
+        // This helps later batches: if there are few pools, the memory is still cached when they
+        // need it.
         fetch_next(engine, owner.index);
     }
 }
 
-/// Identifies a row of a repeatable batch; a batch has fewer rows than there are 16-bit integers.
+/// Identifies a row of a repeatable batch. A batch has fewer rows than there are 16-bit integers.
 #[cold]
 fn row_key(batch: [u8; 16], row: usize) -> RowKey {
     RowKey { batch, row: u16::try_from(row).unwrap_or(u16::MAX) }
 }
 
-/// Whether an answer must not be forgotten: it has a number or, in a repeatable batch, reports that
-/// there was none.
+/// Whether an answer is a promise that must not be forgotten: it contains a number or, in a
+/// repeatable batch, reports that there was none.
 #[must_use]
 pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     match outcome {
@@ -245,8 +247,8 @@ pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
     }
 }
 
-/// The answer to a row, and the reason why it has no number if an owner had none for it. `now` is
-/// called only if the answer contains the time for another attempt.
+/// Returns the answer to a row. If an owner had no number for the row, also returns the reason.
+/// `now` is called only if the answer contains the time to wait before another attempt.
 #[inline]
 #[must_use]
 pub fn answer<'a>(
@@ -279,7 +281,7 @@ pub fn answer<'a>(
             ResponseRow::Error(RowError::NoNumbers { pool })
         }
         (None, Shortage::Exhausted(until)) => {
-            // Lockouts are a millisecond longer than the lifetime; an answer should not contain
+            // A lockout is a millisecond longer than the lifetime, and an answer should not contain
             // 1801 seconds.
             let wait_ms = until.since(now()).0.saturating_sub(1);
             ResponseRow::Error(RowError::PoolExhausted { pool, wait_ms })
@@ -288,7 +290,7 @@ pub fn answer<'a>(
     (answer, Some(shortage))
 }
 
-/// Whether a pool has no numbers, so that waiting for one is pointless.
+/// Whether a pool has no numbers at all, so that waiting for one is pointless.
 #[cold]
 fn is_empty(directory: &Directory, pool: PoolId) -> bool {
     directory.pool(pool).is_some_and(|pool| pool.numbers().is_empty())

@@ -15,7 +15,8 @@ use crate::stats::{JournalStats, ShardStats};
 use crate::store::Store;
 use crate::{change, lookup, moves, pool_query};
 
-/// Serves the requests to this shard until its queue ends. `connections` counts the open ones.
+/// Serves the requests in this shard's queue until the queue ends. `connections` returns the number
+/// of open connections.
 pub async fn serve<P: Platform>(
     shard: Rc<Shard<P>>,
     links: Vec<Rc<Link<P>>>,
@@ -81,7 +82,7 @@ pub async fn serve<P: Platform>(
                 let now = shard.now();
                 pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
             }
-            // Only sent to shards of other nodes.
+            // This message is only sent to shards of other nodes.
             Message::Post { .. } => {}
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&shard, &links, &*store, connections()));
@@ -131,7 +132,8 @@ fn stats<P: Platform>(
     }
 }
 
-/// Whole seconds, rounded up, so that a running time is never shown as zero.
+/// Converts to whole seconds, rounded up, so that a time that is still running is never shown as
+/// zero.
 fn seconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }

@@ -1,6 +1,6 @@
-//! One shard: the engine and all the work around it on the shard's thread.
+//! One shard: the engine, and all the work around it on the shard's thread.
 //!
-//! Everything here is single-threaded; `RefCell`s are borrowed for a few lines and never across an
+//! Everything here is single-threaded. `RefCell`s are borrowed for a few lines, and never across an
 //! `await`.
 
 use std::any::Any;
@@ -31,20 +31,22 @@ use crate::rows::is_promise;
 use crate::stats::Stats;
 use crate::watch::{Served, Watch};
 
-/// The maximum number of idle memory blocks for batches that a shard keeps; more than are usually
-/// in flight at once.
+/// The maximum number of idle memory blocks for batches that a shard keeps. Usually, fewer batches
+/// are in flight at once.
 const JOBS_KEPT_MAX: usize = 1024;
 
-/// The shortest interval between two queries for the owners to a node that refuses rows as moved.
+/// The shortest interval between two requests in which a node that refuses rows as moved is asked
+/// for the owners.
 const LEARN_EVERY: Duration = Duration::from_millis(20);
 
-/// With `durability = "memory"`, groups are sealed at this size.
+/// With `durability = "memory"`, a group is sealed when it reaches this size.
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
-/// A source of ring pools that the directory lacks.
+/// A source of ring pools that are missing in the directory.
 pub trait PoolSource: fmt::Debug {
-    /// Requests `pool`. The receiver ends (its sender is dropped) when there is an answer; the
-    /// directory then has the pool if it exists. `None` if no answer is expected now.
+    /// Requests `pool`. When the returned receiver ends because its sender is dropped, there is an
+    /// answer, and the directory has the pool if the pool exists. Returns `None` if no answer is
+    /// expected at present.
     fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
 }
 
@@ -53,43 +55,43 @@ pub trait PoolSource: fmt::Debug {
 pub struct Shard<P> {
     /// The shard's index in the cluster, or in the process.
     pub id: u16,
-    /// The state that it shares with the other shards of the process.
+    /// The state that this shard shares with the other shards of the process.
     pub node: Arc<Node>,
     /// The machine.
     pub platform: P,
     directory: RefCell<Arc<Directory>>,
     clock: Clock,
-    /// The rules, and the open group.
+    /// The allocation rules, and the open group.
     pub engine: RefCell<Engine>,
     /// The durable groups.
     pub commit: Commit,
-    /// The queues of the other shards, and of this one.
+    /// The queues of the other shards and of this one.
     pub peers: Peers,
-    /// The source of pools that the directory lacks.
+    /// The source of pools that are missing in the directory, if there is one.
     pub source: Option<Rc<dyn PoolSource>>,
     /// Counts.
     pub stats: Stats,
-    /// Notified when records wait to be written.
+    /// Notified when records are waiting to be written.
     pub pending: Notify,
-    /// Held while a snapshot is taken, because two would share a file.
+    /// Locked while a snapshot is taken, because two snapshots would share a file.
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified to retry at once a group that had no room on the disk.
+    /// Notified if a group for which the disk had no room is to be tried again at once.
     pub retry: Notify,
-    /// The last failure that the shard has survived, as text.
+    /// The last failure after which the shard could continue, as text.
     last_failure: RefCell<Option<String>>,
-    /// The time at which another node was last asked for its owners.
+    /// The time when this shard last asked another node for the owners.
     learnt_at: Cell<Option<Moment>>,
     #[expect(clippy::vec_box, reason = "jobs are taken and given back without being copied")]
     jobs: RefCell<Vec<Box<Job>>>,
-    /// The count of answers that wait for other requests to be processed.
+    /// The count of finished answers that wait while other requests are processed.
     pub(crate) held_answers: Cell<usize>,
     /// Answers to other shards that wait for a group, oldest first.
     promised: RefCell<VecDeque<Promised>>,
 }
 
-/// An answer to another shard that waits for a group to be durable.
+/// An answer to another shard that waits until a group is durable.
 #[derive(Debug)]
 struct Promised {
     group: u64,
@@ -98,7 +100,7 @@ struct Promised {
 }
 
 impl<P: Platform> Shard<P> {
-    /// A shard that has been opened.
+    /// Creates the state of a shard that has been opened.
     pub fn new(
         id: u16,
         node: Arc<Node>,
@@ -107,7 +109,7 @@ impl<P: Platform> Shard<P> {
         clock: Clock,
         peers: Peers,
     ) -> Self {
-        // With durability "memory" there is no wait.
+        // With durability `memory`, no answer waits.
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
         Self {
             id,
@@ -132,19 +134,21 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The state of the directory that rows are looked up in. Must not be held across an `await`.
+    /// Returns the state of the directory in which rows are looked up. The reference must not be
+    /// held across an `await`.
     #[inline]
     pub fn directory(&self) -> Ref<'_, Directory> {
         Ref::map(self.directory.borrow(), |directory| &**directory)
     }
 
-    /// Looks rows up in `next` from now on.
+    /// From now on, looks rows up in `next`.
     pub fn use_directory(&self, next: Arc<Directory>) {
         *self.directory.borrow_mut() = next;
     }
 
-    /// Asks the node of `shard`, which refused a request as not its own, for the owners. Limits the
-    /// rate, because the other shard may simply not have received its buckets yet.
+    /// Asks the node of `shard` for the owners, because that shard refused a row as not its own.
+    /// The rate of these requests is limited, because that shard may simply not have received its
+    /// buckets yet.
     pub(crate) async fn learn_owners(&self, shard: u16) {
         let now = self.platform.moment();
         let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);
@@ -168,14 +172,14 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Stores the records that the engine has written.
+    /// Notifies the writer if there are enough records for a group.
     pub fn commit_soon(&self) {
         if self.has_group() {
             self.pending.notify_one();
         }
     }
 
-    /// Waits while the open group is full, at most until `deadline`.
+    /// Waits while the open group is full, but no longer than `deadline`.
     pub(crate) async fn wait_for_room(&self, deadline: Moment) {
         let is_full = || {
             let engine = self.engine.borrow();
@@ -190,7 +194,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Whether there are enough records for a group.
+    /// Whether enough records for a group are waiting.
     pub fn has_group(&self) -> bool {
         let enough = if self.node.answers_wait() { 1 } else { MEMORY_GROUP_BYTES };
         self.engine.borrow().pending_bytes() >= enough
@@ -215,7 +219,7 @@ impl<P: Platform> Shard<P> {
         let answer = match allocated {
             Ok(answer) => answer,
             Err(panic) => {
-                // Without an answer the rows overflow at the batch's deadline.
+                // Without an answer, the rows overflow at the batch's deadline.
                 self.report_panic(&*panic);
                 return;
             }
@@ -244,7 +248,7 @@ impl<P: Platform> Shard<P> {
         answer
     }
 
-    /// Sends an answer; releases its numbers if the caller has gone.
+    /// Sends an answer. If the caller has gone, releases the numbers in the answer.
     fn deliver(&self, promised: Promised) {
         if let Err(answer) = promised.reply.send(promised.answer) {
             self.withdraw(&unanswered(&answer));
@@ -275,7 +279,7 @@ impl<P: Platform> Shard<P> {
         self.commit_soon();
     }
 
-    /// Reports that pools, holds or lockouts have changed other than by rows.
+    /// Reports that pools, holds or lockouts have changed for a reason other than rows.
     #[inline]
     pub(crate) fn changed(&self) {
         if let Some(watch) = self.platform.watch() {
@@ -283,7 +287,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Records that everything up to `group` is durable.
+    /// Records that all groups up to `group` are durable.
     pub fn stored(&self, group: u64) {
         let refusal = self.engine.borrow().refusal();
         let was_held_up = matches!(refusal, Some(Refusal::JournalFull | Refusal::JournalWaits));
@@ -307,8 +311,8 @@ impl<P: Platform> Shard<P> {
         self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
     }
 
-    /// Records that the journal refuses for this reason: logs it once, and makes rows overflow
-    /// until [`Self::stored`], if the state of the journal can end.
+    /// Records that the journal refuses records for this reason, and logs the reason once. Rows
+    /// overflow until [`Self::stored`] is called, if this state of the journal can end.
     pub(crate) fn hold_up(&self, state: JournalState, why: Refusal, reason: &str) {
         if self.engine.borrow().refusal() == Some(why) {
             return;
@@ -339,17 +343,17 @@ impl<P: Platform> Shard<P> {
         self.refuse(why);
     }
 
-    /// Records that nothing more is stored until a restart.
+    /// Records that nothing will be stored until a restart.
     pub fn journal_failed(&self, reason: &str) {
         self.hold_up(JournalState::Failed, Refusal::JournalFailed, reason);
     }
 
-    /// Records a failure that the shard survives.
+    /// Records a failure after which the shard can continue.
     pub(crate) fn note_failure(&self, failure: String) {
         *self.last_failure.borrow_mut() = Some(failure);
     }
 
-    /// The last failure that the shard has survived, if there was one.
+    /// Returns the last failure after which the shard could continue, if there was one.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
         self.last_failure.borrow().clone()
@@ -361,7 +365,8 @@ impl<P: Platform> Shard<P> {
         self.commit.durable() >= self.engine.borrow().newest_group()
     }
 
-    /// Makes all rows overflow, including those that wait, because the journal accepts nothing.
+    /// Makes all rows overflow, including those that are waiting, because the journal accepts no
+    /// records.
     pub fn refuse(&self, why: Refusal) {
         self.engine.borrow_mut().refuse(Some(why));
         self.commit.refuse(why);
@@ -377,10 +382,11 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Reports an internal panic; the handle is in the answer and in the log.
+    /// Reports an internal panic. The returned handle appears in the answer and in the log.
     pub fn report_panic(&self, panic: &(dyn Any + Send)) -> u64 {
         self.stats.panics.add(1);
-        // Unique enough to be found in a log, and an integer as the API requires.
+        // The handle is unique enough to be found in a log, and is an integer because the API
+        // requires one.
         let handle =
             self.clock.now(self.platform.boot_time()).0 * 1000 + self.stats.panics.get() % 1000;
         let message = panic_text(panic);
@@ -399,12 +405,12 @@ impl<P: Platform> Shard<P> {
         self.engine.borrow_mut().at(self.clock.now(self.platform.boot_time()))
     }
 
-    /// Shard time, without advancing the engine; for observers.
+    /// Returns shard time without advancing the engine, for observers.
     pub fn clock_now(&self) -> Millis {
         self.clock.now(self.platform.boot_time())
     }
 
-    /// The current readings of all clocks, including the wall clock.
+    /// Returns the current readings of all clocks, including the wall clock.
     pub fn clocks(&self) -> Clocks {
         self.clock.clocks(self.platform.boot_time(), self.platform.wall())
     }
@@ -439,7 +445,7 @@ fn show(watch: &dyn Watch, shard: u16, engine: &Engine, ask: &PeerRows, answer: 
     }
 }
 
-/// The numbers in `answer` that may be taken back.
+/// Returns the numbers in `answer` as numbers that no client has seen.
 #[must_use]
 pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let allocated_at = answer.at;
@@ -448,7 +454,8 @@ pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     numbers.collect()
 }
 
-/// The message of a caught panic. Pass `&*caught`, because `&caught` is a different value.
+/// Returns the message of a caught panic. Callers must pass `&*caught`, because `&caught` is a
+/// different value.
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();

@@ -1,12 +1,12 @@
-//! A shard that was suspended confirms its pools before it hands out a number.
+//! Makes a shard that was suspended confirm its pools before it hands out a number.
 //!
-//! Other nodes give the numbers of a node that does not answer to other pools after [`LIST_SPREAD`]
-//! and the longest lifetime. A process that was stopped, or whose machine slept, would continue
-//! with its former list of pools, and hand out the same numbers. A shard may therefore serve only
-//! for [`STILL_MAX`] after its last turn. After that, its rows overflow until the list has been
-//! read again from its source, and the other nodes have been asked about the numbers. A source or a
-//! node that does not answer delays this only briefly. Source: docs/spec/cluster.md, "A suspended
-//! node".
+//! If a node does not answer, other nodes give its numbers to other pools after [`LIST_SPREAD`] and
+//! the longest lifetime. A process that was stopped, or whose machine was asleep, would continue
+//! with its old list of pools and hand out the same numbers. A shard may therefore serve only
+//! within [`STILL_MAX`] of its last turn. After that, its rows overflow until the list has been
+//! read again from its source and the other nodes have been asked about the numbers. If the source
+//! or a node does not answer, this takes only a little longer. Source: docs/spec/cluster.md, "A
+//! suspended node".
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -20,20 +20,20 @@ use crate::canary::{Bug, planted};
 use crate::platform::Platform;
 use crate::shard::Shard;
 
-/// The longest time between two turns of a shard after which it continues as before.
+/// If at most this much time passes between two turns, a shard continues as before.
 const STILL_MAX: Millis = Millis(LIST_SPREAD.0 / 2);
 
 /// The interval between two turns.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The maximum number of numbers that are looked up before the next batch is served.
+/// The maximum number of promo numbers that are looked up before the next batch is served.
 const PIECE_NUMBERS: u32 = 1024;
 
-/// The time limit for the answer of a source of pools.
+/// The time limit within which a source of pools must answer.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Confirms the shard's pools whenever it was suspended, until the shard ends. Without other nodes
-/// there is nothing to confirm.
+/// Confirms the shard's pools each time the shard was suspended, until the shard ends. If there are
+/// no other nodes, there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
         return;
@@ -52,7 +52,8 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     }
 }
 
-/// Completes `work`, however long it takes; returns whether the shard took its turns meanwhile.
+/// Completes `work`, however long it takes, and returns whether the shard took its turns in the
+/// meantime.
 async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()>) -> bool {
     let mut work = pin!(work);
     let (mut last, mut is_steady) = (shard.now(), true);
@@ -86,7 +87,7 @@ async fn confirm<P: Platform>(shard: &Shard<P>) {
     );
 }
 
-/// These numbers without those that are locked in this shard.
+/// Returns `numbers` without those that are locked in this shard.
 async fn free_numbers<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<NumberRange> {
     let mut free = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS)) {

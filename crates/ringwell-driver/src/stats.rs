@@ -1,5 +1,5 @@
-//! A shard's counts. Plain cells: only the shard's thread writes them, and a scrape asks the
-//! thread for a copy.
+//! A shard's counts. They are plain cells, because only the shard's thread writes them. A scrape
+//! asks the thread for a copy.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use ringwell_core::{PoolId, Throttle};
 use ringwell_engine::{Counts, Refusal};
 
-/// The longest time that the histogram distinguishes, in microseconds.
+/// The longest time that the histogram can record, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// A count that only increases.
@@ -30,31 +30,31 @@ impl Counter {
     }
 }
 
-/// The reason for an overflow number, or for a row without a number.
+/// The reason why a row got an overflow number or no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// All numbers of the pool are locked out, or the pool is held.
     Exhausted,
-    /// No answer by the deadline.
+    /// There was no answer by the deadline.
     Late,
     /// A queue or the open group is full.
     Busy,
     /// The disk is full.
     JournalFull,
-    /// The journal accepts nothing until a restart.
+    /// The journal accepts no records until a restart.
     JournalFailed,
-    /// The journal takes long to store a group.
+    /// The journal is slow to store a group.
     JournalWaits,
-    /// The link had no slot in time.
+    /// The link had no free slot in time.
     Paced,
-    /// No connection, or no answer that can be read.
+    /// There was no connection, or no readable answer.
     Unreachable,
-    /// The owner does not own the pool.
+    /// The shard that was asked does not own the pool.
     Moved,
 }
 
 impl Reason {
-    /// All reasons, in the order of counts.
+    /// All reasons, in the order in which they are counted.
     pub const ALL: [Self; 9] = [
         Self::Exhausted,
         Self::Late,
@@ -67,7 +67,7 @@ impl Reason {
         Self::Moved,
     ];
 
-    /// Its name in metrics.
+    /// Returns the reason's name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,14 +99,14 @@ impl From<Refusal> for Reason {
     }
 }
 
-/// The category under which a batch is counted.
+/// The kind under which a batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A bulk request.
     Bulk,
     /// A single allocation.
     Single,
-    /// A page's numbers, which the page's own counts include.
+    /// The numbers for a page, which are included in the page's own counts.
     Page,
 }
 
@@ -128,15 +128,16 @@ pub struct Stats {
     pub connections_cut: Counter,
     pub bodies_refused: Counter,
     pub links_refused: Counter,
-    /// The times of the last warnings.
+    /// Limits how often refused connections and requests are logged.
     pub strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
-    /// The same by pool, except for rows that found the pool exhausted: its shard counts those.
+    /// The counts of `overflow` for each pool, except for rows that found the pool exhausted; the
+    /// pool's shard counts those.
     refused: RefCell<BTreeMap<PoolId, [u64; Reason::ALL.len()]>>,
     latency: RefCell<Histogram<u64>>,
 }
 
-/// Times of up to a minute, in microseconds.
+/// Creates a histogram of times of up to a minute, in microseconds.
 ///
 /// # Panics
 /// Never: the bounds are constants.
@@ -172,27 +173,28 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Counts a row that got an overflow number, or none, for this reason.
+    /// Counts a row that got an overflow number or no number for this reason.
     pub fn overflow(&self, reason: Reason) {
         self.overflow[reason as usize].add(1);
     }
 
-    /// Counts a row for `pool` that got an overflow number, or none, because no shard answered.
+    /// Counts a row for `pool` that got an overflow number or no number because no shard answered.
     pub fn refused(&self, pool: Option<PoolId>, reason: Reason) {
         self.overflow(reason);
-        // Unknown pools are never counted, so the map is no larger than the directory.
+        // Unknown pools are never counted, so the map contains no more pools than the directory.
         if let Some(pool) = pool {
             self.refused.borrow_mut().entry(pool).or_default()[reason as usize] += 1;
         }
     }
 
-    /// Counts of rows for `pool`, in the order of [`Reason::ALL`].
+    /// Returns the counts of rows for `pool`, in the order of [`Reason::ALL`].
     #[must_use]
     pub fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()
     }
 
-    /// The pools with the most rows that no shard answered, at most `pools`, with their counts.
+    /// Returns the pools with the most rows that no shard answered, and their counts; at most
+    /// `pools` of them.
     #[must_use]
     pub fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
         let refused = self.refused.borrow();
@@ -203,7 +205,7 @@ impl Stats {
         counts
     }
 
-    /// Counts an answered batch of this many rows.
+    /// Counts an answered batch with `rows` rows.
     pub(crate) fn answered(&self, kind: Kind, rows: usize) {
         match kind {
             Kind::Bulk => {
@@ -215,7 +217,7 @@ impl Stats {
         }
     }
 
-    /// Counts a batch whose answer took `time`.
+    /// Counts a batch that was answered after `time`.
     pub fn answered_after(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));
@@ -229,9 +231,10 @@ pub struct ShardStats {
     pub shard: u16,
     /// Name, help, value.
     pub counters: Vec<(&'static str, &'static str, u64)>,
-    /// Rows that this thread received and that did not get a number, by [`Reason::ALL`].
+    /// The counts of rows that this thread received and that did not get a number, in the order of
+    /// [`Reason::ALL`].
     pub overflow: [u64; Reason::ALL.len()],
-    /// From a request's last byte to its answer, in microseconds.
+    /// The time from a request's last byte to its answer, in microseconds.
     pub latency: Histogram<u64>,
     /// The links of this thread to the shards of other nodes.
     pub links: Vec<LinkStats>,
@@ -239,28 +242,28 @@ pub struct ShardStats {
     pub connections: usize,
     /// The engine's counts.
     pub engine: Counts,
-    /// Rows of repeatable batches whose answers are remembered.
+    /// The count of rows of repeatable batches whose answers are remembered.
     pub answers: usize,
     /// Numbers in rotation.
     pub numbers: usize,
-    /// The state of its journal.
+    /// The state of the shard's journal.
     pub journal: JournalStats,
 }
 
-/// Counts of a thread's link to a shard of another node.
+/// The counts of a thread's link to a shard of another node.
 #[derive(Clone, Debug)]
 pub struct LinkStats {
-    /// The shard that is asked.
+    /// The shard to which the link leads.
     pub shard: u16,
-    /// Its node.
+    /// The node of that shard.
     pub node: String,
-    /// Sub-requests that may be in progress.
+    /// The number of sub-requests that may be in progress.
     pub window: f64,
-    /// Sub-requests in progress.
+    /// The number of sub-requests in progress.
     pub in_flight: u32,
-    /// Sub-requests that wait for a slot in the window.
+    /// The number of sub-requests that wait for a slot in the window.
     pub waiting: u32,
-    /// Whether only pings are sent.
+    /// Whether only pings are sent at present.
     pub is_shut: bool,
     /// The duration of the last ping.
     pub last_ping: Option<Duration>,
@@ -270,41 +273,41 @@ pub struct LinkStats {
     pub connects: u64,
     /// Sub-requests sent.
     pub requests: u64,
-    /// Sub-requests whose answer was slow.
+    /// The count of sub-requests whose answers were slow.
     pub slow: u64,
-    /// Sub-requests without an answer in time.
+    /// The count of sub-requests that were not answered in time.
     pub lost: u64,
-    /// Rows that pacing answered with overflow.
+    /// The count of rows that were answered with overflow because of pacing.
     pub paced_rows: u64,
-    /// Numbers released because their answer came too late.
+    /// The count of numbers that were released because their answers came too late.
     pub late_released: u64,
-    /// From a sub-request to its answer, in microseconds.
+    /// The time from a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// The milliseconds by which the other machine's clock is ahead, or behind if negative.
+    /// The milliseconds by which the other machine's clock is ahead; negative if it is behind.
     pub clock_ahead_ms: i64,
 }
 
-/// Counts of a shard's journal.
+/// The counts of a shard's journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalStats {
-    /// Bytes of the segments that are kept.
+    /// The total size of the segments that are kept, in bytes.
     pub kept: u64,
-    /// History that was not read at startup: 0 not read yet, 1 whole, 2 damaged.
+    /// The state of the history that was not read at startup: 0 not read yet, 1 whole, 2 damaged.
     pub history: u64,
-    /// Groups of records that were stored.
+    /// The count of groups of records that were stored.
     pub groups: u64,
-    /// Bytes that were stored.
+    /// The count of bytes that were stored.
     pub bytes: u64,
     /// The `JournalState` as a number.
     pub state: u64,
-    /// The seconds for which it has stored nothing; zero if it stores.
+    /// The seconds for which the journal has stored nothing; 0 if it stores groups.
     pub trouble_seconds: u64,
-    /// The seconds for which pools are held; zero if none is.
+    /// The seconds for which pools of the shard will still be held; 0 if none is held.
     pub held_seconds: u64,
 }
 
 impl Stats {
-    /// The counters: name, help, value.
+    /// Returns the counters: name, help text, and value.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         vec![
@@ -349,13 +352,14 @@ impl Stats {
         ]
     }
 
-    /// Rows that got an overflow number or none, by [`Reason::ALL`].
+    /// Returns the counts of rows that got an overflow number or no number, in the order of
+    /// [`Reason::ALL`].
     #[must_use]
     pub fn overflow_counts(&self) -> [u64; Reason::ALL.len()] {
         self.overflow.each_ref().map(Counter::get)
     }
 
-    /// The durations of batches, in microseconds.
+    /// Returns the distribution of the times that batches took, in microseconds.
     #[must_use]
     pub fn latency(&self) -> Histogram<u64> {
         self.latency.borrow().clone()

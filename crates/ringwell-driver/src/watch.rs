@@ -1,26 +1,26 @@
-//! An observer of a shard's decisions: used by the simulator, not by the server.
+//! An observer of a shard's decisions. The simulator uses it; the server does not.
 
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_engine::{Engine, Outcome};
 
 use crate::platform::Moment;
 
-/// Receives a shard's decisions, on the shard's thread, before anything else happens there.
+/// Receives a shard's decisions on the shard's thread, before anything else happens on that thread.
 pub trait Watch {
-    /// A row of a batch was decided. All rows of its batch that the shard owns have been decided by
-    /// now.
+    /// Reports that a row of a batch was decided. By now, all rows of its batch that belong to the
+    /// shard have been decided.
     fn served(&self, shard: u16, engine: &Engine, row: &Served<'_>);
 
-    /// An allocation of `at[0]` that no client saw was undone at `at[1]`.
+    /// Reports that an allocation made at `at[0]` was undone at `at[1]`, because no client saw it.
     fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]);
 
-    /// A lockout was ended at `now` because a client requested it.
+    /// Reports that a lockout was ended at `now` because a client requested it.
     fn released(&self, shard: u16, number: PromoNumber, now: Millis);
 
-    /// Pools, holds or lockouts have changed other than by rows.
+    /// Reports that pools, holds or lockouts have changed for a reason other than rows.
     fn changed(&self, shard: u16);
 
-    /// The answers to batches from before the pools arrived here could not be stored.
+    /// Reports that some answers to batches from before the pools arrived here could not be stored.
     fn answers_lost(&self, shard: u16);
 }
 
@@ -37,10 +37,10 @@ pub struct Served<'a> {
     pub visitor: Option<VisitorId>,
     /// Whether the batch is repeatable.
     pub is_repeatable: bool,
-    /// The time after which no caller waits for the answer.
+    /// The time after which no caller waits for the answer any more.
     pub deadline: Moment,
-    /// The time of the decision, in shard time.
+    /// The shard time of the decision.
     pub at: Millis,
-    /// Its outcome.
+    /// The outcome of the row.
     pub outcome: Outcome,
 }

@@ -1,10 +1,12 @@
-//! The nodes' records of each other's journals, which reveal a node that returns without its own.
+//! The nodes' records of each other's journals, which reveal a node that comes back without its own
+//! journal.
 //!
-//! A node that has lost its disk, or restored it from a copy, cannot detect that alone, because its
-//! journal is consistent. Other nodes store the name of each shard's data directory and its
-//! journal's progress. A node asks them before it hands anything out. If a node has a record of
-//! another journal, or of a longer one, the buckets of that shard are held like those that arrive
-//! by a new map. Source: docs/spec/cluster.md, "A lost disk".
+//! A node that has lost its disk or restored it from a copy cannot detect this on its own, because
+//! its journal is consistent. Other nodes therefore store the name of each shard's data directory
+//! and the progress of its journal. A node asks them for these records before it hands out any
+//! number. If another node's record is of a different or longer journal, the buckets of that shard
+//! are held, as if they had arrived because of a new map. Source: docs/spec/cluster.md, "A lost
+//! disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,37 +30,38 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Identity, SeenJournals, ServedMap};
 
-/// A node that does not answer during startup is asked again while this one serves.
+/// The time that a node has for its answer. A node that does not answer during startup is asked
+/// again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The interval between two reports on the journals' progress, or between two queries.
+/// The interval between two reports on the progress of journals, and between two queries.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The pause before another attempt to record a hold, if the disk has failed.
+/// The pause before another attempt to record a hold if the disk has failed.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
-/// The longest name of a data directory that is remembered.
+/// The maximum length of a data directory's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// A shard's journal: the shard, the name of its data directory, and the number of its next group.
 pub type JournalWord = (u16, String, u64);
 
-/// Asks for the records of some shards' journals, and then reports their state.
+/// Asks for the records of some shards' journals, and reports the state of others.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
     /// The requested journals.
     shards: Vec<u16>,
-    /// The journals to record.
+    /// The journals whose state is to be recorded.
     journals: Vec<JournalWord>,
 }
 
-/// Answers another node with the previous records of the shards, after storing its report durably.
-/// The report is stored even if that node stops waiting; otherwise the file would have a record
-/// that this process lacks, and that the node's next report would replace.
+/// Durably stores another node's report, and answers with the previous records of the shards that
+/// the node asks about. The report is stored even if that node stops waiting. Otherwise, the file
+/// could contain a record that this process lacks, and the node's next report would replace it.
 ///
 /// # Errors
-/// The reason why it cannot be recorded.
+/// The reason why the report cannot be recorded.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -105,16 +108,18 @@ async fn learn_now<P: Platform>(
     Ok(answer)
 }
 
-/// Runs before a node hands out a number: asks all others, holds doubtful buckets, records what it
-/// serves, and makes the others record its journals. Returns the nodes to query again. These are
-/// all nodes if the disk did not store a hold, because the next start must find the doubt again.
+/// Asks all other nodes for their records, holds doubtful buckets, records which buckets this node
+/// serves, and makes the others record its journals. Runs before a node hands out a number. Returns
+/// one shard of each node that must be asked again. If the disk did not store a hold, all nodes
+/// must be asked again, because the next startup must find the doubt again.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() {
         return Vec::new();
     }
-    // Buckets that have moved to another node must not be served, so their numbers need no query.
+    // This node must not serve buckets that have moved to another node, so their numbers need no
+    // query.
     let unasked = moves::ask_owners(platform, node, peers).await;
-    // A new data directory is not from before a move; see the warning below.
+    // A new data directory cannot be from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {
         tracing::warn!(
             shards = ?unasked,
@@ -124,7 +129,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
         );
     }
     if !node.answers_wait() {
-        // There is no journal to compare, but the others may have lockouts of numbers that came
+        // There is no journal to compare, but other nodes may have lockouts of numbers that came
         // from them.
         arrivals::begin(platform, node, peers).await;
         return Vec::new();
@@ -158,13 +163,14 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     }
     let tips = tips(node, peers).await;
     for other in others(node).into_iter().filter(|other| !away.contains(other)) {
-        // A node that no longer answers gets the report when it does.
+        // If a node no longer answers, it gets the report once it answers again.
         say(platform, peers, other, &tips).await;
     }
     away
 }
 
-/// Reports the journals' progress to others, and queries those that did not answer at startup.
+/// Reports the progress of this node's journals to the others, and asks the nodes that did not
+/// answer at startup.
 pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
     if others.is_empty() {
@@ -178,7 +184,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
-            // Exchanges the owners of buckets too, even with nodes that must hold stale ones.
+            // Also exchanges the owners of buckets, even with nodes that must hold stale buckets.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -202,7 +208,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
     }
 }
 
-/// Reports a last time, when all requests have been answered.
+/// Reports for the last time, after all requests have been answered.
 pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let others = others(node);
     if others.is_empty() {
@@ -215,20 +221,20 @@ pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
         said.push(platform.task(async move { say(&at, &peers, other, &tips).await }));
     }
     for end in said {
-        // It no longer matters whether they were reached.
+        // At this point, it no longer matters whether the other nodes were reached.
         let _ = end.await;
     }
 }
 
-/// A shard of each node that records this one's journals. A node without journals has nothing to
-/// lose.
+/// Returns one shard of each node that records this node's journals. A node without journals has
+/// nothing to lose, so no node records it.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.as_ref().filter(|_| node.answers_wait());
     membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
 }
 
-/// The shards of this node for which the node of `other` has a record of a different or a longer
-/// journal than this start found. `None` if it does not answer.
+/// Returns those shards of this node for which the node of `other` has a record of a different or
+/// longer journal than this startup found. Returns `None` if that node does not answer.
 async fn question<P: Platform>(
     platform: &P,
     node: &Node,
@@ -244,8 +250,8 @@ async fn question<P: Platform>(
     Some(known.iter().filter(is_other).map(|(shard, ..)| *shard).collect())
 }
 
-/// Holds the buckets of these shards from now on, and records what this node serves. Returns
-/// `false` if the hold is not stored in any file.
+/// From now on, holds the buckets of these shards. Also records which buckets this node serves.
+/// Returns `false` if the hold is not stored in a file.
 async fn settle<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -268,11 +274,11 @@ async fn settle_now<P: Platform>(
     peers: &Peers,
     doubtful: &BTreeSet<u16>,
 ) -> Result<(), String> {
-    // Other nodes may hand buckets over from now on, and interrupted moves continue.
+    // From now on, other nodes may hand buckets over, and interrupted moves continue.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
-        // Holds come first: neither a silent node nor a disk that fails to record them must let a
-        // number be handed out twice.
+        // Pools are held first, so that no number is handed out twice even if a node is silent or
+        // the disk fails to record the holds.
         let holds = async |earlier| {
             hold(node, peers, doubtful, earlier).await.map_err(|error| error.to_string())
         };
@@ -299,8 +305,8 @@ async fn settle_now<P: Platform>(
     if doubtful.is_empty() { Ok(()) } else { rename(platform, node).await }
 }
 
-/// Draws a new name for the data directory, once the hold is durable. The journal continues from an
-/// older place, so its length alone would not distinguish it from a copy that is restored later.
+/// Draws a new name for the data directory once the hold is durable. The journal continues from an
+/// older place. So its length alone would not distinguish it from a copy that is restored later.
 async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let has_log = node.config.journal.replicated.is_some();
     if has_log || planted(Bug::CopyKeepsName) {
@@ -313,7 +319,7 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds the buckets of these shards for the lifetimes of their pools, and at least for `earlier`.
+/// Holds the buckets of these shards for the lifetimes of their pools, and for at least `earlier`.
 async fn hold(
     node: &Node,
     peers: &Peers,
@@ -340,7 +346,8 @@ async fn hold(
     Ok(())
 }
 
-/// Records that answers sent after the end of this start's journals are unknown here.
+/// Records that answers sent after the end of the journals that this startup found are unknown
+/// here.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();
@@ -348,7 +355,7 @@ async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> 
     write_gaps(platform, node, gaps).await
 }
 
-/// The progress of this node's journals.
+/// Returns the progress of this node's journals.
 async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
     let mut tips = Vec::new();
     for shard in node.shards() {
@@ -364,7 +371,7 @@ async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[Journ
     post(platform, peers, other, &said).await.is_some()
 }
 
-/// A node's answer, if there is one.
+/// Returns the node's answer, if there is one.
 async fn post<P: Platform>(
     platform: &P,
     peers: &Peers,

@@ -1,5 +1,5 @@
-//! The shard's task that passes groups to the store, one at a time, and sends answers when they are
-//! durable.
+//! The shard's task that passes groups to the store, one at a time, and sends the answers once they
+//! are durable.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,16 +14,16 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// The time for which a group waits before it is tried again if there was no room.
+/// The pause before a group is tried again if there was no room for it.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Stores groups until the shard ends. While one group is being stored, the next one accepts
-/// records.
+/// Stores groups until the shard ends or its journal fails. While one group is being stored, the
+/// next group accepts records.
 pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
     let mut spare = Vec::new();
     loop {
         shard.pending.notified().await;
-        // Requests that have arrived in the meantime join the group.
+        // Records of requests that have arrived in the meantime join the group.
         shard.platform.turn().await;
         while let Some(group) = next_group(&shard, &mut spare) {
             if planted(Bug::Pipelined) {
@@ -37,7 +37,7 @@ pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
                 Some(emptied) => {
                     spare = forget_oldest(&shard, &*store).await.unwrap_or(emptied);
                 }
-                // Nothing more is stored: further groups are useless until the shard is opened
+                // Nothing more is stored, so further groups are useless until the shard is opened
                 // again.
                 None => return,
             }
@@ -52,8 +52,8 @@ fn next_group<P: Platform>(shard: &Shard<P>, spare: &mut Vec<u8>) -> Option<Grou
     group
 }
 
-/// In memory: drops the oldest group for the added one, after copying the records that still
-/// matter; its buffer is reused.
+/// For groups in memory: drops the oldest group in exchange for the one that was added, after
+/// copying the records that still matter. Returns its buffer, to be reused.
 async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Option<Vec<u8>> {
     let oldest = store.take_oldest()?;
     let now = shard.now();
@@ -78,7 +78,7 @@ async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Opt
             break;
         }
         if let Some(group) = full {
-            // Memory stores a group at once.
+            // A store in memory stores a group at once.
             let _ = store.append(group).await;
         }
     }
@@ -88,7 +88,8 @@ async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Opt
     Some(oldest.body)
 }
 
-/// Waits until the group is stored; returns its emptied buffer. `None` if nothing more is stored.
+/// Waits until the group is stored, and returns its emptied buffer. Returns `None` if nothing more
+/// will be stored.
 async fn stored<P: Platform>(
     shard: &Shard<P>,
     mut group: Group,

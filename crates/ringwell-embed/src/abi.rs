@@ -1,9 +1,9 @@
 //! The C ABI: the only module with unsafe code.
 //!
 //! Every function takes and returns bytes, catches panics, and refuses pointers that are null or,
-//! where that matters, misaligned. Handles are numbers, so this module dereferences only pointers
-//! to a caller's bytes and to a caller's [`Bytes`]. Declared for C in `include/ringwell_embed.h`.
-//! Source: docs/spec/embed.md.
+//! where alignment matters, misaligned. Handles are numbers, so this module dereferences only
+//! pointers to a caller's bytes and to a caller's [`Bytes`]. The C declarations are in
+//! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the border to other languages")]
 
 use std::any::Any;
@@ -18,30 +18,29 @@ use ringwell_wire::RequestError;
 use crate::engine::Embedded;
 use crate::slots::{self, ENGINES_MAX, NoEngine};
 
-/// The version of this interface, increased with each change that older callers would not
-/// understand.
+/// The version of this interface. It increases with each incompatible change.
 pub const ABI_VERSION: u32 = 1;
 
-/// Success. Other positive values are the HTTP status of a refused batch.
+/// Success. Positive values are the HTTP status of a refused batch.
 pub const OK: i32 = 0;
-/// A pointer is null, or a length is impossible.
+/// A pointer is null or a length is impossible.
 pub const INVALID: i32 = -1;
-/// The engine was opened by another process, of which this one is a forked child.
+/// The engine was opened by another process, from which this process was forked.
 pub const FORKED: i32 = -2;
-/// An internal fault of the engine, which answers no more calls. Close it and open it again.
+/// The engine panicked and answers no more calls. Close the engine and open it again.
 pub const PANICKED: i32 = -3;
-/// The handle is invalid: the engine was closed, or never opened.
+/// The handle is invalid: the engine was closed or never opened.
 pub const CLOSED: i32 = -4;
-/// The engine cannot be opened because of its configuration, lock, or files.
+/// The engine cannot be opened because of its configuration, lock or files.
 pub const NOT_OPENED: i32 = -5;
 /// Some records are not stored.
 pub const NOT_STORED: i32 = -6;
 
-/// Bytes that the engine owns until [`ringwell_embed_free`].
+/// Bytes that the engine owns until the caller passes them to [`ringwell_embed_free`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
-    /// The address of the bytes; null if there are none.
+    /// The address of the bytes. Null if there are none.
     pub at: *mut u8,
     /// The count of bytes.
     pub len: usize,
@@ -62,24 +61,26 @@ impl Bytes {
 }
 
 // SAFETY: an engine may move to another thread although it contains `Rc`s and cells. All values
-// that refer to one another belong to the same engine and its tasks, and none of its functions
-// returns them. The table of engines locks the engine for each call. Wakers, which tasks keep, are
-// atomic. The engine keeps nothing in thread-local storage.
+// that refer to one another belong to the same engine and its tasks, and no function of the engine
+// returns such values. The table of engines locks the engine for each call. The wakers that tasks
+// keep are atomic. The engine keeps nothing in thread-local storage.
 unsafe impl Send for Embedded {}
 
 /// A status and the bytes to return with it.
 type Reply = (i32, Vec<u8>);
 
-/// The version of this interface; compare it before calling any other function.
+/// Returns the version of this interface. Compare it before you call any other function.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringwell_embed_abi_version() -> u32 {
     ABI_VERSION
 }
 
-/// Opens an engine; `options` is JSON. Writes its handle, or 0 and the reason on failure.
+/// Opens an engine with `options`, which are JSON. Writes the engine's handle or, on failure, 0 and
+/// the reason.
 ///
 /// # Safety
-/// `options` points to `options_len` readable bytes, `handle` and `out` to writable memory.
+/// `options` must point to `options_len` readable bytes. `handle` and `out` must point to writable
+/// memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_open(
     options: *const u8,
@@ -91,24 +92,24 @@ pub unsafe extern "C" fn ringwell_embed_open(
         return INVALID;
     }
     let mut opened = 0;
-    // SAFETY: the caller guarantees for `options` what `input` requires.
+    // SAFETY: the caller guarantees that `options` satisfies the requirements of `input`.
     let options = unsafe { input(options, options_len) };
     let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
-    // SAFETY: the caller guarantees for `out` what `reply` requires.
+    // SAFETY: the caller guarantees that `out` satisfies the requirements of `reply`.
     let status = unsafe { reply(out, work) };
-    // SAFETY: checked above not to be null or misaligned; the caller guarantees that it is
+    // SAFETY: `handle` was checked above for null and alignment. The caller guarantees that it is
     // writable.
     unsafe { handle.write(opened) };
     status
 }
 
-/// Answers a batch: reads `body` and returns the answer. A positive status is the HTTP status of a
-/// refusal, whose body is returned. `key`, unless null, is the idempotency key of the batch;
-/// `deadline_ms`, unless 0, replaces the configured deadline if it is sooner.
+/// Reads the batch in `body` and returns its answer. If the batch is refused, returns the HTTP
+/// status and the body of the refusal. `key` is the idempotency key of the batch, or null.
+/// `deadline_ms` replaces the configured deadline if it is sooner and not 0.
 ///
 /// # Safety
-/// `body` points to `body_len` readable bytes, `key` to `key_len` or is null, `out` to writable
-/// memory.
+/// `body` must point to `body_len` readable bytes. `key` must be null or point to `key_len`
+/// readable bytes. `out` must point to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_bulk(
     handle: u64,
@@ -119,12 +120,12 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
     deadline_ms: u64,
     out: *mut Bytes,
 ) -> i32 {
-    // SAFETY: the caller guarantees for `body` what `input` requires.
+    // SAFETY: the caller guarantees that `body` satisfies the requirements of `input`.
     let body = unsafe { input(body, body_len) };
     let key = if key.is_null() {
         None
     } else {
-        // SAFETY: the caller guarantees for `key` what `input` requires.
+        // SAFETY: the caller guarantees that `key` satisfies the requirements of `input`.
         Some(unsafe { input(key, key_len) })
     };
     let work = || match (body, key) {
@@ -132,78 +133,79 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
         (Some(body), Some(Some(key))) => bulk(handle, body, Some(key), deadline_ms),
         (None, _) | (_, Some(None)) => invalid(),
     };
-    // SAFETY: the caller guarantees for `out` what `reply` requires.
+    // SAFETY: the caller guarantees that `out` satisfies the requirements of `reply`.
     unsafe { reply(out, work) }
 }
 
 /// Returns the engine's description and counts, as JSON.
 ///
 /// # Safety
-/// `out` points to writable memory.
+/// `out` must point to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller guarantees for `out` what `reply` requires.
+    // SAFETY: the caller guarantees that `out` satisfies the requirements of `reply`.
     unsafe { reply(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
 /// Stores the groups that are waiting because the disk was full. All other answered records are
-/// stored already.
+/// already stored.
 ///
 /// # Safety
-/// `out` points to writable memory.
+/// `out` must point to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller guarantees for `out` what `reply` requires.
+    // SAFETY: the caller guarantees that `out` satisfies the requirements of `reply`.
     unsafe { reply(out, || with(handle, |engine| stored(engine.flush()))) }
 }
 
-/// Takes a snapshot now, so that the next start reads little. May take seconds.
+/// Takes a snapshot now, so that less must be read when the engine is next opened. May take
+/// seconds.
 ///
 /// # Safety
-/// `out` points to writable memory.
+/// `out` must point to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller guarantees for `out` what `reply` requires.
+    // SAFETY: the caller guarantees that `out` satisfies the requirements of `reply`.
     unsafe { reply(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
-/// Closes an engine: takes a snapshot and releases its data. Afterwards, the handle is invalid in
-/// any case. In a forked child, this leaks memory, leaves the parent's files unchanged, and returns
-/// `FORKED`.
+/// Closes an engine: takes a snapshot and unlocks the data directory. Afterwards, the handle is
+/// invalid, even if the function fails. In a forked child, this function leaks memory, leaves the
+/// parent's files unchanged, and returns `FORKED`.
 ///
 /// # Safety
-/// `out` points to writable memory.
+/// `out` must point to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i32 {
-    // SAFETY: the caller guarantees for `out` what `reply` requires.
+    // SAFETY: the caller guarantees that `out` satisfies the requirements of `reply`.
     unsafe { reply(out, || close(handle)) }
 }
 
-/// Frees bytes that another function has written to `out`, and empties `out`, so that a second call
-/// does nothing.
+/// Frees the bytes that another function wrote to `out`, and clears `out`. A second call has no
+/// effect.
 ///
 /// # Safety
-/// `out` is null, or holds an unchanged result of a function of this module.
+/// `out` must be null or contain an unchanged result of a function in this module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {
         return;
     }
-    // SAFETY: not null, aligned; the caller guarantees that it contains `Bytes`, which are not used
-    // again.
+    // SAFETY: `out` is not null and is aligned. The caller guarantees that it contains `Bytes`,
+    // which are not used again.
     let Bytes { at, len, room } = unsafe { out.replace(Bytes::NONE) };
     if !at.is_null() {
-        // SAFETY: `Bytes::owned` took all three values from a `Vec` that was not dropped, and
-        // `replace` has left nothing that would free them again.
+        // SAFETY: `Bytes::owned` took all three values from a `Vec` that was not dropped. After
+        // `replace`, `out` no longer contains them, so they are freed only once.
         drop(unsafe { Vec::from_raw_parts(at, len, room) });
     }
 }
 
-/// Returns a caller's bytes; `None` if the pointer or length is invalid.
+/// Returns a caller's bytes, or `None` if the pointer or length is invalid.
 ///
 /// # Safety
-/// `at` points to `len` bytes that are readable and stay unchanged until the function of the ABI
-/// returns; only that function may choose `'a`.
+/// `at` must point to `len` bytes that are readable and remain unchanged until the function of the
+/// ABI returns. The lifetime `'a` must not exceed that call.
 unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     if len == 0 {
         return Some(&[]);
@@ -216,19 +218,19 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     Some(unsafe { std::slice::from_raw_parts(at, len) })
 }
 
-/// Runs `work`, catches its panics, and writes its bytes to `out`. If `out` is unusable, `work`
-/// does not run, because numbers must not be handed out for an answer that cannot be read.
+/// Runs `work`, catches its panics, and writes its bytes to `out`. If `out` is invalid, `work` does
+/// not run, because numbers must not be handed out for an answer that the caller cannot read.
 ///
 /// # Safety
-/// `out` is null, misaligned, or points to writable memory for [`Bytes`].
+/// `out` must be null, misaligned, or point to writable memory for [`Bytes`].
 unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
     if out.is_null() || !out.is_aligned() {
         return INVALID;
     }
     let outcome = catch_unwind(AssertUnwindSafe(work));
     let (status, bytes) = outcome.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
-    // SAFETY: checked above not to be null or misaligned; the caller guarantees that it is
-    // writable. Its old contents are not dropped, because they may be uninitialized.
+    // SAFETY: `out` was checked above for null and alignment. The caller guarantees that it is
+    // writable. The old contents are not dropped, because they may be uninitialized.
     unsafe { out.write(Bytes::owned(bytes)) };
     status
 }
@@ -260,7 +262,7 @@ fn open(options: &[u8], handle: &mut u64) -> Reply {
 }
 
 fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Reply {
-    // The deadline includes the wait for another thread's call.
+    // The deadline includes the time spent waiting for another thread's call to end.
     let started = Moment(OsFiles.moment());
     with(handle, |engine| {
         let deadline = engine.deadline(started, deadline_ms);
@@ -285,7 +287,7 @@ fn stored(result: Result<(), String>) -> Reply {
 fn close(handle: u64) -> Reply {
     match slots::take(handle) {
         Ok((engine, false)) => stored(engine.close()),
-        // The state after a panic must not be recorded. Earlier answers are already stored.
+        // After a panic, the state must not be recorded. Earlier answers are already stored.
         Ok((_, true)) => (OK, Vec::new()),
         Err(none) => no_engine(none),
     }

@@ -1,7 +1,7 @@
-//! The driver's platform on the calling thread: no threads, no runtime, no network.
+//! The driver's platform on the calling thread, without other threads, a runtime or a network.
 //!
-//! Tasks are polled only during a call, so a process that makes no calls does nothing. Everything
-//! that waits for the disk makes the caller wait.
+//! Tasks are polled only during a call, so the engine does nothing between calls. If a task waits
+//! for the disk, the caller waits, too.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -15,8 +15,8 @@ use ringwell_driver::{Moment, Platform};
 use ringwell_os::OsFiles;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// The count of polls of other tasks after a call. This is enough for maintenance to keep pace with
-/// the batches, and takes a few microseconds unless something must be flushed.
+/// The number of polls of other tasks after a call. With this number, maintenance keeps pace with
+/// the batches. The polls take a few microseconds, unless something must be flushed.
 const POLLS_AFTER: usize = 8;
 
 /// The calling thread. Clones share the same tasks and timers.
@@ -26,13 +26,14 @@ pub(crate) struct Caller(Executor);
 impl Platform for Caller {
     const TURNS_TO_READ: usize = 1;
 
-    // Small, because the caller waits for each piece.
+    // Each piece of a snapshot is small, because the caller waits for it.
     const SNAPSHOT_ENTRIES: u32 = 128;
 
-    // Short, so that a caller that never pauses does not write much between two rounds.
+    // The interval is short, so that a caller that never pauses does not write much between two
+    // maintenance rounds.
     const ROUND: Duration = Duration::from_millis(100);
 
-    // Calls from several threads wait for one another.
+    // A call may begin late, because calls from several threads wait for one another.
     const STARTS_LATE: bool = true;
 
     type Files = OsFiles;
@@ -75,7 +76,8 @@ impl Platform for Caller {
 }
 
 impl Caller {
-    /// Runs `work` and the tasks that are ready until `work` completes, then polls some more tasks.
+    /// Runs `work`, together with the tasks that are ready, until `work` completes. Then polls
+    /// other tasks [`POLLS_AFTER`] times.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let output = loop {
@@ -96,7 +98,7 @@ impl Caller {
         output
     }
 
-    /// Runs the tasks until none is ready.
+    /// Runs tasks until none is ready.
     pub(crate) fn settle(&self) {
         self.0.advance(self.moment());
         while self.0.poll_next() {}

@@ -1,6 +1,6 @@
-//! The engine of one data directory: opening, answering, closing.
+//! The engine of one data directory, which can be opened, used and closed.
 //!
-//! The driver does the work, on the calling thread. Invariant: nothing outside an engine refers to
+//! The driver does the work on the calling thread. Invariant: nothing outside an engine refers to
 //! its parts.
 
 use std::rc::Rc;
@@ -28,13 +28,14 @@ use serde::Serialize;
 use crate::caller::Caller;
 use crate::options::Options;
 
-/// The variable with a text that makes a batch that contains it panic, as in the server.
+/// The environment variable that contains a text for drills. A batch that contains this text causes
+/// a panic, as in the server.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
-/// The interval at which an engine in use checks that it still owns the data directory.
+/// The interval at which an engine checks, while it is used, that it still owns the data directory.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
 
-/// The number of the only shard.
+/// The id of the only shard.
 const SHARD: u16 = 0;
 
 type Shard = ringwell_driver::Shard<Caller>;
@@ -45,15 +46,16 @@ pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
     store: Rc<Inline<OsFiles>>,
-    /// The corrections that a wrong time or damage required at startup.
+    /// Notes on the corrections that were necessary when the engine was opened, because of a wrong
+    /// time or damage.
     notes: Vec<String>,
     /// The lock of the data directory, held until the engine is closed.
     lock: Option<DataLock>,
-    /// The time when the lock was last checked.
+    /// The time at which the lock was last checked.
     lock_seen: Moment,
 }
 
-/// The engine's description of itself.
+/// The description of the engine that callers can query.
 #[derive(Serialize)]
 struct Status<'a> {
     version: &'static str,
@@ -74,10 +76,11 @@ struct Status<'a> {
 }
 
 impl Embedded {
-    /// Locks the data directory, reads its files, and continues from them.
+    /// Locks the data directory, reads its files, and continues from their state.
     ///
     /// # Errors
-    /// Returns the reason as text. Nothing has then been changed, unless a snapshot was the reason.
+    /// Returns the reason as text. In this case, nothing was changed, unless the reason was a
+    /// snapshot that could not be written.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let panic_on = std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes);
         Self::open_with(options, panic_on)
@@ -111,8 +114,8 @@ impl Embedded {
         Ok(Self { caller, shard, store, notes, lock, lock_seen })
     }
 
-    /// Returns the time by which a batch that came at `from` must be answered: the configured
-    /// deadline, or the batch's own if that is sooner.
+    /// Returns the time by which a batch that arrived at `from` must be answered. This is the
+    /// configured deadline, or the batch's own deadline if that is sooner.
     pub(crate) fn deadline(&self, from: Moment, own_ms: u64) -> Moment {
         let configured = self.shard.node.config.deadline;
         let own = Some(own_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
@@ -122,7 +125,7 @@ impl Embedded {
     /// Answers a batch. A `key` makes it repeatable.
     ///
     /// # Errors
-    /// [`RequestError`] if `body` is not a batch, or the key is too long. Nothing has then been
+    /// [`RequestError`] if `body` is not a batch or the key is too long. In this case, nothing was
     /// changed.
     pub(crate) fn answer(
         &mut self,
@@ -143,7 +146,7 @@ impl Embedded {
         self.caller.run(batch::answer(&self.shard, Kind::Bulk, &terms, read, render))
     }
 
-    /// Ends the journal if another process may now be using the data directory.
+    /// Stops the journal if another process may now be using the data directory.
     fn check_lock(&mut self) {
         let now = self.caller.moment();
         let is_due = now.since(self.lock_seen) >= LOCK_LOOK;
@@ -158,10 +161,10 @@ impl Embedded {
         }
     }
 
-    /// Stores the groups that are waiting for room on the disk.
+    /// Stores the groups that are waiting for free space on the disk.
     ///
     /// # Errors
-    /// The reason, as text.
+    /// The reason as text.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
         self.shard.retry.notify_waiters();
         if self.shard.node.answers_wait() {
@@ -175,10 +178,11 @@ impl Embedded {
         Err(self.trouble().unwrap_or_else(|| "the journal does not accept writes".to_owned()))
     }
 
-    /// Takes a snapshot, so that the next start reads little.
+    /// Takes a snapshot, so that less must be read when the engine is next opened.
     ///
     /// # Errors
-    /// Names the file that could not be written. The previous snapshot then stays.
+    /// A text that names the file that could not be written. In this case, the previous snapshot is
+    /// kept.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
         self.flush()?;
         if !self.is_in_files() {
@@ -190,7 +194,7 @@ impl Embedded {
     /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
-    /// Some records could not be stored. No answer depended on them.
+    /// A text, if some records could not be stored. No answer depended on these records.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
         if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
@@ -203,8 +207,9 @@ impl Embedded {
         matches!(*self.store, Inline::Left(_))
     }
 
-    /// In a forked child: releases the child's copy of the lock and leaks everything else. Dropped
-    /// tasks would remove their unfinished files, which belong to the parent.
+    /// Abandons an engine in a forked child: releases the child's copy of the lock, and leaks
+    /// everything else. If the tasks were dropped, they would remove their unfinished files, which
+    /// belong to the parent.
     pub(crate) fn abandon(mut self) {
         drop(self.lock.take());
         std::mem::forget(self);
@@ -236,11 +241,11 @@ impl Embedded {
             trouble: self.trouble(),
             notes: &self.notes,
         };
-        // The status contains only text and numbers, so it can always be written as JSON.
+        // The status contains only text and numbers, so the conversion to JSON cannot fail.
         serde_json::to_vec(&status).unwrap_or_default()
     }
 
-    /// The reason why the journal stores nothing, or else the last failure.
+    /// The reason why the journal stores nothing now. If there is no such reason, the last failure.
     fn trouble(&self) -> Option<String> {
         let trouble = self.shard.node.troubles().next();
         trouble.map(|(.., trouble)| trouble.reason).or_else(|| self.shard.last_failure())
@@ -249,13 +254,14 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // Breaks a cycle: tasks refer to the shard, and the shard to its tasks.
+        // Breaks a reference cycle between the shard and its tasks.
         self.caller.end();
     }
 }
 
-/// Opens the directory's only shard. Other shards in the journals pass their lockouts to it, and
-/// their files stay unchanged. Returns whether nothing had been served from the data before.
+/// Opens the directory's only shard. If there are journals of other shards, their lockouts are
+/// merged into this shard, and their files remain unchanged. Also returns whether the data
+/// directory is new.
 fn begin(
     settings: &Settings,
     directory: &Directory,
@@ -288,10 +294,10 @@ fn begin(
     Ok((begun, has_files && on_disk.is_empty()))
 }
 
-/// Starts the shard's tasks. Takes a snapshot in between, like every start.
+/// Starts the shard's tasks. Takes a snapshot, as the server does at startup.
 ///
 /// # Errors
-/// The shard must not continue without a snapshot, which could not be written.
+/// A text, if lockouts were extended and the snapshot that must contain them could not be written.
 fn start(
     shard: &Rc<Shard>,
     store: Inline<OsFiles>,
@@ -308,7 +314,7 @@ fn start(
     Ok(store)
 }
 
-/// Returns notes on the start, for the operator.
+/// Returns notes for the operator on the doubts with which the engine was opened.
 fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
     let Doubts { lengthened, wall_less_shard, held_until } = *doubts;
     let ahead = lengthened.map(|by| {

@@ -1,12 +1,12 @@
-//! The engine inside another program's process, behind one C ABI: the bytes of a batch go in, the
-//! bytes of its answer come out.
+//! The engine inside another program's process, behind a C ABI that takes the bytes of a batch and
+//! returns the bytes of its answer.
 //!
-//! One shard, served by the calling thread: no threads, no runtime, no callbacks, because none of
-//! these survives a `fork`. The code is the server's (`ringwell-driver`), so a server can read a
-//! journal written here, and vice versa.
+//! The engine has one shard, which the calling thread serves. It has no threads, runtime or
+//! callbacks, because none of these survives a `fork`. It uses the same code as the server
+//! (`ringwell-driver`), so that a server can read a journal written by an engine, and vice versa.
 //!
-//! Knows nothing of Ruby or any other language that loads it. Invariants: no panic leaves [`abi`],
-//! the only module with unsafe code; answers are as durable as configured. Source:
+//! Does not depend on Ruby or any other language that loads it. Invariants: no panic leaves
+//! [`abi`], the only module with unsafe code. Answers are as durable as configured. Source:
 //! docs/spec/embed.md.
 
 pub mod abi;

@@ -1,4 +1,4 @@
-//! The options of an engine: JSON that names a configuration file, or contains the ring pools.
+//! The options of an engine: JSON that specifies a configuration file or contains the ring pools.
 //!
 //! Owns the names of the JSON members. The directory owns the rules for pools and settings.
 //! Environment variables are not read, because the process belongs to another program.
@@ -12,14 +12,14 @@ use ringwell_journal::Durability;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// There is one shard, because two would need threads.
+/// The number of shards. More than one would require threads.
 const SHARDS: u16 = 1;
 
-/// The maximum segment size. It is less than a server's, because a caller waits while a new segment
-/// is filled with zeros.
+/// The maximum segment size. It is smaller than a server's, because the caller waits while a new
+/// segment is filled with zeros.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
-/// A longer deadline counts as none.
+/// The longest accepted deadline.
 const DEADLINE_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
@@ -29,9 +29,9 @@ struct OptionsJson<'a> {
     config: Option<PathBuf>,
     /// The directory of journals and snapshots.
     data: Option<PathBuf>,
-    /// `disk`, `os` or `memory`.
+    /// The durability: `disk`, `os` or `memory`.
     durability: Option<String>,
-    /// The deadline of a batch.
+    /// The deadline of a batch, in milliseconds.
     deadline_ms: Option<u64>,
     /// The ring pools, instead of a configuration file.
     #[serde(borrow)]
@@ -47,10 +47,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the options, and the configuration file if they name one.
+    /// Parses the options, and reads the configuration file if one is given.
     ///
     /// # Errors
-    /// Returns all faults, as text that contains no key.
+    /// Returns all faults as text that does not contain any keys.
     pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
         let given: OptionsJson<'_> = serde_json::from_slice(json)
             .map_err(|error| format!("the options are invalid: {error}"))?;

@@ -1,22 +1,23 @@
-//! The engines of a process, behind handles that cannot dangle.
+//! The table of a process's engines, which are referred to by handles that cannot dangle.
 //!
-//! A handle is a number made of the id of the process that opened the engine, a count, and an index
-//! into a table. A handle that was closed, invented, or inherited by a forked child is therefore
-//! detected without touching freed memory, and without waiting for a lock whose holder stayed in
-//! the parent.
+//! A handle is a number that consists of the id of the process that opened the engine, a count, and
+//! an index into a table. Therefore, a handle that was closed, invented, or inherited by a forked
+//! child can be detected. The check neither accesses freed memory nor waits for a lock that a
+//! thread of the parent holds.
 //!
-//! Invariant: only a thread inside a call locks an entry, and a forked child locks inherited
-//! entries only without waiting.
+//! Invariants: only a thread inside a call locks an entry. A forked child never waits for the lock
+//! of an inherited entry.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::engine::Embedded;
 
-/// The maximum number of open engines of a process.
+/// The maximum number of open engines in a process.
 pub(crate) const ENGINES_MAX: usize = 64;
 
-/// The widths of a handle's index and count, which are below the process id.
+/// The widths of the index and the count, which are in the lower bits of a handle. The process id
+/// is in the upper bits.
 const PLACE_BITS: u32 = 8;
 const COUNT_BITS: u32 = 24;
 
@@ -29,7 +30,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct EngineSlot {
     handle: u64,
     engine: Option<Embedded>,
-    /// Set while a call changes the engine, so that it stays set if the call panics.
+    /// Set while a call uses the engine. It remains set if the call panics.
     is_broken: bool,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct EngineSlot {
 pub(crate) enum NoEngine {
     /// The engine was opened by another process.
     Forked,
-    /// There is no engine with this handle.
+    /// No engine has this handle.
     Closed,
     /// A panic left the engine in an unknown state.
     Broken,
@@ -48,11 +49,12 @@ impl EngineSlot {
     const EMPTY: Self = Self { handle: 0, engine: None, is_broken: false };
 }
 
-/// Adds an engine to the table; returns the engine if the table is full.
+/// Adds an engine to the table. Returns the engine as the error if the table is full.
 pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
     let pid = std::process::id();
     for (at, place) in (0..).zip(&TABLE) {
-        // Locked entries are in use, here or by a thread that existed only before a fork.
+        // A locked entry is in use by another thread, or was in use by a thread of the parent when
+        // this process was forked.
         let Some(mut place) = try_lock(place) else { continue };
         let is_inherited = place.engine.is_some() && process_of(place.handle) != pid;
         if place.engine.is_some() && !is_inherited {
@@ -69,7 +71,7 @@ pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
     Err(Box::new(engine))
 }
 
-/// Passes an engine to `work`. If `work` panics, the engine is broken from then on.
+/// Passes an engine to `work`. If `work` panics, the engine is unusable from then on.
 pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Result<T, NoEngine> {
     let mut place = find(handle)?;
     if place.is_broken {
@@ -77,15 +79,15 @@ pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Res
     }
     let EngineSlot { engine, is_broken, .. } = &mut *place;
     let engine = engine.as_mut().ok_or(NoEngine::Closed)?;
-    // Stays set if `work` panics.
+    // Remains set if `work` panics.
     *is_broken = true;
     let result = work(engine);
     *is_broken = false;
     Ok(result)
 }
 
-/// Removes an engine from the table, broken or not. If another process opened the engine, it is
-/// abandoned if its entry can be locked at once.
+/// Removes an engine from the table, and returns it with `true` if it is broken. If the engine was
+/// opened by another process, abandons it, provided that its entry can be locked without waiting.
 pub(crate) fn take(handle: u64) -> Result<(Embedded, bool), NoEngine> {
     if process_of(handle) == std::process::id() {
         let mut place = find(handle)?;
@@ -106,13 +108,13 @@ fn find(handle: u64) -> Result<MutexGuard<'static, EngineSlot>, NoEngine> {
         return Err(if handle == 0 { NoEngine::Closed } else { NoEngine::Forked });
     }
     let place = place_of(handle).ok_or(NoEngine::Closed)?;
-    // A poisoned lock needs no handling: `is_broken` records a panic in a call.
+    // A poisoned lock can be ignored, because `is_broken` records a panic in a call.
     let place = place.lock().unwrap_or_else(PoisonError::into_inner);
     if place.handle == handle { Ok(place) } else { Err(NoEngine::Closed) }
 }
 
 fn process_of(handle: u64) -> u32 {
-    // The upper half fits into 32 bits.
+    // The upper half always fits into 32 bits.
     u32::try_from(handle >> 32).unwrap_or_default()
 }
 

@@ -1,11 +1,12 @@
-//! Answers to rows of repeatable batches, so that a repeated batch gets the same answer and uses up
-//! no numbers.
+//! Remembers the answers to rows of repeatable batches, so that a batch sent again gets the same
+//! answers and uses up no numbers.
 //!
-//! Answers are bounded by age and by count. If there are too many, the pool with the most loses its
-//! oldest, so that use of one pool's key cannot displace another pool's answers first. Memory grows
-//! in small steps: more than a thousand tables double one by one. Owns no rule about numbers: the
-//! engine decides whether one may still be given. Source: docs/spec/allocation.md, "Batches sent
-//! twice".
+//! The age and the count of the remembered answers are limited. If there are too many, the pool
+//! with the most answers loses its oldest one. Heavy use of one pool's key therefore cannot
+//! displace the answers of other pools first. Memory grows in small steps, because there are more
+//! than a thousand tables and only one doubles at a time. Owns no rules about numbers: the engine
+//! decides whether a remembered number may still be given. Source: docs/spec/allocation.md,
+//! "Batches sent twice".
 
 mod queue;
 
@@ -21,16 +22,16 @@ use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 use crate::engine::Outcome;
 use queue::Queue;
 
-/// The minimum time for which an answer is remembered, unless there are too many.
+/// The minimum time for which an answer is remembered, unless there are too many answers.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
-/// The count of tables by row. A full table moves its rows to a larger one at once, so none may
-/// have many: with the default of a million rows, each has 800. It has room for 896 before it
-/// doubles.
+/// The count of the tables that map rows to answers. A full table moves all its rows to a larger
+/// table at once, so no table may hold many. With the default of a million rows, each table holds
+/// 800 rows. A table has room for 896 rows before it doubles.
 const PARTS: usize = 1250;
 
-/// The part of an outcome to remember; `None` if the shard could not decide, because a repeat may
-/// succeed.
+/// Returns the part of an outcome to remember. Returns `None` if the shard could not decide,
+/// because a repeat may then succeed.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
     match outcome {
         Outcome::Allocated { number } | Outcome::Kept { number } => {
@@ -45,38 +46,39 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// Chooses the table of a row. Clients cannot know the key of this hash, so none can fill a
-    /// single table. A fast hash is sufficient, because clients do not choose row keys, which are
-    /// digests.
+    /// The hash that chooses the table of a row. Clients cannot know the key of this hash, so no
+    /// client can fill a single table. Within a table a fast hash is sufficient, because row keys
+    /// are digests, which clients cannot choose.
     places: RandomState,
     /// The answers in the order in which they were given. A row that was answered again has two
-    /// entries; the first is skipped because its time differs.
+    /// entries. The first one is skipped, because its time differs from the time of the answer.
     by_pool: BTreeMap<PoolId, Queue>,
-    /// The same pools by the [`class`] of their queues' lengths.
+    /// The same pools, grouped by the [`class`] of the lengths of their queues.
     by_length: BTreeSet<(usize, PoolId)>,
-    /// Entries of all queues.
+    /// The count of entries in all queues.
     queued: usize,
     remembered: usize,
     rows_max: usize,
-    /// The rows of the newest allocations, by the rising positions of their records: as many as can
-    /// be undone.
+    /// The rows of the newest allocations, in rising order of the positions of their records. As
+    /// many rows are kept as allocations can be undone.
     allocated: VecDeque<(Position, RowKey)>,
 }
 
-/// The answer to a row, in sixteen bytes.
+/// The answer to a row, packed into sixteen bytes.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     at: Millis,
-    /// Zero, which is not a number, for the overflow number. Combined with [`NEW`].
+    /// The E.164 digits of the number, or zero for the overflow number. May be combined with the
+    /// flag [`NEW`].
     number: u64,
 }
 
-/// Flag in [`Remembered::number`]: the row has not been repeated since its number was handed out. A
-/// number has at most fifteen digits.
+/// A flag in [`Remembered::number`]: the row has not been repeated since its number was handed out.
+/// Numbers have at most fifteen digits, so the bit is free.
 const NEW: u64 = 1 << 63;
 
-/// A value of [`Remembered::number`]: the row's answer has been forgotten, but its entry in a queue
-/// has not been dropped yet.
+/// A value of [`Remembered::number`]: the row's answer has been forgotten, but its entry is still
+/// in a queue.
 const FORGOTTEN: u64 = NEW;
 
 impl Remembered {
@@ -98,14 +100,14 @@ impl Remembered {
     }
 }
 
-/// The position of a walk through all answers.
+/// The position of a walk over all answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswersPlace {
     pool: PoolId,
-    /// The index of the pool's answer to start from.
+    /// The index of the pool's answer at which to start.
     from: u64,
-    /// The index at which to stop, so that the walk also ends if the pool gets answers faster than
-    /// the walk proceeds.
+    /// The index at which to stop. This ensures that the walk ends even if the pool gets answers
+    /// faster than the walk proceeds.
     end: u64,
 }
 
@@ -123,13 +125,13 @@ impl Answers {
         }
     }
 
-    /// The answer to a row, and its time.
+    /// Returns the answer to a row, and its time.
     pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, RecordedAnswer)> {
         let known = self.known(row)?;
         (now.since(known.at) <= ANSWER_AGE).then(|| (known.at, known.answer()))
     }
 
-    /// Like [`Self::get`], for a row that receives the same answer again.
+    /// Like [`Self::get`], for a row that is about to receive the same answer again.
     pub(crate) fn repeat(&mut self, now: Millis, row: RowKey) -> Option<(Millis, RecordedAnswer)> {
         let place = self.place(row);
         let known = self.by_row.get_mut(place)?.get_mut(&row)?;
@@ -175,13 +177,13 @@ impl Answers {
         let place = self.place(row);
         let before = self.by_row[place].insert(row, answer);
         self.remembered += usize::from(before.is_none_or(|before| before.is_forgotten()));
-        // A snapshot and the journal after it may both contain the same answer.
+        // A snapshot and the journal that follows it may both contain the same answer.
         if before.is_none_or(|before| before.at != answer.at) {
             self.queue(answer.at, pool, row);
         }
     }
 
-    /// Records that the allocation for `row` has its record at `position`.
+    /// Records that the record of the allocation for `row` is at `position`.
     pub(crate) fn allocated(&mut self, position: Position, row: RowKey) {
         let last = self.allocated.back().map(|(last, _)| *last);
         assert!(last < Some(position), "rows of allocations are out of order");
@@ -191,19 +193,19 @@ impl Answers {
         self.allocated.push_back((position, row));
     }
 
-    /// The row of the allocation whose record is at `position`.
+    /// Returns the row of the allocation whose record is at `position`.
     pub(crate) fn row_at(&self, position: Position) -> Option<RowKey> {
         let place = self.allocated.binary_search_by_key(&position, |(position, _)| *position);
         place.ok().map(|place| self.allocated[place].1)
     }
 
-    /// Whether a row's number was handed out to it, and the row has not been repeated since. Also
-    /// `false` if this is no longer known.
+    /// Whether a row's number was handed out for it and the row has not been repeated since. Also
+    /// returns `false` if this is no longer known.
     pub(crate) fn is_new(&self, row: RowKey) -> bool {
         self.known(row).is_some_and(|known| known.number & NEW != 0)
     }
 
-    /// Forgets the answer to a row. Its entry in a queue stays, and is skipped.
+    /// Forgets the answer to a row. The row's entry in a queue stays there and is skipped later.
     pub(crate) fn forget(&mut self, row: RowKey) {
         let place = self.place(row);
         let known = self.by_row.get_mut(place).and_then(|part| part.get_mut(&row));
@@ -227,7 +229,7 @@ impl Answers {
             oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
-            // Of pools with the same count of answers, skips one that has only the newest row.
+            // If several pools have the most answers, skips a pool that has only the newest row.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));
@@ -285,14 +287,14 @@ impl Answers {
         self.remembered
     }
 
-    /// All answers: pool by pool, oldest first.
+    /// Returns all answers, pool by pool, the oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = AnswerEntry> {
         self.by_pool.iter().flat_map(|(pool, queue)| {
             queue.iter(0).filter_map(|(at, row)| self.entry(*pool, at, row))
         })
     }
 
-    /// The beginning of a walk; `None` if there are no answers.
+    /// Returns the beginning of a walk, or `None` if there are no answers.
     pub(crate) fn first(&self) -> Option<AnswersPlace> {
         self.pool_after(Bound::Unbounded)
     }
@@ -303,9 +305,9 @@ impl Answers {
         Some(AnswersPlace { pool: *pool, from, end })
     }
 
-    /// Adds about `count` answers of a walk to `out`; returns the position at which it continues.
-    /// Answers dropped since are omitted, and so are answers given after the walk reached their
-    /// pool.
+    /// Adds about `count` answers of a walk to `out`, and returns the position at which the walk
+    /// continues. Answers that were dropped in the meantime are omitted. So are answers that were
+    /// given after the walk reached their pool.
     pub(crate) fn piece(
         &self,
         place: AnswersPlace,
@@ -327,7 +329,7 @@ impl Answers {
             if to < end {
                 return Some(AnswersPlace { from: to, ..place });
             }
-            // A pool without answers has a cost too.
+            // Visiting a pool without answers has a cost too.
             left = left.saturating_sub((to - from).max(1));
             place = self.pool_after(Bound::Excluded(pool))?;
         }
@@ -340,8 +342,8 @@ impl Answers {
     }
 }
 
-/// The class of a length: lengths of one class count as equal when a pool is chosen to lose a row,
-/// so that a change of one row seldom changes a class.
+/// Returns the class of a length. A pool that is to lose a row is chosen by class, so that adding
+/// or removing a row seldom changes the order of the pools.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }
 }

@@ -1,6 +1,6 @@
-//! The holder of a number at a given time, found by a walk back along the number's records.
+//! Finds the holder of a number at a given time by walking back along the number's records.
 //!
-//! The walk names the record that it needs next; the caller reads that record from memory or a
+//! The walk names the record that it needs next. The caller reads that record from memory or a
 //! file, and passes it in. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
@@ -10,91 +10,96 @@ use ringwell_journal::{
 
 use crate::engine::Engine;
 
-/// An allocation that held a number at the requested time, or was the last one before it.
+/// An allocation that held a number at the requested time, or that was the last one before that
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastAllocation {
-    /// The pool that the number was handed out from; `None` if another shard has the record, and
-    /// this one took over the lockout.
+    /// The pool from which the number was handed out. `None` if this shard adopted the allocation
+    /// and another shard has its record.
     pub pool: Option<PoolId>,
-    /// The time of the allocation, in the shard time of its node; identifies the allocation.
+    /// The time of the allocation, in the shard time of its node. Together with the number, this
+    /// time identifies the allocation.
     pub allocated_at: Millis,
-    /// The same time by the wall clock.
+    /// The time of the allocation by the wall clock.
     pub allocated_wall: Millis,
-    /// The end of its lockout by the wall clock.
+    /// The end of the allocation's lockout by the wall clock.
     pub locked_until: Millis,
-    /// The marketing context as received, percent-encoded.
+    /// The marketing context, percent-encoded as it was received.
     pub params: Vec<u8>,
-    /// The time when the number was handed out again, by the wall clock.
+    /// The time when the number was next handed out, by the wall clock.
     pub next_allocated_at: Option<Millis>,
-    /// Its keep-alives, if the look-up collects them.
+    /// The allocation's keep-alives, if the look-up collects them.
     pub keep_alives: Option<KeepAlives>,
 }
 
-/// The maximum number of keep-alives that a look-up collects; it collects the newest.
+/// The maximum number of keep-alives that a look-up collects. If there are more, it collects the
+/// newest ones.
 pub const KEEP_ALIVES_MAX: usize = 100;
 /// The maximum number of keep-alives after the requested time that a look-up reads one by one.
 const LATER_KEEP_ALIVES_MAX: u32 = 500;
 
-/// The keep-alives of one allocation until the requested time.
+/// The keep-alives of one allocation up to the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeepAlives {
-    /// Their times by the wall clock, newest first; at most [`KEEP_ALIVES_MAX`].
+    /// The times of the keep-alives by the wall clock, newest first, at most [`KEEP_ALIVES_MAX`].
     pub at: Vec<Millis>,
-    /// Whether there may be others that were not read.
+    /// Whether there may be further keep-alives that were not read.
     pub is_part: bool,
 }
 
-/// The known past of a number.
+/// The history of a number around the requested time, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// The holder of the number.
+    /// The allocation that held the number.
     pub held: Option<PastAllocation>,
-    /// The reason why no holder can be named although there may have been one, or why the named
-    /// holder may be wrong or lacks its record.
+    /// The reason why the look-up names no holder although there may have been one. Or the reason
+    /// why the named holder may be wrong or lacks its record.
     pub missing: Option<Missing>,
-    /// Whether the number may have been handed out elsewhere although there is no record of it,
-    /// because its pool has been held since.
+    /// Whether another shard may have handed the number out without a record here, because the
+    /// number's pool has been held since.
     pub is_doubted: bool,
-    /// The end of the period in which answers were lost, by the wall clock, if that is the reason
-    /// for `missing`. Later allocations are known.
+    /// The end, by the wall clock, of a period in which answers were lost, if that period is the
+    /// reason for `missing`. Allocations after this time are known.
     pub lost_until: Option<Millis>,
-    /// The time, in the other shard, of the allocation after the holder's, or of the oldest one if
-    /// there is no holder; it identifies the allocation. Present only if another shard made it or
-    /// its time is unknown. Here it is only known to be earlier than the holder's
-    /// `next_allocated_at`, which is when the number arrived.
+    /// The time, by the clock of the other shard, of the allocation after the one in `held`, or of
+    /// the oldest known allocation if `held` is `None`. This time identifies the allocation.
+    /// Present only if another shard made that allocation or if its time is not known here. All
+    /// that is known here is that the allocation precedes the `next_allocated_at` of `held`, the
+    /// time at which the number arrived.
     pub later: Option<Millis>,
-    /// Whether a lost period is the reason for `missing`: allocations before `later` are in doubt,
-    /// but that one is known to have followed.
+    /// Whether a lost period is the reason for `missing`. Allocations before `later` are then in
+    /// doubt, but the allocation of `later` is known to have followed.
     pub is_later_sure: bool,
-    /// The wall clock at a moment by which the allocation of `later` had been made, if its own time
-    /// is unknown.
+    /// A time, by the wall clock, by which the allocation of `later` had already been made, if the
+    /// time of that allocation is unknown.
     pub later_by: Option<Millis>,
-    /// The time of the oldest allocation after the requested time that this shard made, by the wall
-    /// clock: it ends the allocation of another shard's visitor.
+    /// The time, by the wall clock, of the oldest allocation that this shard made after the
+    /// requested time. That allocation ends any allocation that another shard made before it.
     pub next: Option<Millis>,
-    /// The end, by the wall clock, of the last period as an overflow number that had begun by the
-    /// requested time, if one is known. A visitor who had the number before it is not the caller.
+    /// The end, by the wall clock, of the last period in which the number was an overflow number,
+    /// if such a period had begun by the requested time and is known. A visitor who had the number
+    /// before that period is not the caller.
     pub overflow_until: Option<Millis>,
 }
 
 /// The reason why a look-up cannot name the holder of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The history no longer reaches back that far.
+    /// The history no longer reaches back to the requested time.
     NotKept,
-    /// The number has been handed out so often since then that the look-up ended before it reached
-    /// the time.
+    /// The number has been handed out so often since the requested time that the look-up gave up
+    /// before it reached that time.
     TooLong,
-    /// The history is damaged there.
+    /// The history is damaged at the requested time.
     Damaged,
 }
 
 /// The requested time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// By the wall clock.
+    /// A time by the wall clock.
     Wall(Millis),
-    /// By the shard time of the node that receives the request.
+    /// A time by the shard time of the node that receives the request.
     Shard(Millis),
 }
 
@@ -103,25 +108,26 @@ pub enum Moment {
 pub struct Walk<'a> {
     number: PromoNumber,
     at: Moment,
-    /// The current clocks, and those that the journals of the node have recorded.
+    /// The current clocks, and the clocks that the journals of the node have recorded.
     clocks: Option<Clocks>,
     noted: &'a [Noted],
-    /// The newest allocation in the shard's state, until its record is read. If it was taken over
-    /// from another shard, its record is in that shard's journal.
+    /// The newest allocation in the shard's state, until the record of that allocation has been
+    /// read. If the allocation was adopted from another shard, its record is in that shard's
+    /// journal.
     newest: Option<Slot>,
-    /// Its time in this node's shard time.
+    /// The time of the newest allocation in this node's shard time.
     newest_at: Millis,
-    /// The wall clock less shard time at the newest allocation; `None` if that is unknown.
+    /// The lead of the wall clock over shard time at the newest allocation, or `None` if it is
+    /// unknown.
     newest_shift: Option<i64>,
     /// See [`Past::later_by`].
     newest_by: Option<Millis>,
-    /// Whether all records read so far are from after the number's last transfer from another shard
-    /// to this one.
+    /// Whether the walk has passed the number's last transfer from another shard to this one.
     is_foreign: bool,
-    /// Whether the end of the lockout in the shard's state belongs to the newest allocation, and
-    /// not to a later one that no visitor saw.
+    /// Whether the end of the lockout in the shard's state belongs to the newest allocation. If
+    /// not, the end may belong to a later allocation that no visitor saw.
     is_settled: bool,
-    /// The end of the lockout in shard time, if a newer record than the allocation's own has set
+    /// The end of the lockout in shard time, if a record newer than that of the allocation has set
     /// it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
@@ -129,12 +135,12 @@ pub struct Walk<'a> {
     next_own: Option<Millis>,
     /// See [`Past::later`].
     later: Option<Millis>,
-    /// Whether a later time is uncertain: the next allocation has no known time, or an allocation
-    /// seemed to be later than the next, because the wall clock was wrong and was not corrected
-    /// before the machine was booted again. An older allocation then counts only while its lockout
-    /// runs.
+    /// Whether the time of a later allocation is uncertain. Either the next allocation has no known
+    /// time, or an allocation seemed to be later than the next one. The latter happens if the wall
+    /// clock was wrong and was not corrected before the machine rebooted. An older allocation is
+    /// then named only for the time of its lockout.
     is_doubtful: bool,
-    /// The keep-alives, if they are collected.
+    /// The keep-alives, if the walk collects them.
     collected: Option<Collected>,
 }
 
@@ -142,23 +148,23 @@ pub struct Walk<'a> {
 #[derive(Clone, Debug, Default)]
 struct Collected {
     found: KeepAlives,
-    /// A walk passes over keep-alives after the requested time. If that leads past the time, the
-    /// walk returns to this record and reads them one by one.
+    /// A walk skips keep-alives after the requested time. If it thereby skips keep-alives from
+    /// before that time too, the walk returns to this record and reads the keep-alives one by one.
     return_to: Option<Position>,
-    /// The count of keep-alives read one by one, while that is done.
+    /// The count of later keep-alives that were read one by one; `None` while the walk skips them.
     later: Option<u32>,
 }
 
 /// The record that a look-up needs, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read the record at this position and pass it in.
+    /// Read the record at this position and pass it to [`Walk::feed`].
     Read(Position),
     /// The result.
     Done(Past),
 }
 
-/// A look-up found an impossible record: the journal is damaged, or was changed by hand.
+/// A look-up found a record that cannot be there: the journal is damaged, or was changed by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenChain {
     /// The requested number.
@@ -166,15 +172,15 @@ pub struct BrokenChain {
 }
 
 impl Engine {
-    /// Whether the known allocation of `number` may not be its newest: its lockout ended before a
-    /// hold of its pool.
+    /// Whether another owner may have allocated `number` after the newest allocation known here.
+    /// This is so if the lockout of that allocation ended before a hold of the pool ended.
     #[must_use]
     pub fn is_doubted(&self, number: PromoNumber) -> bool {
         self.shard.find(number).is_some_and(|slot| self.shard.is_doubted(slot))
     }
 
-    /// Begins a look-up of the holder of `number` at `at`. `noted` are the clocks recorded by the
-    /// journals of all shards of the node.
+    /// Begins a look-up of the holder of `number` at the time `at`. `noted` contains the clocks
+    /// that the journals of all shards of the node have recorded.
     #[must_use]
     pub fn attribution<'a>(
         &self,
@@ -208,7 +214,7 @@ impl Engine {
         (walk, step)
     }
 
-    /// The record at `position`, if it is in the open group.
+    /// Returns the record at `position`, if it is in the open group.
     #[must_use]
     pub fn pending_record(&self, position: Position) -> Option<Record<'_>> {
         self.writer.read_pending(position)
@@ -216,7 +222,8 @@ impl Engine {
 }
 
 impl Moment {
-    /// Whether an event at `shard`, when the wall clock showed `wall`, had happened by this moment.
+    /// Whether an event at the shard time `shard`, when the wall clock showed `wall`, had happened
+    /// by this moment.
     fn is_from(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => wall <= at,
@@ -224,8 +231,8 @@ impl Moment {
         }
     }
 
-    /// Whether a lockout that ends at `shard`, when the wall clock shows `wall`, is over by this
-    /// moment.
+    /// Whether a lockout that ends at the shard time `shard`, when the wall clock shows `wall`, is
+    /// over by this moment.
     fn is_after(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => at >= wall,
@@ -239,20 +246,22 @@ struct Met<'a> {
     pool: PoolId,
     allocated_at: Millis,
     locked_until: Millis,
-    /// The wall clock less shard time at that time.
+    /// The lead of the wall clock over shard time at `allocated_at`.
     shift: i64,
     params: [&'a [u8]; 2],
 }
 
 impl Walk<'_> {
-    /// Also collects the keep-alives of the allocation, which takes one read for each.
+    /// Lets the look-up collect the keep-alives of the allocation too, which takes one read for
+    /// each of them.
     #[must_use]
     pub fn with_keep_alives(mut self) -> Self {
         self.collected = Some(Collected::default());
         self
     }
 
-    /// Processes the requested record, whose group recorded the clocks `group`.
+    /// Processes the requested record. `group` contains the clocks that the record's group
+    /// recorded.
     ///
     /// # Errors
     /// [`BrokenChain`] if the record does not belong to this number.
@@ -270,7 +279,7 @@ impl Walk<'_> {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
             {
-                // `previous` leads past the allocation that no visitor saw.
+                // `previous` leads past the record of the allocation that no visitor saw.
                 let newest = self.newest.as_mut().filter(|_| !self.is_settled);
                 if let Some(newest) = newest {
                     newest.locked_until = restored.locked_until;
@@ -300,10 +309,10 @@ impl Walk<'_> {
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
                 if let Some(collected) = &mut self.collected {
-                    // Records before the copy are no longer kept.
+                    // The records of keep-alives before the copy are no longer kept.
                     collected.found.is_part = true;
                 }
-                // The copy stands for the allocation; no earlier records are kept.
+                // The copy replaces the record of the allocation. No earlier records are kept.
                 Ok(self.allocation(&met).unwrap_or_else(|| Step::Done(self.end(Missing::NotKept))))
             }
             Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
@@ -316,8 +325,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The record to return to, if passing over keep-alives has led to `at`, before the requested
-    /// time.
+    /// Returns the record to go back to, if skipping keep-alives has led to a record at `at`,
+    /// before the requested time.
     fn overshot(&mut self, at: Millis, shift: i64) -> Option<Position> {
         let is_from = self.at.is_from(at, shifted(at, shift));
         let collected = self.collected.as_mut()?;
@@ -326,7 +335,7 @@ impl Walk<'_> {
         Some(return_to)
     }
 
-    /// Collects the keep-alive at `at`; returns the record to read next.
+    /// Collects the keep-alive at `at`, and returns the position of the record to read next.
     fn collect(
         &mut self,
         at: Millis,
@@ -358,13 +367,13 @@ impl Walk<'_> {
         passed
     }
 
-    /// The present lead of the wall clock over shard time.
+    /// Returns the current lead of the wall clock over shard time.
     fn shift_now(&self) -> i64 {
         self.clocks.map_or(0, |clocks| clocks.wall_less_shard())
     }
 
-    /// The lead of the wall clock over shard time when the event of `record` happened, if it is
-    /// known.
+    /// Returns the lead of the wall clock over shard time when the event of `record` happened, if
+    /// the lead is known.
     fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> Option<i64> {
         let (then, noted) = (record.clocks(group), self.noted.iter().copied());
         match *record {
@@ -375,11 +384,13 @@ impl Walk<'_> {
         }
     }
 
-    /// The result without the requested record, which is no longer kept or would arrive too late.
+    /// Returns the result without the requested record, which is no longer kept or would arrive too
+    /// late.
     #[must_use]
     pub fn end(&self, missing: Missing) -> Past {
         let held = self.newest_held();
-        // If the allocation is known without its record, the record may be read the next time.
+        // If the allocation is known from the shard's state, a later look-up may still find its
+        // record, so nothing is reported as missing.
         let is_reported = held.is_none() || missing == Missing::TooLong;
         let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
@@ -390,7 +401,8 @@ impl Walk<'_> {
         Past { held, missing, later, later_by, next: self.next_own, ..Past::default() }
     }
 
-    /// The newest allocation, if its record was not read and it was made by the requested time.
+    /// Returns the newest allocation, if its record has not been read and it was made by the
+    /// requested time.
     fn newest_held(&self) -> Option<PastAllocation> {
         let newest = self.newest?;
         let shift = match self.at {
@@ -409,20 +421,20 @@ impl Walk<'_> {
         })
     }
 
-    /// The result, which is uncertain if the newest allocation has no date: it may be the requested
-    /// one.
+    /// Returns the result. The result is uncertain if the time of the newest allocation is unknown,
+    /// because the newest allocation may be the requested one.
     fn past(&self, held: Option<PastAllocation>) -> Past {
         let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
         Past { held, missing, later: self.later, next: self.next_own, ..Past::default() }
     }
 
-    /// Whether the time of the newest allocation is needed and unknown.
+    /// Whether the look-up needs the time of the newest allocation but that time is unknown.
     fn is_undated(&self) -> bool {
         matches!(self.at, Moment::Wall(_)) && self.newest_shift.is_none()
     }
 
-    /// Handles a lockout that was set again at `at`. The shard's state already has the current end
-    /// of the newest allocation's lockout.
+    /// Processes a record that set the lockout again at `at`. The shard's state already contains
+    /// the current end of the newest allocation's lockout.
     fn relocked(&mut self, at: Millis, until: Millis) {
         if self.is_foreign || self.newest.is_none() || at < self.newest_at {
             self.locked_until.get_or_insert(until);
@@ -431,7 +443,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the result if this is the requested allocation; `None` if that one is further back.
+    /// Returns the result if `met` is the requested allocation, or `None` if the requested
+    /// allocation is further back.
     fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
         let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);
         if let Some(newest) = self.newest {
@@ -449,7 +462,7 @@ impl Walk<'_> {
             self.newest = None;
         }
         let wall = shifted(met.allocated_at, met.shift);
-        // Regardless of the clock, this allocation preceded the next one.
+        // Even if the clocks say otherwise, this allocation preceded the next one.
         let known = self.next_allocated_at.map_or(wall, |next| wall.min(next));
         self.is_doubtful |= known < wall;
         if self.at.is_from(met.allocated_at, known) {
@@ -474,8 +487,8 @@ impl Walk<'_> {
         None
     }
 
-    /// Handles an allocation whose own record is in another shard's journal, unless the number has
-    /// returned to this one.
+    /// Processes an allocation whose own record is in another shard's journal, unless the number
+    /// was allocated here first and came back.
     fn adopted(
         &mut self,
         allocated_at: Millis,
@@ -486,10 +499,10 @@ impl Walk<'_> {
         self.is_foreign = true;
         let extended = self.locked_until.take();
         if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
-            // Uses the clocks at the time of the report, not the current ones.
+            // Uses the clocks at the time when the allocation was adopted, not the current ones.
             self.newest_shift = shift;
         }
-        // Time zero means a lockout without an allocation.
+        // A time of zero stands for a lockout without an allocation.
         if self.newest.is_none() && allocated_at > Millis::ZERO {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;

@@ -1,13 +1,13 @@
-//! Copies the records that still matter out of the oldest part of the journal before it is dropped,
-//! so that the newest allocation of every number stays known. Source: docs/spec/journal.md,
-//! "Retention".
+//! Copies the records that still matter out of the oldest part of the journal before that part is
+//! dropped, so that the newest allocation of every number stays known. Source:
+//! docs/spec/journal.md, "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{Clocks, DecodeError, Record, Records};
 
 use crate::engine::Engine;
 
-/// An allocation in the form of an old record.
+/// An allocation as an old record describes it.
 struct Old<'a> {
     slot: u32,
     number: PromoNumber,
@@ -18,19 +18,21 @@ struct Old<'a> {
 }
 
 impl Engine {
-    /// Whether [`Self::carry`] may find something in a group; if not, it need not be read.
+    /// Whether the group `n` may contain a record that [`Self::carry`] would copy. If not, the
+    /// group need not be read.
     #[must_use]
     pub fn needs_group(&self, n: u64) -> bool {
         self.live.may_hold_any(n)
     }
 
-    /// Appends copies of those allocations in `old` that are still the newest of their number.
-    /// Stops early if the open group is full, and returns `false`: call again with the same
-    /// iterator once the group is sealed. The original may be dropped only after the open group is
-    /// durable. `clocks` are the clocks recorded in the group `old`.
+    /// Appends copies of those allocations in `old` that are still the newest of their numbers.
+    /// Returns `false` if the open group became full. Call the function again with the same
+    /// iterator once the group is sealed. The original records may be dropped only after the open
+    /// group is durable. `clocks` contains the clocks that were recorded in the group `old`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the body cannot be read; records before the fault have been copied.
+    /// [`DecodeError`] if the body cannot be read. Records before the unreadable one have been
+    /// copied.
     pub fn carry(
         &mut self,
         now: Millis,
@@ -70,9 +72,9 @@ impl Engine {
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
             clocks: old.clocks,
-            // The current visitor, because another shard may have reported one since. Kept even if
-            // the lockout is over, because the visitor's batch may be sent again, which locks the
-            // number again.
+            // The copy contains the current visitor, because another shard may have reported a
+            // different one since. The visitor is kept even if the lockout is over, because the
+            // visitor's batch may be sent again, which locks the number again.
             visitor: self.shard.newest_visitor(old.slot, old.number),
             params: old.params,
         });

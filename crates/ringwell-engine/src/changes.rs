@@ -1,10 +1,10 @@
-//! Adding, changing and removing pools while the engine serves, and the state that a pool passes to
-//! its next owner.
+//! Adds, changes and removes pools while the engine serves, and passes a pool's state to its next
+//! owner.
 //!
-//! The list of pools itself is in no journal: it always comes from the directory. State taken over
-//! from another shard is recorded, because that shard's journal stays in place. Source:
-//! docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md, "Moving
-//! buckets".
+//! The list of pools is in no journal: it always comes from the directory. State adopted from
+//! another shard is recorded in this shard's journal, because the other shard's journal stays where
+//! it is. Source: docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md,
+//! "Moving buckets".
 
 #[cfg(canary)]
 use ringwell_core::canary::{ROTATION_IGNORED, is_planted};
@@ -14,18 +14,18 @@ use ringwell_journal::{AnswerEntry, RECORD_OVERHEAD_MAX, Record, RecordedAnswer}
 use crate::answers::{ANSWER_AGE, AnswersPlace};
 use crate::engine::Engine;
 
-/// A placeholder for the pool in the record of an answer that another shard reported. No pool has
-/// this id.
+/// A placeholder for the pool in the record of an answer that was received from another shard. No
+/// pool has this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
-/// The time of an answer received at `now`, for comparisons: a number that is handed out later in
-/// the same millisecond must no longer count as the row's.
+/// Returns the time that comparisons use for an answer that was received at `now`. If its number is
+/// handed out again later in the same millisecond, the number must no longer count as the row's.
 pub(crate) fn received_at(now: Millis) -> Millis {
     now - Millis(1)
 }
 
 impl Engine {
-    /// Makes part of the room that `spec` will take. See [`ringwell_core::Shard::make_room`].
+    /// Allocates part of the slots that `spec` will need. See [`ringwell_core::Shard::make_room`].
     pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
         self.shard.make_room(spec)
     }
@@ -33,29 +33,29 @@ impl Engine {
     /// Sets the pool at index `pool` to `spec`. See [`ringwell_core::Shard::put_pool`].
     ///
     /// # Errors
-    /// [`InRotation`] if another pool of the shard has one of the numbers; then nothing has been
-    /// changed.
+    /// [`InRotation`] if another pool of the shard has one of the numbers. In this case nothing has
+    /// been changed.
     ///
     /// # Panics
-    /// Panics if another pool is at this index; the directory excludes this.
+    /// Panics if another pool is at this index. The directory rules this out.
     pub fn put_pool(&mut self, pool: u32, spec: &PoolSpec) -> Result<(), InRotation> {
         self.shard.put_pool(pool, spec, self.moved.as_mut())?;
         assert!(self.shard.is_pool(pool, spec.id), "the pool is elsewhere");
         Ok(())
     }
 
-    /// Removes the pool from this shard: its rows are refused as moved. The state of its numbers
-    /// stays, for attribution and for their next owner.
+    /// Removes the pool from this shard, which from then on refuses the pool's rows as moved. The
+    /// states of its numbers are kept, for attribution and for the numbers' next owner.
     pub fn remove_pool(&mut self, pool: u32) {
         self.shard.remove_pool(pool, self.moved.as_mut());
         self.shard.forget_holds(self.now);
     }
 
-    /// Takes over another shard's state of a number, and records it. Returns `false` if the open
-    /// group has no room; call again when it is sealed.
+    /// Adopts another shard's state of a number, and records it. Returns `false` if the open group
+    /// has no room. Call the function again once the group is sealed.
     ///
     /// # Panics
-    /// Panics only if the journal and the rules disagree on a record's position.
+    /// Panics only if the journal and the allocation rules disagree on a record's position.
     #[must_use]
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -81,23 +81,24 @@ impl Engine {
                 previous,
             });
             assert!(written == position, "a record landed elsewhere than announced");
-            // If this allocation was made here before the number moved, its record is here.
+            // If this allocation was made here before the number moved away, the allocation's
+            // record is here too.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);
         }
         true
     }
 
-    /// The start of a walk through the remembered answers, for [`Engine::answers_for`]; `None` if
-    /// there are none.
+    /// Returns the start of a walk over the remembered answers, for [`Engine::answers_for`], or
+    /// `None` if there are no answers.
     #[must_use]
     pub fn answers_first(&self) -> Option<AnswersPlace> {
         self.answers.first()
     }
 
-    /// Reads about `count` answers from `place` on. Adds to `out` the answers to rows of repeatable
-    /// batches that are overflow numbers, or numbers for which `is_wanted` holds; omits answers
-    /// that are too old. Returns the position at which the walk continues.
+    /// Reads about `count` answers, starting at `place`. Adds the answers that are overflow
+    /// numbers, or numbers for which `is_wanted` returns true, to `out`. Omits answers that are too
+    /// old. Returns the position at which the walk continues.
     pub fn answers_for(
         &self,
         place: AnswersPlace,
@@ -116,22 +117,24 @@ impl Engine {
         })
     }
 
-    /// Like [`Engine::adopt`] without a record, for a journal that accepts no records. The other
-    /// shard must belong to this process, whose next start finds that shard's state in its journal.
+    /// Like [`Engine::adopt`], but writes no record, for a journal that accepts none. The other
+    /// shard must belong to this process, so that the next startup finds that shard's state in its
+    /// journal.
     pub fn adopt_unrecorded(&mut self, from: &Retired) {
         let known = self.shard.newest(from.slot.number).unwrap_or(Slot::new(from.slot.number));
         let slot = Slot { position: known.position, ..from.slot };
         self.shard.adopt(self.now, &Retired { slot, ..*from });
     }
 
-    /// Remembers an answer of another shard, and records it. Its number has been adopted before,
-    /// and had not gone to another visitor when the answer was reported. If the row already has an
-    /// answer here, that is kept, unless the row got a number later by this node's clock, or has
-    /// kept one that seems to belong to another visitor here.
+    /// Remembers an answer received from another shard, and records it. The number in the answer
+    /// must have been adopted before, and must not have gone to another visitor before the answer
+    /// was sent. If this shard already has an answer for the row, it keeps that answer, with two
+    /// exceptions. In the first, the row got the received number later by this node's clock. In the
+    /// second, the number in this shard's answer seems to belong to another visitor by now.
     ///
-    /// If a number is in rotation here, the reporter no longer owns it: the report is older than
-    /// the state here, whatever the times, and does not give the number to the row. Returns `false`
-    /// under the same condition as [`Engine::adopt`].
+    /// If the number is in rotation here, the sender no longer owns it. The received answer is then
+    /// older than the state here, whatever the times say, and does not give the number to the row.
+    /// Returns `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -159,8 +162,8 @@ impl Engine {
         true
     }
 
-    /// Hands out nothing from `pool` before `until`, even if it is added later; this is recorded.
-    /// Returns `false` under the same condition as [`Engine::adopt`].
+    /// Hands out nothing from `pool` before `until`, even if the pool is added later, and records
+    /// this. Returns `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -171,8 +174,9 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::hold_pool`] without a record: for a journal that accepts no records, as in
-    /// [`Engine::adopt_unrecorded`], or if the caller stores the hold and repeats it at each start.
+    /// Like [`Engine::hold_pool`], but writes no record. This is for a journal that accepts no
+    /// records, as in [`Engine::adopt_unrecorded`], or for a caller that stores the hold and
+    /// repeats it at each startup.
     pub fn hold_unrecorded(&mut self, pool: PoolId, until: Millis) {
         self.shard.hold(Some(pool), until);
     }

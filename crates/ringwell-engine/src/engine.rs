@@ -1,9 +1,9 @@
 //! One shard as a state machine: requests go in, answers and journal groups come out.
 //!
-//! Joins the rules (`ringwell-core`) with the journal's records. Does no I/O: the caller writes the
-//! sealed groups, reports when they are durable, and sends an answer only then. Invariant: the
-//! record of every number in an outcome is in [`Engine::newest_group`] at the time of the outcome,
-//! or in an earlier group.
+//! Combines the allocation rules (`ringwell-core`) with the records of the journal. Does no I/O:
+//! the caller writes the sealed groups and reports when they are durable. It sends an answer only
+//! after that. Invariant: when an outcome is returned, the record of its number is in
+//! [`Engine::newest_group`] or in an earlier group.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,68 +21,68 @@ use crate::answers::{Answers, answer_of};
 use crate::counts::Counts;
 use crate::live_records::LiveRecords;
 
-/// The maximum number of bytes of records that a row may write: an allocation, or a kept number
-/// with the answer to the row.
+/// The maximum size in bytes of the records that one row may write: an allocation, or a keep-alive
+/// together with the answer to the row.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
-/// The maximum number of groups that one batch may fill before the first of them is stored: as many
-/// as the longest body that can be configured needs, plus some.
+/// The maximum number of groups that one batch may fill before the first of them is stored. The
+/// longest body that can be configured needs fewer.
 const SEALED_MAX: usize = 80;
 
-/// The longest time until an answer is sent: the longest deadline that can be configured, plus a
+/// The longest time until an answer is sent: the longest deadline that can be configured, plus one
 /// second.
 const LEAVES_WITHIN: Millis = Millis(61_000);
 
 /// One row that requests a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The pool, as its index within the shard.
+    /// The index of the pool within the shard.
     pub pool: u32,
-    /// The pool's id, because the index may belong to another pool by now.
+    /// The pool's id, needed because another pool may have taken the index in the meantime.
     pub id: PoolId,
     /// The marketing context as received: the query without its key, in two parts.
     pub params: [&'a [u8]; 2],
-    /// The visitor who keeps the number.
+    /// The visitor who wants to keep the number.
     pub visitor: Option<VisitorId>,
-    /// The batch and the index of this row, if the batch is repeatable.
+    /// The key of the batch and the index of this row, if the batch is repeatable.
     pub retry: Option<RowKey>,
 }
 
 /// The outcome of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A number was handed out now, and it cannot be requested again.
+    /// A number has just been handed out, and no later request can get it again.
     Allocated {
         /// The number.
         number: PromoNumber,
     },
-    /// A number, new or not, that can be requested again: by the visitor who holds it, or by
-    /// repeating its batch.
+    /// A number, new or not, that a later request can get again: the visitor may ask for it, or the
+    /// batch may be repeated.
     Kept {
         /// The number.
         number: PromoNumber,
     },
-    /// Every number is locked out until the time given.
+    /// Every number is locked out until the given time.
     Exhausted {
-        /// The time at which the next one becomes free.
+        /// The time at which the next number becomes free.
         until: Millis,
     },
     /// The shard hands out nothing at the moment.
     Refused(Refusal),
 }
 
-/// The reason why a shard hands out nothing, or was not asked.
+/// The reason why a shard hands out nothing, or why it was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The journal has no room; the engine resumes by itself when there is some.
+    /// The journal has no room. The engine resumes by itself when there is room again.
     JournalFull,
     /// A write or flush of the journal failed. Only a restart helps.
     JournalFailed,
-    /// The journal takes long to store a group; the engine resumes by itself when the group is
+    /// The journal takes long to store a group. The engine resumes by itself when the group is
     /// stored.
     JournalWaits,
-    /// The answer would come after the batch's deadline, or the shard was suspended and has not
-    /// confirmed its pools yet.
+    /// The answer would be sent after the batch's deadline, or the shard was suspended and has not
+    /// yet confirmed that it still owns its pools.
     Late,
     /// The shard's queue is full.
     Busy,
@@ -90,7 +90,7 @@ pub enum Refusal {
     Paced,
     /// The shard's node could not be reached, or did not answer correctly.
     Unreachable,
-    /// The shard that was asked does not own the pool: the two nodes have different maps.
+    /// The shard that was asked does not own the pool, because the two nodes have different maps.
     Moved,
 }
 
@@ -105,26 +105,28 @@ pub struct Engine {
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
     pub(crate) live: LiveRecords,
-    /// Numbers that pool changes have moved during a snapshot, which may have passed their new
-    /// places before they arrived there. `None` if no snapshot is being taken.
+    /// The numbers that changes of pools have moved during a snapshot. The snapshot may have passed
+    /// their new places before they arrived there. `None` if no snapshot is being taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
-    /// The last time at which rows are served.
+    /// The last time at which the shard serves rows.
     serves_until: Millis,
-    /// For each number whose newest record is a keep-alive, the data for its next keep-alive.
+    /// For each number whose newest record is a keep-alive, the positions needed for its next
+    /// keep-alive.
     origins: HashMap<PromoNumber, Origin>,
 }
 
-/// The position of the allocation that a keep-alive belongs to.
+/// The position of the allocation to which a keep-alive belongs.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
-    /// The keep-alive. This entry is obsolete if the number's newest record is a different one.
+    /// The position of the keep-alive. The entry is obsolete if the number has a newer record.
     newest: Position,
     allocation: Position,
 }
 
-/// The maximum number of numbers whose origins are known, at some 48 bytes each. If there are more,
-/// all are forgotten: the next keep-alive of each then points to its predecessor.
+/// The maximum count of numbers whose origins are kept, at about 48 bytes each. If there are more
+/// numbers, all origins are forgotten, and the next keep-alive of each number points to the
+/// keep-alive before it.
 const ORIGINS_MAX: usize = 1 << 20;
 
 impl Engine {
@@ -145,41 +147,42 @@ impl Engine {
         }
     }
 
-    /// Shard time for the next event: `clock`, or the time of the last event if that is later.
+    /// Returns the shard time of the next event: `clock`, or the time of the last event if that is
+    /// later.
     pub fn at(&mut self, clock: Millis) -> Millis {
         self.now = self.now.max(clock);
         self.now
     }
 
-    /// Sets the current clock readings, to be recorded with the groups that are sealed next.
+    /// Sets the current clocks, which are recorded in the groups that are sealed next.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.writer.set_clocks(clocks);
     }
 
-    /// The latest clocks; `None` if none were reported.
+    /// The latest clocks, or `None` if none have been set.
     #[must_use]
     pub fn clocks(&self) -> Option<Clocks> {
         self.writer.clocks()
     }
 
-    /// Shard time of the last event.
+    /// The shard time of the last event.
     #[must_use]
     pub fn now(&self) -> Millis {
         self.now
     }
 
-    /// Refuses rows for this reason from now on, or serves them again.
+    /// Refuses rows for the given reason from now on, or serves rows again if the reason is `None`.
     pub fn refuse(&mut self, refusal: Option<Refusal>) {
         self.refusal = refusal;
     }
 
-    /// The present reason for refusing rows.
+    /// The current reason for refusing rows.
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// Refuses rows as [`Refusal::Late`] after this time.
+    /// Refuses rows as [`Refusal::Late`] after the time `last`.
     pub fn serve_until(&mut self, last: Millis) {
         self.serves_until = last;
     }
@@ -190,8 +193,8 @@ impl Engine {
         now <= self.serves_until
     }
 
-    /// Answers one row at `now`, which [`Engine::at`] returned. The outcome is written to its final
-    /// place, because a returned value would be copied twice.
+    /// Answers one row at `now`, a time that [`Engine::at`] returned. The outcome is written
+    /// directly to its final place, because a returned value would be copied twice.
     #[inline]
     pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
         if now > self.serves_until {
@@ -210,8 +213,8 @@ impl Engine {
         }
     }
 
-    /// Seals the open group in the middle of a batch, and begins the next. Returns `false` if too
-    /// many groups wait to be stored.
+    /// Seals the open group in the middle of a batch, and begins the next group. Returns `false` if
+    /// too many groups already wait to be stored.
     #[cold]
     fn begin_group(&mut self) -> bool {
         if self.sealed.len() == SEALED_MAX {
@@ -242,7 +245,7 @@ impl Engine {
         let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
-            // An allocation's own record contains the row's key.
+            // The record of an allocation contains the row's key already.
             if held.is_none() && answer != RecordedAnswer::Overflow {
                 self.answers.remember_new(now, ask.id, row, answer);
                 self.answers.allocated(place, row);
@@ -259,9 +262,9 @@ impl Engine {
         outcome
     }
 
-    /// Whether the visitor of `ask` no longer has the number of an earlier answer, but may have
-    /// another one: the row is then served like a new one, because a visitor has at most one number
-    /// of a pool.
+    /// Whether the visitor of `ask` no longer has the number of the earlier answer, and may have
+    /// another number. The row is then served like a new one, because a visitor has at most one
+    /// number in a pool.
     fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
         #[cfg(canary)]
         if is_planted(TWO_OF_A_POOL) {
@@ -272,11 +275,11 @@ impl Engine {
         };
         self.shard.find(number).is_some_and(|slot| {
             let is_here = self.shard.pool_of(slot) == Some(ask.pool);
-            // Otherwise another visitor has had it since.
+            // If the number was allocated after `at`, another visitor has had it since.
             let is_the_rows = self.shard.local_at(slot) <= at;
             let is_kept = self.shard.visitor(slot) == Some(visitor);
-            // An allocation after this one may have been undone a moment ago: the rest of its
-            // lockout protects no visitor.
+            // An allocation after the row's own may just have been undone. The rest of its lockout
+            // then protects no visitor.
             let is_over = self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN);
             let has_other = || {
                 let other = self.shard.slot_of(ask.pool, visitor);
@@ -329,17 +332,18 @@ impl Engine {
         }
     }
 
-    /// Gives a row of `pool` the number that it received at `at`, unless the number has gone to
-    /// another visitor since, is in another pool by now, or its pool is held or was when the
-    /// lockout ended. If the lockout is over, or may be before the answer is sent, a new one
-    /// begins, because the visitor may see the number for the first time.
+    /// Answers a repeated row of `pool` with the number that it received at `at`. The row gets no
+    /// number if its number has gone to another visitor since or is in another pool by now. It also
+    /// gets none if the pool is held now, or was held when the lockout ended. If the lockout is
+    /// over, or may end before the answer is sent, a new one begins, because the visitor may see
+    /// the number for the first time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
-        // It may be uncertain who had the number last, even while a lockout runs: the lockout may
-        // belong to the next visitor.
+        // If it is uncertain who had the number last, a running lockout may belong to the next
+        // visitor.
         if self.shard.is_held(slot, now) || self.shard.is_doubted(slot) {
             return Outcome::Exhausted { until: Millis::ZERO };
         }
@@ -360,7 +364,7 @@ impl Engine {
         Some(grant.number)
     }
 
-    /// Records that a lockout was extended.
+    /// Records that the lockout of a number was extended.
     fn extended(&mut self, now: Millis, grant: &Grant) {
         let known = self.origins.get(&grant.number).filter(|it| it.newest == grant.previous);
         let allocation = known.map_or(Position::NONE, |it| it.allocation);
@@ -381,8 +385,8 @@ impl Engine {
         self.origins.insert(grant.number, Origin { newest: position, allocation });
     }
 
-    /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if it was
-    /// made at that time. Returns whether there was a lockout to end.
+    /// Ends the lockout of a number's newest allocation early. If `allocated_at` is given, does so
+    /// only if the allocation was made at that time. Returns whether a lockout was ended.
     pub fn release(
         &mut self,
         now: Millis,
@@ -407,13 +411,14 @@ impl Engine {
             && self.release(now, number, allocated_at)
     }
 
-    /// Undoes the allocation of a number that was made at `allocated_at` and whose answer was never
-    /// sent. Its lockout ends, the previous allocation is the number's newest again, and the row
-    /// that it was made for gets a new answer if it is repeated. Returns whether it was undone;
-    /// `false` if the number may have been seen since, because the same visitor or row got it
-    /// again.
+    /// Undoes the allocation of `number` that was made at `allocated_at` and whose answer was never
+    /// sent. The lockout ends, and the previous allocation becomes the number's newest one again.
+    /// The row that got the number receives a new answer if it is repeated. Returns `false`, and
+    /// undoes nothing, if the number may have been seen since, because the same visitor or row got
+    /// it again.
     ///
-    /// If the open group has no room, the lockout runs to its end, as in [`Self::release_slot`].
+    /// If the open group has no room for the records, the lockout runs to its end, as in
+    /// [`Self::release_slot`].
     pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
         let Some(slot) = self.shard.find(number) else { return false };
         let row = self.answers.row_at(self.shard.slots()[slot as usize].position);
@@ -436,8 +441,8 @@ impl Engine {
         true
     }
 
-    /// Ends the lockout of the allocation of `slot` made at `allocated_at`, because its visitor has
-    /// left.
+    /// Ends the lockout of the allocation of `slot` that was made at `allocated_at`, because its
+    /// visitor has left.
     ///
     /// If the open group has no room for the record, the lockout runs to its end.
     pub fn release_slot(&mut self, now: Millis, slot: u32, allocated_at: Millis) -> bool {
@@ -452,8 +457,9 @@ impl Engine {
         true
     }
 
-    /// Records that a lockout was ended early; with `before`, that this is the number's newest
-    /// allocation again, and that the answer of row `forgotten` is no longer remembered.
+    /// Records that a lockout was ended early. Also records that `before` is the number's newest
+    /// allocation again, and that the answer to the row `forgotten` is no longer remembered, if
+    /// they are given.
     fn released(
         &mut self,
         now: Millis,
@@ -483,14 +489,14 @@ impl Engine {
         self.counts.released += 1;
     }
 
-    /// Checks the record's position, because the rules got it before the record was written.
+    /// Checks the record's position, because the shard used it before the record was written.
     fn check_position(&self, grant: &Grant, written: Position) {
         let known = &self.shard.slots()[grant.slot as usize];
         assert!(known.number == grant.number, "the record belongs to another number");
         assert!(known.position == written, "a record landed elsewhere than announced");
     }
 
-    /// Records the time, so that a restart has it after a quiet period.
+    /// Records the current time, so that it is known after a restart that follows a quiet period.
     pub fn tick(&mut self, now: Millis) {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return;
@@ -504,28 +510,28 @@ impl Engine {
         self.writer.pending_n()
     }
 
-    /// The last group that contains records: when it is durable, everything so far is. An empty
-    /// group may stay open for seconds; no request must wait for it.
+    /// Returns the last group that contains records. When this group is durable, all records so far
+    /// are durable. An empty group may stay open for seconds, and no request must wait for it.
     #[must_use]
     pub fn newest_group(&self) -> u64 {
         let is_begun = self.writer.pending_bytes() > 0;
         if is_begun { self.group() } else { self.group() - 1 }
     }
 
-    /// The base of the open group.
+    /// The end of the journal before the open group.
     #[must_use]
     pub fn tip(&self) -> Tip {
         self.writer.tip()
     }
 
-    /// Whether a group must be sealed before another batch is accepted. The rows of a batch that
-    /// has begun still find room, in as many groups as they need.
+    /// Whether a group must be sealed before the next batch is accepted. The rows of a batch in
+    /// progress still find room, in as many groups as they need.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.is_full() || !self.sealed.is_empty()
     }
 
-    /// Ends a batch's rows: their records are not changed any more.
+    /// Ends a batch's rows, whose records are not changed any more.
     #[inline]
     pub fn end_batch(&mut self) {
         self.writer.sum();
@@ -544,11 +550,12 @@ impl Engine {
         self.writer.pending_bytes() + sealed
     }
 
-    /// The oldest group to store: one that a long batch has filled, or else the open one, which is
-    /// sealed; `spare` becomes the buffer of the next group. `None` if there are no records.
+    /// Returns the oldest group to store: a group that a long batch has filled, or otherwise the
+    /// open group, which is sealed. `spare` becomes the buffer of the next group. Returns `None` if
+    /// there are no records.
     ///
     /// # Panics
-    /// Never panics, because the sealed group is no longer open.
+    /// Never panics, because a sealed group is no longer open.
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
         let is_older = |group: &Group| group.header.n < self.group();
@@ -558,13 +565,13 @@ impl Engine {
         group
     }
 
-    /// The counts of events.
+    /// The counts of this engine's events.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The rules' state, for inspection.
+    /// The state of the allocation rules, for inspection.
     #[must_use]
     pub fn shard(&self) -> &Shard {
         &self.shard

@@ -1,38 +1,38 @@
-//! The combined state of a process's shards for numbers that move to another owner.
+//! The combined state of a process's shards, for numbers that move to another owner.
 //!
-//! The shards share a clock, so this process can decide which of two allocations is later, and
-//! which answers still hold. The next owner, whose clock may differ, could not. Source:
-//! docs/spec/cluster.md, "Moving buckets".
+//! The shards share a clock, so this process can decide which of two allocations is later and which
+//! answers are still valid. The next owner's clock may differ, so the next owner could not decide
+//! this. Source: docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::BTreeMap;
 
 use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId, is_doubted};
 use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 
-/// The state that goes to an owner on another node.
+/// The state that is sent to an owner on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Apart {
     /// The newest allocation of each number, in rising order.
     pub numbers: Vec<Retired>,
-    /// The answers that rows would get, oldest first.
+    /// The answers that repeated rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
-    /// Pools with omitted allocations, and the time until which the next owner must doubt its own
-    /// state of their numbers. Most of these are expired holds.
+    /// Pools with omitted allocations, each with the time until which the next owner must doubt its
+    /// own state of the pool's numbers. Most of these times are the ends of expired holds.
     pub doubts: Vec<(PoolId, Millis)>,
 }
 
-/// Collects the reports of the shards; [`Facts::settle`] and [`Facts::settle_apart`] return the
-/// valid ones.
+/// Collects the reports of the shards. [`Facts::settle`] and [`Facts::settle_apart`] return the
+/// facts that are valid.
 #[derive(Debug, Default)]
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
     answers: BTreeMap<RowKey, AnswerEntry>,
-    /// The end of each pool's hold, present or past; `None` stands for all pools.
+    /// The end of each pool's present or past hold. `None` stands for all pools.
     holds: BTreeMap<Option<PoolId>, Millis>,
 }
 
 impl Facts {
-    /// Adds one shard's state of numbers, and its answers to repeatable batches.
+    /// Adds one shard's state of numbers, and the shard's answers to repeatable batches.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.
@@ -41,9 +41,9 @@ impl Facts {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
             let local_at = newest.local_at.max(retired.local_at);
-            // A shard that had an allocation earlier may have an earlier end of its lockout, and
-            // lack the visitor, although it received the report later than the shard that handed
-            // the number out.
+            // Two shards may have the same allocation. One of them may know only an earlier end of
+            // the lockout and no visitor, although its `local_at` is later. The later end of the
+            // lockout therefore decides.
             let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
                 retired.slot.locked_until > newest.slot.locked_until
             } else {
@@ -58,14 +58,15 @@ impl Facts {
         }
         for entry in answers {
             let newest = self.answers.entry(entry.row).or_insert(entry);
-            // The row's answer was forgotten, and the row got a new one.
+            // The row's earlier answer was forgotten, and the row got a new one.
             if entry.at > newest.at {
                 *newest = entry;
             }
         }
     }
 
-    /// Adds the time until which one shard holds pools, or has held them; `None` is for all.
+    /// Adds the times until which one shard holds pools, or has held them. `None` stands for all
+    /// pools.
     pub fn add_holds(&mut self, holds: Vec<(Option<PoolId>, Millis)>) {
         for (pool, until) in holds {
             let known = self.holds.entry(pool).or_default();
@@ -74,20 +75,20 @@ impl Facts {
     }
 
     /// Like [`Facts::settle`], for an owner on another node. `pool_of` returns the moving pool that
-    /// a number is in.
+    /// contains a number.
     ///
-    /// Allocations made elsewhere during a hold are unknown here, so the next owner may have a
-    /// newer allocation. Allocations whose lockout ended before the hold does are therefore
-    /// omitted. Their lockouts are over or end with the hold, which is sent to the next owner; rows
-    /// that got their numbers get the overflow number.
+    /// This process does not know the allocations that other owners made during a hold, so the next
+    /// owner may have a newer allocation of a number. Allocations whose lockout ended before the
+    /// end of the hold are therefore omitted. Their lockouts are over or end with the hold, which
+    /// is sent to the next owner. Rows that got their numbers get the overflow number instead.
     ///
-    /// A number of another pool is omitted as well if its lockout is over at `at`: a shard may have
-    /// only an old allocation, although another pool has handed the number out since, and the next
-    /// owner would treat the old one as the newest. While the lockout runs, the number cannot have
-    /// been handed out.
+    /// If a number is in another pool, it is also omitted if its lockout is over at `at`. A shard
+    /// may have only an old allocation of it, although the other pool has handed the number out
+    /// since. The next owner would then treat the old allocation as the newest. As long as the
+    /// lockout runs, the number cannot have been handed out again.
     ///
-    /// The next owner may have an even older allocation of an omitted number, and would report it
-    /// as the newest once the number has returned. [`Apart::doubts`] prevents that.
+    /// The next owner may have an even older allocation of an omitted number, and would report the
+    /// older one as the newest when the number returns. [`Apart::doubts`] prevents this.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.
@@ -130,10 +131,10 @@ impl Facts {
         Apart { numbers, answers, doubts: doubts.into_iter().collect() }
     }
 
-    /// The newest allocation of each number, in rising order, with the latest end of its lockout,
-    /// and its visitor if that is the visitor's newest number. Also returns the answers that rows
-    /// would get, oldest first: a row whose number has gone to another visitor gets the overflow
-    /// number.
+    /// Returns the newest allocation of each number, in rising order. Each has the latest end of
+    /// its lockout, and its visitor if the visitor got no other number later. Also returns the
+    /// answers that repeated rows would get, oldest first. If a row's number has gone to another
+    /// visitor, the row gets the overflow number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
         let Self { numbers, answers, .. } = self;
@@ -150,8 +151,9 @@ impl Facts {
     }
 }
 
-/// If a visitor's lockout ended and the visitor got another number later, only the later one is
-/// theirs. For the next owner, all of these allocations have the same time.
+/// If a visitor's lockout ended and the visitor got another number later, only the later number
+/// stays the visitor's. The next owner cannot decide this, because it receives all of these
+/// allocations with the same time.
 fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
     let of = |retired: &Retired| retired.visitor.map(|visitor| (retired.pool, visitor));
     let rank =

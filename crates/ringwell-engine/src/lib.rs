@@ -1,9 +1,9 @@
-//! One shard's engine: the rules of allocation joined with the journal's records.
+//! One shard's engine: combines the allocation rules with the records of the journal.
 //!
-//! A state machine without I/O: time and bytes come in as arguments, answers and groups go out as
-//! values. The caller (a server's thread, a simulator, a test) writes the groups and sends an
-//! answer once its group is durable. The same inputs give the same state and the same journal
-//! bytes.
+//! A state machine without I/O: time and bytes are passed in as arguments, and answers and groups
+//! are returned as values. The caller (a server's thread, a simulator or a test) writes each group,
+//! and sends an answer once the answer's group is durable. The same inputs always produce the same
+//! state and the same journal bytes.
 
 mod answers;
 mod attribution;

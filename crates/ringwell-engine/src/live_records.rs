@@ -1,8 +1,8 @@
-//! Tracks which groups still hold a number's newest record, so that the others can be dropped
-//! unread.
+//! Tracks which groups still contain the newest record of a number, so that the other groups can be
+//! dropped without being read.
 //!
-//! Counts only the newest groups; older ones, and those from before the start, are unknown and must
-//! be read. Counts may be too high, never too low.
+//! Only the newest groups are counted. Older groups, and groups from before this startup, are
+//! unknown and must be read. A count may be too high, but is never too low.
 
 use std::collections::VecDeque;
 
@@ -14,19 +14,20 @@ const GROUPS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(crate) struct LiveRecords {
-    /// The group of the first count.
+    /// The group to which the first count belongs.
     first: u64,
     counts: VecDeque<u32>,
 }
 
 impl LiveRecords {
-    /// Begins to count at the open group.
+    /// Starts to count at the open group.
     pub(crate) fn new(gathering: u64) -> Self {
         Self { first: gathering, counts: VecDeque::new() }
     }
 
-    /// Records that a number's newest record is now at `newest`. The previous one is not needed any
-    /// more if it `is_replaced`; a keep-alive or release leaves the allocation's own record in use.
+    /// Records that a number's newest record is now at `newest`. The previous record is not needed
+    /// any more if it `is_replaced`. After a keep-alive or release, the record of the allocation is
+    /// still needed.
     #[inline]
     pub(crate) fn moved(&mut self, previous: Position, newest: Position, is_replaced: bool) {
         if is_replaced && let Some(count) = self.count(position_parts(previous).0) {
@@ -47,8 +48,8 @@ impl LiveRecords {
         }
     }
 
-    /// Records that the record at `position` is a number's newest again, or is needed in addition
-    /// to the newest.
+    /// Records that the record at `position` is a number's newest one again, or is needed in
+    /// addition to the newest one.
     pub(crate) fn again(&mut self, position: Position) {
         if let Some(count) = self.count(position_parts(position).0) {
             *count += 1;

@@ -1,7 +1,7 @@
-//! Restores a shard after a stop: from snapshot and journal to an engine that serves.
+//! Restores a shard at startup: reads its snapshot and journal, and returns an engine that serves.
 //!
-//! The driver reads the files, in order: the pieces of the newest whole snapshot, then every
-//! group after it. Source: docs/spec/allocation.md, "Recovery".
+//! The driver reads the files in order: first the pieces of the newest complete snapshot, then
+//! every group after the snapshot. Source: docs/spec/allocation.md, "Recovery".
 
 use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
@@ -14,44 +14,48 @@ use crate::changes::{TOLD, received_at};
 use crate::clock::{Recorded, doubtful};
 use crate::engine::Engine;
 
-/// Collects the facts of snapshot and journal; [`Restore::finish`] makes the engine.
+/// Collects the facts of the snapshot and the journal. [`Restore::finish`] creates the engine.
 #[derive(Debug)]
 pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
     /// The time of the last known event of this shard.
     known: Recorded,
-    /// The clocks from which the start continues; `None` if there is nothing to record about them.
+    /// The clocks from which the process continues, or `None` if no clocks are to be recorded.
     resumed: Option<Clocks>,
-    /// The largest wall-clock error after a boot that must not end any lockout early.
+    /// The largest error of the wall clock after a reboot that must not end any lockout early.
     skew_max: Millis,
-    /// The newest time of the node's other shards.
+    /// The newest time that the node's other shards have recorded.
     elsewhere: Millis,
-    /// The time by which running lockouts were lengthened at the end of the records.
+    /// The time by which lockouts that still ran at the end of the records were lengthened.
     lengthened: Option<Millis>,
-    /// The longest lifetime of the pools, or the longest lockout that was found.
+    /// The longest lifetime of a pool or the longest lockout found, whichever is longer.
     lockout_max: Millis,
-    /// Groups from this number on are replayed on the snapshot, which may contain their effects.
+    /// The number of the first group to replay. The snapshot may already contain the effects of the
+    /// replayed groups.
     replay_from: u64,
-    /// The likely slot of the next number, because a snapshot lists numbers in slot order.
+    /// The slot that the next number probably has, because a snapshot lists numbers in the order of
+    /// their slots.
     next_slot: u32,
 }
 
-/// The corrections made at a restart because of uncertain time or damage, for the operator's log.
+/// The corrections that were made at startup because of uncertain time or damage, for the
+/// operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// The part of the time since the newest record that may not have passed: running lockouts were
-    /// lengthened by it.
+    /// The part of the time since the newest record that may not have passed, by which running
+    /// lockouts were lengthened.
     pub lengthened: Option<Millis>,
-    /// The wall clock less shard time, in milliseconds.
+    /// The wall clock minus shard time, in milliseconds.
     pub wall_less_shard: i64,
-    /// Answered allocations may be missing: nothing is handed out before this time.
+    /// The time before which nothing is handed out, because records of answered allocations may be
+    /// missing.
     pub held_until: Option<Millis>,
 }
 
 impl Restore {
-    /// Starts from the directory's pools, in the order of their indices. `answer_rows_max` bounds
-    /// the rows of repeatable batches that are remembered.
+    /// Starts from the directory's pools, in the order of their indices. `answer_rows_max` is the
+    /// maximum count of rows of repeatable batches that are remembered.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>, answer_rows_max: usize) -> Self {
         let lockout_max = specs.iter().map(|spec| spec.lifetime).max().unwrap_or_default();
@@ -69,28 +73,29 @@ impl Restore {
         }
     }
 
-    /// Begins to read a snapshot. Its time had certainly passed when it was begun.
+    /// Starts to read a snapshot. The snapshot's time had certainly passed when the snapshot was
+    /// begun.
     pub fn begin_snapshot(&mut self, header: &SnapshotHeader) {
         let SnapshotHeader { created_at, clocks, replay_from, .. } = *header;
         self.known = self.known.or_newer(Recorded { last_at: created_at, clocks });
         self.replay_from = replay_from;
     }
 
-    /// The times that this shard has recorded; its journal ends at `tip`.
+    /// Returns the times that this shard has recorded. Its journal ends at `tip`.
     #[must_use]
     pub fn recorded(&self, tip: &Tip) -> Recorded {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// Sets the largest wall-clock error after a boot of the machine that must not end any lockout
-    /// early. Must be called before any record is replayed.
+    /// Sets the largest error of the wall clock after a reboot that must not end any lockout early.
+    /// Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
 
-    /// Sets the clocks from which the process continues at `now`: see [`crate::Reading::resume`].
-    /// The journal ends at `tip`. Must be called before other shards adopt anything from this one,
-    /// because they cannot know by how much its lockouts are lengthened.
+    /// Sets the clocks from which the process continues at `now`. See [`crate::Reading::resume`].
+    /// The journal ends at `tip`. Must be called before other shards adopt anything from this
+    /// shard, because they cannot know by how much its lockouts are lengthened.
     pub fn resume(&mut self, clocks: Clocks, now: Millis, tip: &Tip) {
         self.resumed = Some(clocks);
         self.elsewhere = self.elsewhere.max(now);
@@ -99,8 +104,8 @@ impl Restore {
         self.known = Recorded { last_at: self.known.last_at.max(now), clocks: self.resumed };
     }
 
-    /// Continues at the present time `at`. If the time since the last record is uncertain,
-    /// lengthens running lockouts by the part that may not have passed, and returns that part.
+    /// Continues at the time `at`. If the time since the last record is uncertain, lengthens
+    /// running lockouts by the part that may not have passed, and returns that part.
     fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
         let by = doubtful(self.known, at, clocks, self.skew_max);
         if by == Millis::ZERO {
@@ -121,10 +126,11 @@ impl Restore {
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
     }
 
-    /// Learns the longest lockout from lockouts that still run. The time since the allocation
-    /// exceeds the lockout if a visitor has extended it, and a lockout that has ended may have been
-    /// released, so neither is used. A release ends a lockout a millisecond later. If no visitor
-    /// has seen the released number, the allocation is an earlier one, or none at time zero.
+    /// Learns the longest lockout from lockouts that still run; a lockout that has ended may have
+    /// been released. If a visitor has extended a lockout, the time since the allocation exceeds
+    /// one lockout, so the time since the newest record is used instead. A released number stays
+    /// locked for one more millisecond, so such lockouts do not count as running. If no visitor saw
+    /// a released number, its allocation is an earlier one, or its time is zero.
     fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
         let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
@@ -137,8 +143,8 @@ impl Restore {
         self.answers.remember(entry.at, entry.pool, entry.row, entry.answer);
     }
 
-    /// Adds the time of an allocation by another node's clock, from the snapshot, after the
-    /// numbers.
+    /// Adds the time that an allocation has by another node's clock. Snapshots contain these times
+    /// after the numbers.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         let ForeignTimeEntry { number, allocated_at, local_at } = *entry;
         self.rebuild.restore_foreign(number, allocated_at, local_at);
@@ -152,10 +158,10 @@ impl Restore {
     /// Replays a group of the journal.
     ///
     /// # Errors
-    /// [`DecodeError`] if its body cannot be read although its checksum is right: a newer version,
-    /// or another program, wrote it.
+    /// [`DecodeError`] if the body cannot be read although its checksum is right. A newer version
+    /// or another program then wrote it.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // An earlier start found such a gap, and took a snapshot before serving continued. That
+        // An earlier startup found this gap too, and took a snapshot before it served. That
         // snapshot is lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
@@ -164,7 +170,7 @@ impl Restore {
         }
         let end = Recorded { last_at: header.last_at, clocks: header.clocks };
         // In a shared log, another process may have taken over in between, written a snapshot with
-        // another time and been fenced: the newest owner's time counts.
+        // another time and then been fenced. In this case the newest owner's time counts.
         let is_of_other_boot = match (self.known.clocks, header.clocks) {
             (Some(known), Some(clocks)) => known.boot != clocks.boot,
             _ => false,
@@ -221,18 +227,18 @@ impl Restore {
         }
     }
 
-    /// Numbers with a history here that are in none of the pools any more.
+    /// The numbers that have a history here but are no longer in any of the pools.
     pub fn retired(&self) -> impl Iterator<Item = &Retired> {
         self.rebuild.retired()
     }
 
-    /// The remembered answers of repeatable batches, pool by pool.
+    /// The remembered answers to rows of repeatable batches, pool by pool.
     pub fn answers(&self) -> impl Iterator<Item = AnswerEntry> {
         self.answers.iter()
     }
 
-    /// Remembers these answers, oldest first, instead of the shard's own, which should be among
-    /// them.
+    /// Remembers these answers, oldest first, instead of the shard's own. The shard's own answers
+    /// should be among them.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.
@@ -244,23 +250,23 @@ impl Restore {
         assert!(self.answers.len() <= all.len(), "an answer of its own is left");
     }
 
-    /// The held pools, each with the end of its hold: `None` for all pools.
+    /// The held pools, each with the end of its hold. `None` stands for all pools.
     pub fn holds(&self) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         self.rebuild.holds()
     }
 
-    /// Adds a hold known to another shard, for pools that may be here now.
+    /// Adds a hold that another shard knows, because its pool may be in this shard now.
     pub fn adopt_hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.rebuild.hold(pool, until);
     }
 
-    /// The longest lockout that may run.
+    /// The longest lockout that may still run.
     #[must_use]
     pub fn lockout_max(&self) -> Millis {
         self.lockout_max
     }
 
-    /// Records that a lockout of this length exists elsewhere.
+    /// Records that another shard may have a lockout as long as `longest`.
     pub fn know_lockout(&mut self, longest: Millis) {
         self.lockout_max = self.lockout_max.max(longest);
     }
@@ -270,8 +276,9 @@ impl Restore {
         self.rebuild.adopt(from);
     }
 
-    /// Returns the engine, which serves from `clock` on. `tip` is the end of the journal;
-    /// `is_in_doubt` means that its last group was intact and has been damaged.
+    /// Returns the engine, which serves from the time `clock` on. `tip` is the end of the journal.
+    /// `is_in_doubt` means that the journal's last group was once intact and has been damaged
+    /// since.
     ///
     /// # Panics
     /// Never panics if `tip` belongs to the journal that was read.
@@ -279,7 +286,8 @@ impl Restore {
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // If a shard is far behind the others, it has not yet accounted for the gap as they have.
+        // A shard that is far behind the others has not yet accounted for the gap, as the others
+        // have.
         let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };
@@ -299,7 +307,7 @@ impl Restore {
 }
 
 impl Engine {
-    /// Hands out nothing from any pool before `until`.
+    /// Hands out nothing from any pool before `until`, and records this.
     fn hold(&mut self, now: Millis, until: Millis) {
         self.shard.hold(None, until);
         self.writer.append(&Record::Hold { at: now, pool: None, until });

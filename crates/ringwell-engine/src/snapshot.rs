@@ -1,8 +1,8 @@
-//! A shard's snapshot, taken in pieces between batches, so that it never stalls the shard.
+//! Takes a shard's snapshot in pieces between batches, so that the snapshot never stalls the shard.
 //!
-//! The pieces are from different times. This is harmless: the journal is replayed from the group
-//! that was open when the first piece was taken, and every number takes only newer records. The
-//! snapshot can be used once the group that is open when the last piece is taken is durable.
+//! The pieces are taken at different times. This is harmless. The journal is replayed from the
+//! group that was open when the first piece was taken, and every number takes only newer records.
+//! The snapshot becomes usable once the group that is open when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
 use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter, position_parts};
@@ -10,7 +10,8 @@ use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter,
 use crate::answers::AnswersPlace;
 use crate::engine::Engine;
 
-/// Slots and answers that one piece covers: some ten microseconds of a shard's time.
+/// The count of slots or answers in one piece, which takes about ten microseconds of a shard's
+/// time.
 pub const PIECE_ENTRIES: u32 = 1024;
 
 /// The progress of a snapshot.
@@ -18,21 +19,22 @@ pub const PIECE_ENTRIES: u32 = 1024;
 pub enum SnapshotStep {
     /// Continue with the numbers of this pool.
     Numbers {
-        /// The pool, as its index within the shard.
+        /// The index of the pool within the shard.
         pool: u32,
-        /// The slot to continue from; if it no longer belongs to the pool, the pool's first slot.
+        /// The slot at which to continue. If it no longer belongs to the pool, the snapshot
+        /// continues with the pool's first slot.
         slot: u32,
     },
-    /// Continue with retired numbers, after this one.
+    /// Continue with the retired numbers that follow this number.
     Retired(Option<PromoNumber>),
-    /// Continue with numbers that changes of pools have moved since the first piece, and that may
-    /// have been missed: from this one on.
+    /// Continue with the numbers that changes of pools have moved since the first piece, because
+    /// the snapshot may have missed them. The value is the index of the next such number.
     Moved(usize),
-    /// Continue with times by other clocks, and with the holds.
+    /// Continue with the times by other nodes' clocks, and with the holds.
     Holds,
-    /// Continue with the remembered answers. Later answers are in the journal. The end is fixed at
-    /// the first piece, so that the snapshot ends even if the shard answers faster than it is
-    /// written.
+    /// Continue with the remembered answers. Answers that are given later are in the journal. The
+    /// first piece fixes the end, so that the snapshot ends even if the shard answers rows faster
+    /// than the snapshot is written.
     Answers(AnswersPlace),
     /// Everything has been written.
     Done,
@@ -44,7 +46,8 @@ impl SnapshotStep {
 }
 
 impl Engine {
-    /// Writes one piece of at most `entries` into `out`; returns where the next one begins.
+    /// Writes one piece of at most `entries` entries to `out`, and returns the step at which the
+    /// next piece begins.
     ///
     /// # Panics
     /// Panics if `entries` is zero.
@@ -67,8 +70,8 @@ impl Engine {
                 for (number, allocated_at, local_at) in self.shard.foreign_times() {
                     out.foreign_time(&ForeignTimeEntry { number, allocated_at, local_at });
                 }
-                // Includes expired holds, because a move needs to know which allocations they have
-                // outlasted.
+                // Expired holds are included, because a move needs to know which allocations are
+                // older than a hold.
                 for (pool, until) in self.shard.holds(Millis::ZERO) {
                     out.hold(&HoldEntry { pool, until });
                 }
@@ -103,7 +106,7 @@ impl Engine {
             if end < slots.end {
                 return SnapshotStep::Numbers { pool, slot: end };
             }
-            // A pool without numbers takes time too.
+            // A pool without numbers takes time too, so it counts as one entry.
             left = left.saturating_sub((end - start).max(1));
             pool += 1;
             if left == 0 {
@@ -128,7 +131,8 @@ impl Engine {
         last.map_or(SnapshotStep::Moved(0), |last| SnapshotStep::Retired(Some(last)))
     }
 
-    /// Writes moved numbers again. Earlier entries are superseded: a reader uses the last one.
+    /// Writes the moved numbers again. Later entries replace earlier ones: a reader uses the last
+    /// entry of each number.
     fn snapshot_moved(
         &mut self,
         from: usize,
@@ -152,7 +156,7 @@ impl Engine {
         SnapshotStep::Holds
     }
 
-    /// Omits numbers that were never handed out, which are known from the directory.
+    /// Omits numbers that were never handed out, because the directory contains them.
     fn snapshot_number(&self, pool: PoolId, index: u32, out: &mut SnapshotWriter) {
         let slot = &self.shard.slots()[index as usize];
         if slot.position == Position::NONE && slot.allocated_at == Millis::ZERO {

@@ -1,4 +1,4 @@
-//! The engine's promises: replay, snapshots, history, repeated batches.
+//! Tests the engine's guarantees: replay, snapshots, history and repeated batches.
 
 use proptest::prelude::*;
 use ringwell_core::{
@@ -30,14 +30,14 @@ fn specs() -> Vec<PoolSpec> {
     vec![pool(1, 4, 40), pool(2, 2, 15), pool(3, 3, 5)]
 }
 
-/// An engine with everything that it has written.
+/// An engine, and everything that it has written.
 struct Rig {
     engine: Engine,
     /// The current pools.
     specs: Vec<PoolSpec>,
     groups: Vec<Group>,
     now: Millis,
-    /// The allocations handed out: number, time, parameters.
+    /// The allocations handed out, each as number, time and parameters.
     history: Vec<(PromoNumber, Millis, Vec<u8>)>,
 }
 
@@ -52,17 +52,17 @@ enum Input {
     Release {
         slot: u32,
     },
-    /// The answer of this allocation, counted back from the last one, was not sent.
+    /// The answer with this allocation, counted back from the last one, was not sent.
     Withdraw {
         before: usize,
     },
-    /// Another list of numbers: `size` of the pool's own, and one that any pool may have.
+    /// Gives the pool `size` numbers of its own, and one number that any pool may have.
     Put {
         pool: u32,
         size: u32,
         shared: Option<u8>,
     },
-    /// Another shard reports a number that any pool may have, by a clock that is `behind` or ahead.
+    /// Another shard, whose clock may be behind or ahead, reports a number that any pool may have.
     Adopt {
         shared: u8,
         lockout: u64,
@@ -72,7 +72,7 @@ enum Input {
     Seal,
 }
 
-/// Numbers that any pool may have.
+/// Returns one of the numbers that any pool may have.
 fn shared(at: u8) -> PromoNumber {
     PromoNumber::from_e164(FIRST + 1000 + 2 * u64::from(at)).unwrap()
 }
@@ -137,14 +137,14 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // The number's state here is older, because the number has been in another shard.
+                // The number's state here is older, because another shard has had the number since.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
                 let locked_until = now + Millis(lockout);
                 let allocated_at = Millis(now.0.checked_add_signed(-behind).unwrap());
                 let slot = Slot { number, allocated_at, locked_until, position };
-                // For a number that is already here, the report must not be the newest allocation.
+                // If the number is in a pool here, the report must not be the newest allocation.
                 let is_own = self.engine.shard().find(number).is_some();
                 let local_at = if is_own { Millis::ZERO } else { now };
                 let from = Retired { slot, local_at, pool: PoolId(9), visitor: None };
@@ -163,7 +163,7 @@ impl Rig {
         let (number, at, _) = self.history[place];
         let now = self.engine.at(self.now);
         let is_undone = self.engine.withdraw(now, number, at);
-        // If the number belongs to another shard by now, only its lockout ends.
+        // If another shard owns the number by now, only its lockout ends.
         let newest = self.engine.shard().newest(number);
         if is_undone && newest.is_some_and(|newest| newest.allocated_at != at) {
             self.history.remove(place);
@@ -189,7 +189,7 @@ impl Rig {
         restore.finish(last.raise_epoch(), self.now, false).0
     }
 
-    /// The holder of `number` at `at`, read from the groups.
+    /// Returns the holder of `number` at `at`, found by reading the groups.
     fn attribution(
         &self,
         engine: &Engine,
@@ -211,8 +211,8 @@ impl Rig {
     }
 }
 
-/// The engine's state of every number. Omits visitors: if a number left a pool and returned, its
-/// visitor is known after a restart, but not in the shard that continued.
+/// Returns the engine's state of every number, without visitors. If a number left a pool and
+/// returned, its visitor is known only after a restart.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
@@ -226,7 +226,7 @@ fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
         .collect()
 }
 
-/// The next allocations, independent of the data structures.
+/// Makes further allocations, whose outcomes do not depend on the data structures.
 fn future(rig: &mut Rig) -> Vec<Outcome> {
     (0..60_u32)
         .map(|i| {
@@ -301,7 +301,7 @@ proptest! {
         let mut rig = Rig::new();
         let from = from.min(inputs.len());
         inputs[..from].iter().for_each(|input| rig.apply(input));
-        // The open group is the first to be replayed, so all older ones are sealed.
+        // The open group must be the first to be replayed, so all older groups are sealed.
         rig.apply(&Input::Seal);
         let mut writer = SnapshotWriter::new(&snapshot_header(&rig.engine));
         let replay_from = rig.engine.group();
@@ -322,7 +322,7 @@ proptest! {
         prop_assert_eq!(repeats::remembered(&engine), repeats::remembered(&rig.engine));
     }
 
-    /// Includes numbers whose lockouts are over: a batch that is sent again may lock them again.
+    /// Includes numbers whose lockouts are over, because a repeated batch may lock them again.
     #[test]
     fn replay_knows_the_visitors_of_all_numbers_whatever_was_copied(
         inputs in inputs(), at in 0..100_usize
@@ -363,10 +363,10 @@ proptest! {
             prop_assert_eq!(&held.params, params);
             prop_assert!(held.locked_until >= *at);
             let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
-            // An allocation of another shard has the time of that shard's clock.
+            // An allocation that another shard made has a time by that shard's clock.
             let is_foreign = |before: &PastAllocation| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
-            // Looks up the last time at which no other visitor has seen the number.
+            // Looks up the last time at which no later visitor can have seen the number.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
             let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
             let held = rig.attribution(&rig.engine, *number, late).unwrap();
@@ -396,7 +396,7 @@ proptest! {
         for slot in rig.engine.shard().slots().to_vec() {
             let newest = rig.history.iter().rev().find(|(number, ..)| *number == slot.number);
             let held = rig.attribution(&rig.engine, slot.number, now);
-            // The parameters of an allocation that another shard made are in its journal.
+            // If another shard made the allocation, that shard's journal contains its parameters.
             let is_own = newest.is_some_and(|(_, at, _)| *at == slot.allocated_at);
             let params = newest.filter(|_| is_own).map(|(_, _, params)| params.clone());
             let known = (slot.allocated_at > Millis::ZERO)
@@ -436,8 +436,8 @@ fn a_snapshot_contains_all_numbers_without_a_pool_in_several_pieces() {
     assert_eq!(numbers, (1..=3000).collect::<Vec<_>>());
 }
 
-/// The number is handed out by shard 0, then by shard 1, where it is kept alive, then by shard 0
-/// again.
+/// Shard 0 hands out the number. Then shard 1 hands it out and keeps it alive. Then shard 0 hands
+/// it out again.
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();
@@ -466,7 +466,7 @@ fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let second_at = START + Millis(20);
     assert_eq!(at(&rig, 19), (true, first_at, first_until, Some(second_at)));
     assert_eq!(at(&rig, 20), (false, second_at, START + Millis(60), None));
-    // The numbers that were never handed out come first, and after them this one.
+    // The numbers that were never handed out are allocated first, and `number` after them.
     let again = (0..3).map(|_| rig.allocate(2, None, None)).last();
     assert!(matches!(again, Some(Outcome::Allocated { number: n, .. }) if n == number));
     rig.apply(&Input::Seal);
@@ -480,7 +480,7 @@ fn an_allocation_that_no_visitor_saw_has_no_holder() {
     let Outcome::Allocated { number } = rig.allocate(1, None, None) else { panic!() };
     let (seen_at, seen_until) = (rig.now, rig.now + Millis(15));
     rig.now = rig.now + Millis(20);
-    // The pool has two numbers: the second allocation from here on has the first one again.
+    // The pool has two numbers, so the second allocation from here on gets `number` again.
     rig.allocate(1, None, None);
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number });
     let now = rig.engine.at(rig.now);
@@ -493,7 +493,7 @@ fn an_allocation_that_no_visitor_saw_has_no_holder() {
         assert_eq!((held.allocated_at, held.params), (seen_at, b"m1=0".to_vec()));
         assert_eq!((held.locked_until, held.next_allocated_at), (seen_until, None));
     }
-    // It is free again, and the next visitor to get it is its holder.
+    // The number is free again, and its next holder is the visitor who gets it now.
     rig.now = rig.now + Millis(1);
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number });
     rig.apply(&Input::Seal);

@@ -1,10 +1,11 @@
-//! Writing into a small buffer and reading from a slice, with every bound checked.
+//! Writes to a small buffer and reads from a slice, and checks every bound.
 //!
-//! Varints are LEB128: seven bits a byte, lowest first. A reader accepts only the shortest form, so
-//! that a value has one encoding.
+//! Varints are LEB128: seven bits per byte, the lowest bits first. A reader accepts only the
+//! shortest form, so that every value has a single encoding.
 
-/// The records of the open group. Room for the next one is reserved before it is written, so that
-/// bounds are checked once; that room contains bytes of earlier groups, or zeros.
+/// The records of the open group. Room for the next record is reserved before the record is
+/// written, so that bounds are checked only once. This room contains zeros or bytes of earlier
+/// groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
@@ -14,7 +15,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// The room grows by at least this much in addition to the request.
+    /// Whenever the room grows, it grows by this many bytes more than were requested.
     const GROWTH: usize = 4_096;
 
     pub(crate) fn len(&self) -> usize {
@@ -29,7 +30,7 @@ impl Body {
         &self.bytes[..self.len]
     }
 
-    /// Ensures at least `wanted` bytes after the used ones.
+    /// Ensures that at least `wanted` bytes of room follow the used bytes.
     #[inline]
     pub(crate) fn room(&mut self, wanted: usize) -> &mut [u8] {
         if self.bytes.len() - self.len < wanted {
@@ -42,11 +43,11 @@ impl Body {
     fn grow(&mut self, wanted: usize) {
         let growth = wanted + Self::GROWTH;
         if self.bytes.is_empty() {
-            // Zeroed memory that is requested as a whole costs nothing.
+            // Zeroed memory costs nothing if it is requested as a whole.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            // Grows no further than needed, because new room has to be filled, and untouched memory
-            // costs nothing.
+            // Grows only as far as needed, because new room must be filled, whereas untouched
+            // memory costs nothing.
             self.bytes.resize(self.len + growth, 0);
         }
         assert!(self.bytes.len() - self.len >= wanted, "the room is shorter than was asked for");
@@ -58,7 +59,7 @@ impl Body {
         self.len += count;
     }
 
-    /// Returns the used bytes, and continues with `spare`.
+    /// Returns the used bytes, and continues with `spare` as the buffer.
     pub(crate) fn take(&mut self, spare: Vec<u8>) -> Vec<u8> {
         let mut bytes = std::mem::replace(&mut self.bytes, spare);
         self.usual = std::mem::take(&mut self.len);
@@ -68,21 +69,21 @@ impl Body {
     }
 }
 
-/// The bytes reserved for a header. A word after the current length is always within the buffer, so
-/// no check is needed.
+/// The count of bytes reserved for a header. A word written at the current length is always within
+/// the buffer, so no check is needed.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
-/// The header of one record, built in its final place. Written bytes are not read again, because a
-/// wide load of bytes that were just written by narrow stores would stall.
+/// The header of one record, built where it will be stored. Written bytes are not read again,
+/// because a wide load of bytes just written by narrow stores would stall the processor.
 pub(crate) struct Scratch<'a> {
     bytes: &'a mut [u8; ROOM],
-    /// At most [`Self::BYTES`].
+    /// The length so far, at most [`Self::BYTES`].
     len: u8,
 }
 
 #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
 impl<'a> Scratch<'a> {
-    /// Longer than every record without its parameters.
+    /// Every record is shorter than this, not counting its parameters.
     pub(crate) const BYTES: usize = 128;
 
     pub(crate) fn new(bytes: &'a mut [u8; ROOM]) -> Self {
@@ -93,7 +94,8 @@ impl<'a> Scratch<'a> {
         usize::from(self.len)
     }
 
-    /// Writes a word whose first `count` bytes are used; the next write overwrites the others.
+    /// Writes a word of which the first `count` bytes are used. The next write overwrites the
+    /// remaining bytes.
     #[inline(always)]
     fn word(&mut self, word: u64, count: u8) {
         let at = usize::from(self.len);
@@ -119,13 +121,13 @@ impl<'a> Scratch<'a> {
         self.len = self.len.wrapping_add(u8::try_from(N).unwrap_or(u8::MAX));
     }
 
-    /// The low five bytes of `value`.
+    /// Writes the low five bytes of `value`.
     #[inline(always)]
     pub(crate) fn five_bytes(&mut self, value: u64) {
         self.word(value, 5);
     }
 
-    /// The low seven bytes of `value`.
+    /// Writes the low seven bytes of `value`.
     #[inline(always)]
     pub(crate) fn seven_bytes(&mut self, value: u64) {
         self.word(value, 7);
@@ -139,7 +141,7 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Two consecutive varints; if both are short, their bits are spread at the same time.
+    /// Writes two consecutive varints. If both are short, their bits are spread in one step.
     #[inline(always)]
     pub(crate) fn varints(&mut self, first: u64, second: u64) {
         if (first | second) >= 1 << 28 {
@@ -154,7 +156,7 @@ impl<'a> Scratch<'a> {
         self.word(both >> 32 | u64::from(goes_on), len);
     }
 
-    /// A varint that is nearly always one byte long.
+    /// Writes a varint that is nearly always one byte long.
     #[inline(always)]
     pub(crate) fn small_varint(&mut self, value: u64) {
         match u8::try_from(value) {
@@ -163,7 +165,7 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Up to four bytes at once, because their count is hard to predict.
+    /// Writes up to four bytes at once, because a branch on their count is hard to predict.
     #[inline(always)]
     fn short_varint(&mut self, value: u32) {
         let (goes_on, len) = SHORT_VARINTS[(value | 1).ilog2() as usize];
@@ -180,15 +182,16 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Spreads the low 28 bits of each half of a word over its four bytes, seven bits each.
+/// Spreads the low 28 bits of each half of a word over the four bytes of that half, seven bits per
+/// byte.
 #[inline]
 const fn spread(halves: u64) -> u64 {
     let fours = halves & 0x3FFF_0000_3FFF | (halves & 0x0FFF_C000_0FFF_C000) << 2;
     fours & 0x007F_007F_007F_007F | (fours & 0x3F80_3F80_3F80_3F80) << 1
 }
 
-/// The continuation bits and the length of a varint, by the highest bit of its value. The entries
-/// of varints longer than four bytes are not used.
+/// The continuation bits and the length of a varint, by the position of the highest bit set in its
+/// value. The entries for varints longer than four bytes are not used.
 const SHORT_VARINTS: [(u32, u8); 32] = {
     let mut all = [(0x0080_8080, 4); 32];
     let mut bit = 0;
@@ -203,7 +206,7 @@ const SHORT_VARINTS: [(u32, u8); 32] = {
     all
 };
 
-/// Reads from a slice; returns `None` as soon as bytes are missing.
+/// Reads from a slice. Every method returns `None` if there are not enough bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
@@ -237,7 +240,7 @@ impl<'a> Cursor<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// A number of `N` bytes, at most eight, lowest first.
+    /// Reads an integer of `N` bytes, at most eight, the lowest byte first.
     #[inline]
     pub(crate) fn uint<const N: usize>(&mut self) -> Option<u64> {
         let mut wide = [0; 8];
@@ -257,14 +260,14 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A varint in its shortest form.
+    /// Reads a varint, which must be in its shortest form.
     #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for index in 0..10 {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7F);
-            // The tenth byte has room for one bit.
+            // The tenth byte has room for only one bit.
             if index == 9 && bits > 1 {
                 return None;
             }
@@ -277,7 +280,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A varint that fits in 32 bits.
+    /// Reads a varint that must fit in 32 bits.
     #[inline]
     pub(crate) fn varint_u32(&mut self) -> Option<u32> {
         self.varint().and_then(|value| u32::try_from(value).ok())

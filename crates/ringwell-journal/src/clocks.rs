@@ -1,47 +1,46 @@
-//! The clocks of a machine, recorded with shard time when a group is sealed.
+//! The clocks of a machine, which are recorded together with shard time when a group is sealed.
 //!
-//! Shard time never goes back and never jumps, so it does not give the calendar time. Each group
-//! contains the time since the machine was booted, which runs evenly, and the wall clock, which an
-//! operator or a time server may set at any time. Source: docs/spec/journal.md, "Clocks".
+//! Shard time never goes back and never jumps, so it may differ from the calendar time. Each group
+//! therefore contains the time since the machine booted, which advances evenly, and the wall clock,
+//! which an operator or a time server may set at any time. Source: docs/spec/journal.md, "Clocks".
 
 use ringwell_core::Millis;
 
-/// Bytes of the clocks in a frame and in the head of a segment.
+/// The size of the clocks in bytes, in a frame and in the head of a segment.
 pub(crate) const CLOCKS_BYTES: usize = 24;
 
-/// The relation of shard time, the time since boot and the wall clock to each other, in
-/// milliseconds.
+/// The offsets between shard time, the time since boot and the wall clock, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// Identifies the boot of the machine; never zero. Times since boot are comparable only within
-    /// one boot.
+    /// Identifies the boot of the machine; is never zero. Two times since boot can be compared only
+    /// if they belong to the same boot.
     pub boot: u64,
-    /// Shard time less the time since boot.
+    /// Shard time minus the time since boot.
     pub shard_offset: i64,
-    /// The wall clock less the time since boot.
+    /// The wall clock minus the time since boot.
     pub wall_offset: i64,
 }
 
 impl Clocks {
-    /// The time since boot at the shard time `at`.
+    /// Returns the time since boot at the shard time `at`.
     #[must_use]
     pub fn since_boot(&self, at: Millis) -> Millis {
         shifted(at, self.shard_offset.saturating_neg())
     }
 
-    /// Shard time at this time since boot.
+    /// Returns the shard time at this time since boot.
     #[must_use]
     pub fn shard(&self, since_boot: Millis) -> Millis {
         shifted(since_boot, self.shard_offset)
     }
 
-    /// The wall clock less shard time.
+    /// Returns the wall clock minus shard time.
     #[must_use]
     pub fn wall_less_shard(&self) -> i64 {
         self.wall_offset.saturating_sub(self.shard_offset)
     }
 
-    /// The wall clock at the shard time `at`.
+    /// Returns the wall clock at the shard time `at`.
     #[must_use]
     pub fn wall(&self, at: Millis) -> Millis {
         shifted(at, self.wall_less_shard())
@@ -60,7 +59,8 @@ impl Clocks {
         out
     }
 
-    /// Reads the clocks back; `None` if the boot is zero, which means that there are none.
+    /// Reads the clocks back. Returns `None` if the boot is zero, which means that no clocks were
+    /// recorded.
     pub(crate) fn decode(bytes: [u8; CLOCKS_BYTES]) -> Option<Self> {
         let [boot, shard, wall] = [0, 8, 16].map(|at| {
             let mut field = [0; 8];
@@ -72,13 +72,14 @@ impl Clocks {
     }
 }
 
-/// Moves `at` by `by` milliseconds.
+/// Returns `at`, moved by `by` milliseconds.
 #[must_use]
 pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))
 }
 
-/// The clocks recorded at the shard time `at` and valid until then: the end of a segment.
+/// The clocks that were recorded at the end of a segment, at the shard time `at`. They were valid
+/// until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// The shard time.
@@ -87,13 +88,14 @@ pub struct Noted {
     pub clocks: Clocks,
 }
 
-/// The wall clock's lead over shard time when a group with the clocks `then` was sealed, as far as
-/// is known now: if the wall clock was corrected later, its last setting applies to all events
-/// since the boot. `now` are the current clocks. A group of format 1 has no clocks; shard time is
-/// then used as the wall clock.
+/// Returns the lead of the wall clock over shard time when a group with the clocks `then` was
+/// sealed, as far as it is known now. If the wall clock was corrected later, its last setting
+/// applies to all events since the boot. `now` contains the current clocks. A group of format 1 has
+/// no clocks. Shard time is then used as the wall clock.
 ///
-/// If the last setting of an earlier boot is far from the current one, but that of a boot before it
-/// agrees with the current one, the setting was wrong, and the current one applies.
+/// If the last setting of an earlier boot is far from the current setting, but a boot before that
+/// had a setting close to the current one, then that last setting was wrong. In this case the
+/// current setting applies.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -114,11 +116,13 @@ pub fn wall_less_shard(
     if is_wrong { current } else { lead }
 }
 
-/// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at `recorded_at`
-/// in a group with the clocks `then`. The event may belong to an earlier boot, whose clocks then
-/// apply if they are in `noted`, which comes from all shards of the node. A boot's shard time is
-/// later than any recorded before it, so the event's boot did not begin after `at`. Returns `None`
-/// if its clocks were dropped with old history: shard time may have leapt by any amount since.
+/// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at
+/// `recorded_at`, in a group with the clocks `then`. The event may belong to an earlier boot. In
+/// this case the clocks of that boot apply, if they are in `noted`, which comes from all shards of
+/// the node. The shard time at which a boot begins is later than any shard time recorded before.
+/// The boot of the event therefore did not begin after `at`. Returns `None` if the clocks of the
+/// event's boot were dropped with old history, because shard time may have jumped by any amount
+/// since.
 pub fn wall_less_shard_at(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -132,8 +136,8 @@ pub fn wall_less_shard_at(
     Some(wall_less_shard(clocks, now, noted))
 }
 
-/// The wall clock at the beginning of the next known boot after an event at the shard time `at`, if
-/// the event happened before that boot. Arguments as for [`wall_less_shard_at`].
+/// Returns the wall clock at the beginning of the next known boot after an event at the shard time
+/// `at`, if the event happened before that boot. The arguments are those of [`wall_less_shard_at`].
 pub fn wall_before(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -146,7 +150,8 @@ pub fn wall_before(
     after.began_after(at).then(|| shifted(began, shift))
 }
 
-/// The first clocks noted after an event at the shard time `at`, or else those of its record.
+/// Returns the first clocks noted after an event at the shard time `at`, or the clocks of the
+/// event's record if there are none.
 fn clocks_after(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -156,12 +161,13 @@ fn clocks_after(
     between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then)
 }
 
-/// A wall clock that was set ahead, or was further ahead than this after a boot, determines the age
-/// of history only after this time, because dropped history cannot be restored.
+/// If the wall clock was set ahead, or was ahead by more than this after a reboot, it determines
+/// the age of history only after this time. The delay is needed because dropped history cannot be
+/// restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// The wall clock at the shard time `now`, as far as it is trusted for the age of history. `clocks`
-/// are the current ones; `noted` has the newest first.
+/// Returns the wall clock at the shard time `now`, as far as it is trusted for the age of history.
+/// `clocks` contains the current clocks, and `noted` the recorded ones, newest first.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -172,7 +178,7 @@ pub fn believed_wall(
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
     let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
-    // The newest counts however old it is, because nothing has been recorded since.
+    // The newest clocks count however old they are, because nothing has been recorded since.
     let recent = here.enumerate().filter(|(index, then)| {
         *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
     });

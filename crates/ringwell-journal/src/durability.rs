@@ -1,21 +1,21 @@
-//! The durability of a record at the time its answer is sent.
+//! The durability of a record at the time when its answer is sent.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The condition that a group must reach before its answers may be sent.
+/// The condition that a group must meet before its answers may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// On the disk: survives a power cut.
+    /// On the disk: survives a power failure.
     #[default]
     Disk,
-    /// Stored by the operating system: survives the death of the process, not of the machine.
+    /// Stored by the operating system: survives the end of the process, but not of the machine.
     Os,
-    /// In the process only: survives nothing. For benchmarks and tests.
+    /// Only in the process: survives nothing. For benchmarks and tests only.
     Memory,
 }
 
-/// The text names no durability.
+/// A text that names no durability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown durability {0:?}: use disk, os or memory")]
 pub struct UnknownDurability(pub String);

@@ -1,24 +1,26 @@
-//! Overwrites parameters in place with bytes that keep the group's checksum unchanged, and
-//! therefore its hash and every later group.
+//! Overwrites parameters in place, with bytes that leave the group's checksum unchanged. The
+//! group's hash and all later groups therefore stay valid.
 //!
-//! The checksum detects accidental damage; it was never meant to resist deliberate changes. Does no
-//! I/O. Source: docs/spec/journal.md, "Erasure".
+//! The checksum detects accidental damage. It was never meant to prevent deliberate changes. Does
+//! no I/O. Source: docs/spec/journal.md, "Erasure".
 
 use std::ops::Range;
 
 use crate::frame::{FrameHeader, place_in_frame};
 use crate::record::{DecodeError, Record, Records};
 
-/// Shorter parameters cannot be replaced: four bytes have only one value with a given checksum.
+/// The minimum length of parameters that can be replaced: with four bytes, only one value leads to
+/// a given checksum.
 pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
-/// The prefix of erased parameters if there is room: a name that look-ups omit.
+/// The prefix of erased parameters, if there is room for it. It is a name that look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
-/// The byte after the prefix, or the first byte of parameters too short for it. No request contains
-/// it, so look-ups recognize erased parameters whatever their last four bytes are.
+/// The byte after the prefix, or the first byte of parameters that are too short for the prefix. No
+/// request contains this byte, so look-ups recognize erased parameters regardless of their last
+/// four bytes.
 const ERASED: u8 = 0xFF;
 const PATCH_BYTES: usize = 4;
-/// CRC-32C, lowest bit first.
+/// The polynomial of CRC-32C, lowest bit first.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
 const TABLE: [u32; 256] = table();
@@ -39,7 +41,8 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The ranges of the parameters in a group's body, for those allocations that `wanted` selects.
+/// Returns the ranges of the parameters in a group's body, for the allocations that `wanted`
+/// selects.
 ///
 /// # Errors
 /// [`DecodeError`] if the body cannot be read.
@@ -70,7 +73,7 @@ pub fn parameters_in(
 }
 
 /// Overwrites `range` of `body` without changing its checksum. Returns `false` and changes nothing
-/// if the range is shorter than [`ERASABLE_BYTES_MIN`].
+/// if the range is shorter than [`ERASABLE_BYTES_MIN`] bytes.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -92,8 +95,8 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     true
 }
 
-/// The pieces of a frame that contain `range` of its body: each piece's offset in the frame, and
-/// its bytes in the body.
+/// Returns the pieces of a frame that contain `range` of its body. Each piece is an offset in the
+/// frame and the range of the body at that offset.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -113,7 +116,7 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
     pieces
 }
 
-/// The checksum's state before `bytes` that leads to `state` after them.
+/// Returns the state of the checksum before `bytes` that leads to `state` after them.
 fn backward(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(state, |state, byte| {
         let index = index_of(state);
@@ -121,7 +124,7 @@ fn backward(state: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// The bytes that lead from one state to another.
+/// Returns the bytes that lead from the state `from` to the state `to`.
 fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     let mut indices = [0; PATCH_BYTES];
     let mut state = to;
@@ -139,7 +142,8 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     bytes
 }
 
-/// The index of the table entry that the last byte added: each has a different highest byte.
+/// Returns the index of the table entry that the last byte added. Every entry has a different
+/// highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

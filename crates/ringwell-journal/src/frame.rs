@@ -1,11 +1,12 @@
-//! A group in the form stored in a file: blocks with stamps, and a header with its own checksum.
+//! The form in which a file stores a group: blocks with stamps, and a header with its own checksum.
 //!
-//! A frame is a run of blocks of [`BLOCK_BYTES`]. Each block begins with a stamp computed from the
-//! segment's salt, the group's number and the block's index; the other bytes of the blocks together
-//! contain the header, the body and zeros. A new salt is drawn each time a file is used, so that an
-//! old frame in a recycled file is never read as a new one. The stamps distinguish a frame that was
-//! never completely written (a power cut: no answer was sent) from one that was written and has
-//! been damaged. Source: docs/spec/journal.md, "Frames".
+//! A frame is a sequence of blocks of [`BLOCK_BYTES`] bytes. Each block begins with a stamp, which
+//! is computed from the segment's salt, the group's number and the block's index. The remaining
+//! bytes of the blocks together contain the header, the body and zeros. A new salt is drawn each
+//! time a file is used, so that an old frame in a recycled file is never mistaken for a new one.
+//! The stamps distinguish a frame that was never completely written from a frame that was written
+//! and has been damaged since. A power failure leaves frames of the first kind, and none of their
+//! answers was sent. Source: docs/spec/journal.md, "Frames".
 
 use std::fmt;
 
@@ -15,40 +16,40 @@ use crate::bytes::Cursor;
 use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::group::{Group, GroupHeader};
 
-/// Frames begin and end on multiples of this. Disks write at least 512 bytes atomically; file
-/// systems and page caches work in units of 4,096.
+/// Frames begin and end at multiples of this number of bytes. Disks write at least 512 bytes
+/// atomically, and file systems and page caches work in units of 4,096 bytes.
 pub const BLOCK_BYTES: usize = 4096;
 
 const STAMP_BYTES: usize = 8;
 const DATA_BYTES: usize = BLOCK_BYTES - STAMP_BYTES;
-/// Bytes of a header of format 2, which has the clocks.
+/// The size in bytes of a header of format 2, which includes the clocks.
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + CLOCKS_BYTES;
-/// Bytes of a header of format 1.
+/// The size in bytes of a header of format 1.
 const PLAIN_HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 4] = *b"RPf2";
 const PLAIN_MAGIC: [u8; 4] = *b"RPfr";
-/// Odd, so that stamps of one frame never repeat: 2^64 divided by the golden ratio.
+/// An odd number, so that the stamps of one frame never repeat: 2^64 divided by the golden ratio.
 const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A checked header of a frame: the group's header, and the frame's length.
+/// The header of a frame, after its checks: the group's header, and the frame's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// The identity of the group.
     pub group: GroupHeader,
-    /// Bytes that the frame takes: a multiple of [`BLOCK_BYTES`].
+    /// The size of the frame in bytes, a multiple of [`BLOCK_BYTES`].
     pub bytes: usize,
 }
 
 /// The reason why there is no usable frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFault {
-    /// Part of it was never written: a stamp is missing.
+    /// Part of the frame was never written: a stamp is missing.
     NotWritten,
-    /// It was written completely, and has changed since.
+    /// The frame was written completely, and has changed since.
     Rotten,
 }
 
-/// Bytes that the frame of a group takes.
+/// Returns the size in bytes of the frame of a group.
 #[must_use]
 pub const fn frame_bytes(header: &GroupHeader) -> usize {
     (header_bytes(header) + header.body_len as usize).div_ceil(DATA_BYTES) * BLOCK_BYTES
@@ -58,14 +59,14 @@ const fn header_bytes(header: &GroupHeader) -> usize {
     if header.clocks.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
 }
 
-/// The position in the frame of a byte of the body.
+/// Returns the position in the frame of the body's byte `index`.
 pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize {
     assert!(index < header.body_len as usize, "the body has no such byte");
     let at = header_bytes(header) + index;
     at / DATA_BYTES * BLOCK_BYTES + STAMP_BYTES + at % DATA_BYTES
 }
 
-/// Writes the frame of `group` into `out`, which is [`frame_bytes`] long.
+/// Writes the frame of `group` to `out`, which must be [`frame_bytes`] long.
 ///
 /// # Panics
 /// Panics if `out` has another length.
@@ -95,17 +96,17 @@ pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
     assert!(read_header(out, salt) == Some(written), "the header reads back differently");
 }
 
-/// Reads the header of the frame that begins with `block`. `expected` is the number of the group
-/// that should be there, `None` if any is accepted.
+/// Reads and checks the header of the frame that begins with `block`. `expected` is the number of
+/// the group that should be there, or `None` if any group is accepted.
 ///
 /// # Errors
-/// [`FrameFault`]; without `expected` always [`FrameFault::NotWritten`].
+/// [`FrameFault`]. Without `expected`, the fault is always [`FrameFault::NotWritten`].
 pub fn decode_header(
     block: &[u8],
     salt: u64,
     expected: Option<u64>,
 ) -> Result<FrameHeader, FrameFault> {
-    // If a header's own checksum is right, the header is valid even if its block's stamp is
+    // If the header's own checksum is right, the header is valid even if the stamp of its block is
     // damaged.
     if let Some(header) = read_header(block, salt) {
         return Ok(header);
@@ -116,10 +117,10 @@ pub fn decode_header(
     }
 }
 
-/// Copies the body of a whole frame into `body`, replacing its contents, and checks it.
+/// Copies the body of a complete frame into `body`, whose contents it replaces, and checks it.
 ///
 /// # Errors
-/// [`FrameFault`], with the unchecked bytes in `body`.
+/// [`FrameFault`]. `body` then contains the unchecked bytes.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -137,12 +138,12 @@ pub fn decode_body(
         body.extend_from_slice(&block[skip..skip + part]);
     }
     assert!(body.len() <= len, "more was read than the header names");
-    // The checksum covers the whole body: if it is right, every block is present, even if its stamp
+    // The checksum covers the whole body. If it is right, every block was written, even if a stamp
     // is wrong.
     if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {
         return Ok(());
     }
-    // The first block is present, because its header was read.
+    // The first block was written, because its header could be read.
     let written = (0_u64..)
         .zip(frame.chunks_exact(BLOCK_BYTES))
         .skip(1)
@@ -158,13 +159,14 @@ fn stamp(salt: u64, n: u64, index: u64) -> u64 {
     (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
 }
 
-/// Whether `block` is block `index` of the frame of group `n`, intact or not.
+/// Whether `block` was written as block `index` of the frame of group `n`, even if it has been
+/// damaged since.
 #[must_use]
 pub fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())
 }
 
-/// Writes the header to the beginning of `out`; returns the part that it takes.
+/// Writes the header to the beginning of `out`, and returns the part of `out` that it fills.
 fn encode_header<'a>(group: &GroupHeader, salt: u64, out: &'a mut [u8; HEADER_BYTES]) -> &'a [u8] {
     let out = &mut out[..header_bytes(group)];
     out[..4].copy_from_slice(if group.clocks.is_some() { &MAGIC } else { &PLAIN_MAGIC });

@@ -1,9 +1,10 @@
 //! The open group, and the sealed groups that wait to be stored.
 //!
 //! Independent of how groups are stored. Each sealed group has its epoch, a dense number and the
-//! hash of the previous group, so that any ordered store (segments of files, a replicated log with
-//! one message per group) can be checked for gaps, duplicates and forks. Invariant: numbers are
-//! dense, and times and epochs never go back. Source: docs/spec/journal.md, "Groups".
+//! hash of the previous group. Any ordered store can therefore be checked for gaps, duplicates and
+//! forks, be it files with segments or a replicated log with one message per group. Invariant:
+//! group numbers are dense, and times and epochs never go back. Source: docs/spec/journal.md,
+//! "Groups".
 
 use ringwell_core::{Millis, Position};
 
@@ -12,51 +13,53 @@ use crate::clocks::{Clocks, Noted};
 use crate::place::{BODY_BYTES_MAX, N_END, behind, position, position_parts, start_of};
 use crate::record::{DecodeError, Record, Records};
 
-/// A group whose body has this length accepts no further batch. The rest up to [`BODY_BYTES_MAX`],
-/// 384 KiB, has room for nearly every batch; a longer one continues in the next group.
+/// A group whose body has reached this length accepts no further batch. The remaining 384 KiB up to
+/// [`BODY_BYTES_MAX`] have room for nearly every batch in progress. A longer batch continues in the
+/// next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
-/// The end of a journal: the data on earlier groups that the next group needs.
+/// The end of a journal: the data about earlier groups that the next group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tip {
-    /// Number of the next group.
+    /// The number of the next group.
     pub next_n: u64,
-    /// Hash of the last group; zero before the first.
+    /// The hash of the last group, or zero before the first group.
     pub prev_hash: u64,
-    /// Epoch of the last group, or, after [`Self::raise_epoch`], of the next groups.
+    /// The epoch of the last group. After [`Self::raise_epoch`], the epoch of the next groups.
     pub epoch: u64,
-    /// Time of the last record.
+    /// The time of the last record.
     pub last_at: Millis,
-    /// The clocks at the last group; `None` before the first, and after one of format 1.
+    /// The clocks of the last group. `None` before the first group, and after a group of format 1.
     pub clocks: Option<Clocks>,
 }
 
 /// The identity of a group, including a hash of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
-    /// Dense number, from one.
+    /// The group's number; numbers are dense and start at one.
     pub n: u64,
-    /// Rises with each start (in a cluster: with each owner); never decreases.
+    /// Rises with each startup, or in a cluster with each change of owner, and never decreases.
     pub epoch: u64,
-    /// Time of the first record: the base of the others.
+    /// The time of the first record, to which the times of the other records are relative.
     pub at: Millis,
-    /// Time of the last record.
+    /// The time of the last record.
     pub last_at: Millis,
-    /// Length of the body in bytes: at least one, at most [`BODY_BYTES_MAX`].
+    /// The length of the body in bytes, which is at least one and at most [`BODY_BYTES_MAX`].
     pub body_len: u32,
-    /// CRC32C of the body.
+    /// The CRC32C of the body.
     pub body_crc: u32,
-    /// Hash of the group before it; zero for the first.
+    /// The hash of the previous group, or zero for the first group.
     pub prev_hash: u64,
-    /// The clocks when it was sealed; `None` for a group of format 1, which did not record them.
+    /// The clocks when the group was sealed. `None` for a group of format 1, which did not record
+    /// them.
     pub clocks: Option<Clocks>,
 }
 
 impl GroupHeader {
-    /// Whether the header is valid, independent of its neighbours.
+    /// Whether the header by itself is valid, whatever groups surround it.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
-        // Leaves numbers for the next group and the next epoch.
+        // Leaves a number for the next group and one for the next epoch.
         (1..N_END - 1).contains(&self.n)
             && self.epoch < u64::MAX
             && len.is_ok_and(|len| (1..=BODY_BYTES_MAX).contains(&len))
@@ -64,7 +67,7 @@ impl GroupHeader {
     }
 }
 
-/// A sealed group, the unit of storage.
+/// A sealed group, which is the unit of storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its identity.
@@ -77,7 +80,7 @@ pub struct Group {
 #[derive(Debug)]
 pub struct Writer {
     tip: Tip,
-    /// The clocks, for the next group that is sealed.
+    /// The clocks to record in the next group that is sealed.
     clocks: Option<Clocks>,
     base: Millis,
     body: Body,
@@ -86,7 +89,7 @@ pub struct Writer {
     start: Position,
 }
 
-/// The checksum of the first bytes of the open group.
+/// The checksum of the open group's bytes so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Summed {
     crc: u32,
@@ -94,17 +97,18 @@ struct Summed {
 }
 
 impl Summed {
-    /// Fewer bytes wait for the next call: short pieces take more instructions a byte.
+    /// If fewer bytes than this are new, they wait for the next call, because short pieces take
+    /// more instructions per byte.
     const PIECE: usize = 1_024;
 
-    /// Adds the bytes after those that it already covers.
+    /// Returns the checksum extended to all bytes of `body`.
     fn up_to(self, body: &[u8]) -> Self {
         Self { crc: crc32c::crc32c_append(self.crc, &body[self.len..]), len: body.len() }
     }
 }
 
 impl Tip {
-    /// Whether another group may follow, in another epoch.
+    /// Whether another group may follow, in a later epoch.
     pub(crate) fn is_sane(&self) -> bool {
         (1..N_END).contains(&self.next_n) && self.epoch < u64::MAX
     }
@@ -113,7 +117,7 @@ impl Tip {
     pub const FIRST: Self =
         Self { next_n: 1, prev_hash: 0, epoch: 0, last_at: Millis::ZERO, clocks: None };
 
-    /// The tip after `header`.
+    /// Returns the tip after the group `header`.
     #[must_use]
     pub fn after(header: &GroupHeader) -> Self {
         Self {
@@ -125,13 +129,13 @@ impl Tip {
         }
     }
 
-    /// The clocks at the last group.
+    /// The clocks of the last group, with the time of its last record.
     #[must_use]
     pub fn noted(&self) -> Option<Noted> {
         self.clocks.map(|clocks| Noted { at: self.last_at, clocks })
     }
 
-    /// The same tip, with the next epoch for later groups.
+    /// Returns the same tip, with the next epoch for later groups.
     #[must_use]
     pub fn raise_epoch(self) -> Self {
         Self { epoch: self.epoch + 1, ..self }
@@ -139,9 +143,9 @@ impl Tip {
 }
 
 impl GroupHeader {
-    /// The hash by which the next group identifies this one: the first eight bytes of BLAKE3 over
-    /// all fields. The body is covered through its CRC32C, and so are the clocks: with 52 bytes the
-    /// hash takes one round of BLAKE3, as with the 48 of format 1.
+    /// Returns the hash by which the next group identifies this one: the first eight bytes of
+    /// BLAKE3 over all fields. The body and the clocks are each covered by their CRC32C. The hash
+    /// therefore covers 52 bytes and takes one round of BLAKE3, like the 48 bytes of format 1.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut bytes = [0; 52];
@@ -165,23 +169,23 @@ impl GroupHeader {
 }
 
 impl Group {
-    /// Its records, in order.
+    /// The group's records, in order.
     #[must_use]
     pub fn records(&self) -> Records<'_> {
         Records::new(self.header.n, self.header.at, &self.body)
     }
 
-    /// The record at `place`.
+    /// Returns the record at the position `place`.
     ///
     /// # Errors
-    /// [`DecodeError`] if no record of this group begins there.
+    /// [`DecodeError`] if no record of this group begins at that position.
     pub fn record(&self, place: Position) -> Result<Record<'_>, DecodeError> {
         self.records().at(place)
     }
 }
 
 impl Writer {
-    /// Continues at the end of a journal. The caller has raised the epoch.
+    /// Continues at the end of a journal. The caller must have raised the epoch.
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -193,27 +197,28 @@ impl Writer {
         Self { tip, clocks: None, base: Millis::ZERO, body, summed, start }
     }
 
-    /// Sets the current readings of the clocks for the groups that are sealed from now on. Before
-    /// the first call, groups have format 1.
+    /// Sets the current clocks, which are recorded in the groups that are sealed from now on.
+    /// Before the first call, groups have format 1.
     ///
     /// # Panics
-    /// Panics if they have no boot.
+    /// Panics if the clocks have no boot.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         assert!(clocks.boot != 0, "clocks without a boot read back as none");
         self.clocks = Some(clocks);
     }
 
-    /// The last readings of the clocks; `None` if they are not known yet.
+    /// The clocks that were set last, or `None` if none have been set.
     #[must_use]
     pub fn clocks(&self) -> Option<Clocks> {
         self.clocks
     }
 
-    /// Appends a record to the open group. Its position is final.
+    /// Appends a record to the open group. The returned position is final.
     ///
     /// # Panics
-    /// Panics if the record's time is earlier than that of the previous one, if it breaks another
-    /// rule of the format ([`Record`]), or if the group has no room: see [`Self::has_room`].
+    /// Panics if the record's time is earlier than that of the previous record, if the record
+    /// breaks another rule of the format ([`Record`]), or if the group has no room. See
+    /// [`Self::has_room`].
     #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
     #[inline(always)]
     pub fn append(&mut self, record: &Record<'_>) -> Position {
@@ -221,7 +226,7 @@ impl Writer {
         assert!(at >= self.tip.last_at, "shard time went backwards");
         if self.body.is_empty() {
             self.base = at;
-            // Runs once per group, so its number fits.
+            // This runs once per group, and the number of the group always fits into a position.
             self.start = position(self.tip.next_n, 0);
         }
         let place = record.encode(self.start, self.base, &mut self.body);
@@ -237,14 +242,15 @@ impl Writer {
         self.body.len() >= GROUP_FULL_BYTES
     }
 
-    /// Whether records with a total of `bytes` ([`Record::bytes_max`]) still fit.
+    /// Whether records of `bytes` bytes in total ([`Record::bytes_max`]) still fit in the open
+    /// group.
     #[inline]
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         BODY_BYTES_MAX - self.body.len() >= bytes
     }
 
-    /// Bytes of the records in the open group.
+    /// The size in bytes of the records in the open group.
     #[inline]
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
@@ -254,7 +260,7 @@ impl Writer {
     /// The position of the next record.
     ///
     /// # Panics
-    /// Panics if the group has no room for any record.
+    /// Panics if the group has no room for another record.
     #[inline]
     #[must_use]
     pub fn next_position(&self) -> Position {
@@ -268,21 +274,21 @@ impl Writer {
         self.tip.next_n
     }
 
-    /// The base of the open group, with the time of the newest record.
+    /// The end of the journal before the open group, with the time of the newest record.
     #[must_use]
     pub fn tip(&self) -> Tip {
         self.tip
     }
 
-    /// Time of the newest record, in this group or an earlier one.
+    /// The time of the newest record, in the open group or an earlier one.
     #[inline]
     #[must_use]
     pub fn last_at(&self) -> Millis {
         self.tip.last_at
     }
 
-    /// Adds the records written so far to the group's checksum, while the processor's cache still
-    /// has them: by the time the group is sealed, many other batches have displaced them.
+    /// Adds the records written so far to the group's checksum while they are still in the
+    /// processor's cache. By the time the group is sealed, many other batches have displaced them.
     #[inline]
     pub fn sum(&mut self) {
         if self.body.len() >= self.summed.len + Summed::PIECE {
@@ -290,8 +296,8 @@ impl Writer {
         }
     }
 
-    /// Seals the open group, if it has records. The next group is collected in `spare`, whose
-    /// contents are ignored; if there is no group, `spare` is dropped.
+    /// Seals the open group, if it has records. Records of the next group are collected in `spare`,
+    /// whose contents are ignored. If the open group has no records, `spare` is dropped.
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -301,22 +307,22 @@ impl Writer {
             return None;
         }
         let body = self.body.take(spare);
-        // `append` keeps the body within BODY_BYTES_MAX, so this never saturates.
+        // `append` limits the body to `BODY_BYTES_MAX`, so this never saturates.
         let body_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let Tip { next_n: n, prev_hash, epoch, last_at, clocks: _ } = self.tip;
         let (at, clocks) = (self.base, self.clocks);
         let body_crc = std::mem::take(&mut self.summed).up_to(&body).crc;
         let header = GroupHeader { n, epoch, at, last_at, body_len, body_crc, prev_hash, clocks };
         assert!(header.is_sane(), "the group could not be read back");
-        // Checked in debug builds only: the body is no longer in the processor's cache, and with
-        // 100 bytes a row this would take 13 instructions a row.
+        // Checked only in debug builds. The body is no longer in the processor's cache, so the
+        // check would take 13 instructions per row of 100 bytes.
         debug_assert!(crc32c::crc32c(&body) == body_crc, "the checksum lacks a part of the body");
         self.tip = Tip::after(&header);
         self.start = start_of(self.tip.next_n);
         Some(Group { header, body })
     }
 
-    /// The record at `place`, if it is in the open group.
+    /// Returns the record at the position `place`, if it is in the open group.
     #[must_use]
     pub fn read_pending(&self, place: Position) -> Option<Record<'_>> {
         if position_parts(place).0 != self.tip.next_n {

@@ -1,8 +1,8 @@
-//! A group as one message of a log shared by machines.
+//! The form of a group as one message, in a log that several machines share.
 //!
-//! The message names its shard, its journal, and the process that wrote it, and contains the
-//! group's header and body with their checksums. The group's number is the message's position in
-//! the log. Source: docs/spec/log.md.
+//! The message names its shard, its journal and the process that wrote it. It contains the group's
+//! header and body with their checksums. The group's number is the message's position in the log.
+//! Source: docs/spec/log.md.
 
 mod packing;
 
@@ -26,33 +26,33 @@ const HEADER_BYTES: usize = 120;
 /// The length of the longest message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
 
-/// The sender of a message, and its destination.
+/// The sender of a message, and the shard for which it is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
     /// The shard.
     pub shard: u32,
-    /// The journal's identity, drawn when its first group was made.
+    /// The journal's identity, which was drawn when the journal's first group was created.
     pub journal: [u8; 16],
-    /// The process's identity, drawn when it opened the shard.
+    /// The process's identity, which was drawn when the process opened the shard.
     pub incarnation: [u8; 16],
 }
 
 /// The reason why a message cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageFault {
-    /// It is not a Ringwell message, or is from a newer version.
+    /// The message is not from Ringwell, or is from a newer version.
     Foreign,
-    /// It has changed since it was written.
+    /// The message has changed since it was written.
     Damaged,
 }
 
-/// Writes the message of a group with its body uncompressed.
+/// Returns the message of a group, with its body uncompressed.
 #[must_use]
 pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
     encode(author, &group.header, PLAIN, &group.body)
 }
 
-/// Writes the message of a group, with its body compressed if that makes it shorter.
+/// Returns the message of a group, with its body compressed if this makes the message shorter.
 #[must_use]
 pub fn encode_packed_message(packer: &mut Packer, author: &Author, group: &Group) -> Vec<u8> {
     match packer.pack(&group.body) {
@@ -75,7 +75,7 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     out.extend_from_slice(&header.body_len.to_le_bytes());
     out.extend_from_slice(&header.body_crc.to_le_bytes());
     out.extend_from_slice(&header.prev_hash.to_le_bytes());
-    // A boot of zero means that there are no clocks.
+    // A boot of zero stands for no clocks.
     let clocks = header.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
     out.extend_from_slice(&clocks);
     out.extend_from_slice(&packing.to_le_bytes());
@@ -110,15 +110,15 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     Ok((author, Group { header, body }))
 }
 
-/// Whether no process that served this shard wrote the message: it does not begin like the messages
-/// of any version, or it is an intact message of another shard.
+/// Whether no process that served this shard wrote the message. This is so if the message does not
+/// begin like a message of any version, or if it is an intact message of another shard.
 #[must_use]
 pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
     let is_of_other = |(author, _): (Author, _)| author.shard != shard;
     !bytes.starts_with(&MAGIC[..MARK_BYTES]) || intact_header(bytes).is_some_and(is_of_other)
 }
 
-/// The number of the group of a message, if its header is intact.
+/// Returns the number of the group in a message, if the message's header is intact.
 #[must_use]
 pub fn message_number(bytes: &[u8]) -> Option<u64> {
     intact_header(bytes).map(|(_, header)| header.n)

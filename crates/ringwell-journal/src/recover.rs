@@ -1,10 +1,11 @@
-//! Reading a journal back after a restart, and deciding whether it can be trusted.
+//! Reads a journal back at startup, and decides whether it can be trusted.
 //!
-//! Walks the frames in order, checks that each continues its predecessor, and passes them to a
-//! visitor. At the end it distinguishes an unfinished write from damage. Never changes anything.
-//! Invariant: the visitor receives a true prefix of the journal, without gaps. Groups after that
-//! prefix were never answered; otherwise the verdict reports that they may have been, or there is
-//! an error. Source: docs/spec/journal.md, "Recovery".
+//! Walks the frames in order, checks that each frame continues the one before it, and passes them
+//! to a visitor. At the end of the journal, an unfinished write is distinguished from damage. Never
+//! changes anything. Invariant: the visitor receives the beginning of the journal as it was
+//! written, without gaps. No group after the frames passed to the visitor was ever answered, unless
+//! the verdict reports that this is in doubt or an error is returned. Source: docs/spec/journal.md,
+//! "Recovery".
 
 mod error;
 mod walk;
@@ -23,17 +24,17 @@ use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A source of segments.
 pub trait Segments {
-    /// The reason why data could not be read.
+    /// The error that the storage returns.
     type Error: std::error::Error;
 
-    /// The existing segments, in any order.
+    /// Returns the existing segments, in any order.
     ///
     /// # Errors
     /// An error of the storage.
     fn list(&self) -> Result<Vec<SegmentFile>, Self::Error>;
 
-    /// Reads from `offset` of a segment into `out`; returns the count of bytes, which is less than
-    /// requested only at the segment's end.
+    /// Reads a segment from `offset` into `out`, and returns the count of bytes read. The count is
+    /// less than requested only at the end of the segment.
     ///
     /// # Errors
     /// An error of the storage.
@@ -49,14 +50,14 @@ pub struct SegmentFile {
     pub bytes: u64,
 }
 
-/// The shard whose journal is read, and the start of the replay.
+/// The shard whose journal is read, and the frame from which it is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryPlan {
     /// The shard.
     pub shard: u32,
     /// The first frame that the visitor receives.
     pub from: u64,
-    /// The data of the snapshot that was loaded.
+    /// The link to the snapshot that was loaded.
     pub snapshot: Option<SnapshotMark>,
 }
 
@@ -65,9 +66,9 @@ pub struct RecoveryPlan {
 pub struct SnapshotMark {
     /// The journal's identity.
     pub journal: [u8; 16],
-    /// Hash of the frame before the first one to replay.
+    /// The hash of the frame before the first frame to replay.
     pub prev_hash: u64,
-    /// The last frame that the snapshot may cover, which the journal must reach.
+    /// The last frame that the snapshot may cover. The journal must reach this frame.
     pub through: u64,
 }
 
@@ -76,9 +77,9 @@ pub struct SnapshotMark {
 pub struct Recovered {
     /// The end of the journal.
     pub tip: Tip,
-    /// The journal's identity; `None` if it does not exist yet.
+    /// The journal's identity, or `None` if the journal does not exist yet.
     pub journal: Option<[u8; 16]>,
-    /// The state of the journal's end.
+    /// The state of the end of the journal.
     pub verdict: Verdict,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
@@ -97,22 +98,23 @@ impl Recovered {
     };
 }
 
-/// The end of a journal.
+/// The state in which a journal ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing follows the last frame.
     Clean,
-    /// A frame that was never completely written: no answer was sent. The journal ends before it.
+    /// The next frame was never completely written, and no answer was sent for it. The journal ends
+    /// before this frame.
     Torn(Cut),
-    /// A frame that was written and has been damaged. It may have been answered, so the shard's
-    /// pools must hand out nothing for one lockout: the first record of the next group must be a
-    /// `Hold`.
+    /// The next frame was written and has been damaged since. The frame may have been answered, so
+    /// the shard's pools must hand out nothing for one lockout. The first record of the next group
+    /// must be a `Hold`.
     Rotten(Cut),
 }
 
 impl Recovered {
-    /// Whether answered data at the end of the journal is lost: the engine must hold all pools for
-    /// one lockout, and that must be the first record that it appends.
+    /// Whether answered data at the end of the journal may be lost. The engine must then hold all
+    /// pools for one lockout, and this hold must be the first record that it appends.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         matches!(self.verdict, Verdict::Rotten(_))
@@ -144,33 +146,34 @@ pub struct Cut {
     pub segno: u64,
     /// The offset of the bad frame.
     pub offset: u64,
-    /// The number of the bad frame, which the next good frame gets.
+    /// The number of the bad frame, which the next good frame will get.
     pub n: u64,
 }
 
-/// The known facts about a segment.
+/// The facts that are known about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its head.
     pub header: SegmentHeader,
-    /// Length of the file.
+    /// The length of the file in bytes.
     pub file_bytes: u64,
-    /// The number after its last frame.
+    /// The number of the frame after the segment's last frame.
     pub next_n: u64,
-    /// Time of its last record, or of the record before the segment if it has none.
+    /// The time of the segment's last record. If the segment has no records, the time of the record
+    /// before it.
     pub last_at: Millis,
-    /// The offset of its first frame, and later the offset after its last one; `None` if it was not
-    /// read.
+    /// The offsets of the segment's frames, followed by the offset after the last one. `None` if
+    /// the segment was not read.
     pub offsets: Option<Vec<u64>>,
 }
 
-/// Reads the journal of `plan` and passes each frame from `plan.from` on to `visit`.
+/// Reads the journal of `plan`, and passes the frames from number `plan.from` onward to `visit`.
 ///
-/// Of segments that end before `plan.from`, only the heads are read. `visit` returns an error if it
-/// cannot read a record.
+/// If a segment ends before `plan.from`, only its head is read. `visit` returns an error if it
+/// cannot read a record of a frame.
 ///
 /// # Errors
-/// [`RecoverError`]; then the shard must not start.
+/// [`RecoverError`]. The shard must not start then.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -243,15 +246,15 @@ fn heads<S: Segments>(
     Ok(infos)
 }
 
-/// The segment to begin with: the last that begins at or before `plan.from`.
+/// Returns the segment at which to begin: the last one that begins at or before `plan.from`.
 fn start<E>(
     segments: &[SegmentInfo],
     plan: &RecoveryPlan,
 ) -> Result<Option<usize>, RecoverError<E>> {
     let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
     match segments {
-        // The first frame may not exist yet; any other frame must have had a segment, and a
-        // snapshot that covers frames proves that there were segments.
+        // If there are no segments, no frame can have been written yet. Any frame but the first
+        // requires a segment, and so does a snapshot that covers frames.
         [] if plan.from <= 1 && plan.snapshot.is_none_or(|mark| mark.through == 0) => Ok(None),
         [] => missing(Oldest::None),
         [oldest, ..] if oldest.header.tip.next_n > plan.from => {
@@ -264,7 +267,7 @@ fn start<E>(
 /// Whether `header` continues a journal that ends with `tip`.
 ///
 /// # Errors
-/// [`ChainFault`]: the first rule that it breaks.
+/// [`ChainFault`], the first rule that `header` breaks.
 pub fn continues(tip: &Tip, header: &GroupHeader) -> Result<(), ChainFault> {
     if header.n != tip.next_n {
         Err(ChainFault::Number(header.n))
@@ -285,8 +288,8 @@ struct Recovery<'a, S, V> {
     segments: Vec<SegmentInfo>,
     tip: Tip,
     visit: V,
-    /// A damaged frame at which the journal was cut by an earlier start that has not written
-    /// anything.
+    /// The damaged frame at which an earlier startup cut the journal, if nothing has been written
+    /// since.
     doubt: Option<Cut>,
     frames: u64,
 }
@@ -332,9 +335,9 @@ where
         Ok(Verdict::Clean)
     }
 
-    /// The segment to go back to. If no frame followed the snapshot, and the walk began with a
-    /// segment that starts exactly there, an earlier start may have cut the previous segment at a
-    /// damaged frame.
+    /// Returns the segment to which the walk must go back. This is needed if no frame followed the
+    /// snapshot and the walk began with a segment that begins exactly there. An earlier startup may
+    /// then have cut the previous segment at a damaged frame.
     fn unread_before(&self, first: usize) -> Option<usize> {
         let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
         let is_unread = self.frames == 0 && begins_at(&self.segments[first]) == self.plan.from;
@@ -364,7 +367,8 @@ where
         Ok(())
     }
 
-    /// Checks that the snapshot follows this journal, if its first frame is the next one.
+    /// Checks that the snapshot belongs to this journal, if the first frame to replay is the next
+    /// one.
     fn fits_snapshot(&self) -> Result<(), ChainFault> {
         let mark = self.plan.snapshot.filter(|_| self.tip.next_n == self.plan.from);
         match mark {
@@ -373,7 +377,8 @@ where
         }
     }
 
-    /// Continues from the last frame of a segment to `next`, if that segment continues the journal.
+    /// Continues from the last frame of a segment to the segment `next`, if `next` continues the
+    /// journal.
     fn pass_over(
         &mut self,
         cut: Cut,
@@ -440,7 +445,8 @@ where
         })
     }
 
-    /// Checks that the journal reaches the snapshot's end; otherwise positions would be used twice.
+    /// Checks that the journal reaches the end of the snapshot, because otherwise positions would
+    /// be used twice.
     fn check_end(&self) -> Result<(), RecoverError<S::Error>> {
         let needed = self.plan.snapshot.map_or(0, |mark| mark.through);
         let through = needed.max(self.plan.from.saturating_sub(1));

@@ -1,8 +1,8 @@
-//! The head of a segment: identifies the journal, and the part of it that the file contains.
+//! The head of a segment, which identifies the journal and the part of it that the file contains.
 //!
-//! It takes the file's first block; frames follow. Each use of a file has a different salt, which
-//! identifies the start of the process that began the segment. Source: docs/spec/journal.md,
-//! "Segments".
+//! The head takes the file's first block, and frames follow. Each use of a file has a different
+//! salt. The salt also identifies the startup of the process that began the segment. Source:
+//! docs/spec/journal.md, "Segments".
 
 use std::fmt;
 
@@ -13,10 +13,11 @@ use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::frame::BLOCK_BYTES;
 use crate::group::Tip;
 
-/// Bytes before the first frame.
+/// The size of a segment's head in bytes; the first frame follows.
 pub const SEGMENT_HEADER_BYTES: usize = BLOCK_BYTES;
 
-/// The format that this version writes and the newest that it reads. Format 1 had no clocks.
+/// The format that this version writes, which is also the newest format that it reads. Format 1
+/// contained no clocks.
 pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsegmnt";
@@ -27,53 +28,58 @@ const END_MAGIC: [u8; 8] = *b"RPsegend";
 /// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The shard whose journal it is.
+    /// The shard to which the journal belongs.
     pub shard: u32,
-    /// Drawn when the journal was created; distinguishes segments of two journals.
+    /// A random identity, drawn when the journal was created, which distinguishes the segments of
+    /// two journals.
     pub journal: [u8; 16],
-    /// Number of the segment, from one; also the file's name.
+    /// The number of the segment, counted from one. The file is named after it.
     pub segno: u64,
-    /// Distinguishes the file's old and new frames: the [`salt`] of the start that began its use.
+    /// Distinguishes new frames in the file from old ones. This is the [`salt`] of the startup that
+    /// began to use the file.
     pub salt: u64,
-    /// The end of the journal before the first frame. `tip.next_n` is the first frame's number.
+    /// The end of the journal before the first frame. `tip.next_n` is the number of the first
+    /// frame.
     pub tip: Tip,
-    /// Length of the file when it was taken into use. Only [`encode_end`] may shorten it. `None` in
-    /// a head that was written before the length was recorded.
+    /// The length of the file when it was taken into use. The file may be shortened only after the
+    /// block of [`encode_end`] has been written. `None` if the head was written by a version that
+    /// did not record the length.
     pub file_bytes: Option<u64>,
 }
 
 /// The first block is not the head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentFault {
-    /// It does not begin with the magic bytes of a head.
+    /// The block does not begin with the magic bytes of a head.
     Magic,
-    /// Its checksum is wrong.
+    /// The block's checksum is wrong.
     Checksum,
-    /// It was written by a newer version of the program.
+    /// The block was written by a newer version of the program.
     Version(u32),
-    /// Its checksum is right, but no group can have the number or the epoch that it names.
+    /// The block's checksum is right, but no group can have the number or the epoch in it.
     Tip,
 }
 
-/// The salt of segment `segno`, which was begun by the start for which `start` was drawn. Salts of
-/// one start differ in bits that group numbers do not use, because a frame's stamps combine both.
+/// Returns the salt of segment `segno`, which was begun by the startup that drew `start`. The salts
+/// of one startup differ in bits that group numbers do not use, because a frame's stamps combine
+/// the salt with the group's number.
 #[must_use]
 pub const fn salt(start: u64, segno: u64) -> u64 {
-    // The last part of splitmix64 by Sebastiano Vigna.
+    // The last part of splitmix64, by Sebastiano Vigna.
     let mixed = (segno ^ (segno >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     start ^ mixed ^ (mixed >> 31)
 }
 
 impl SegmentHeader {
-    /// The random value drawn for the start that began the segment. Older releases drew each salt,
-    /// so each of their segments has a different one.
+    /// The random value that was drawn by the startup that began the segment. Older releases drew a
+    /// random salt for each segment, so each of their segments seems to have a startup of its own.
     #[must_use]
     pub const fn start(&self) -> u64 {
         salt(self.salt, self.segno)
     }
 
-    /// The block that begins the segment.
+    /// Returns the block that begins the segment.
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -103,15 +109,15 @@ impl SegmentHeader {
         block
     }
 
-    /// Reads the block back.
+    /// Reads and checks the first block of a segment.
     ///
     /// # Errors
-    /// [`SegmentFault`] names the first rule that it breaks.
+    /// [`SegmentFault`] names the first rule that the block breaks.
     pub fn decode(block: &[u8]) -> Result<Self, SegmentFault> {
         Self::fields(block).ok_or(SegmentFault::Magic)?
     }
 
-    /// `None` if the block is too short or begins differently.
+    /// Returns `None` if the block is too short or does not begin with the magic bytes.
     fn fields(block: &[u8]) -> Option<Result<Self, SegmentFault>> {
         let mut cursor = Cursor::new(block.get(..PLAIN_FIELDS_BYTES + 4)?);
         if cursor.array()? != MAGIC {
@@ -151,8 +157,8 @@ impl SegmentHeader {
         )
     }
 
-    /// The length of the file, which follows the other fields with its own checksum: older heads
-    /// have zeros there.
+    /// Reads the length of the file, which follows the other fields and has its own checksum. Older
+    /// heads have zeros there.
     fn read_length(block: &[u8], at: usize) -> Result<Option<u64>, SegmentFault> {
         let Some(length) = block.get(at..).and_then(|rest| rest.first_chunk::<12>()) else {
             return Ok(None);
@@ -168,8 +174,9 @@ impl SegmentHeader {
     }
 }
 
-/// The block that ends a segment whose file was cut after it: frame `n` was never completely
-/// written there. It is written over the first block of the part to be cut off, before the cut.
+/// Returns the block that marks the end of a segment whose file is cut after it. Frame `n` was
+/// never completely written there. Before the cut, this block is written over the first block of
+/// the part that is cut off.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.

@@ -1,11 +1,11 @@
-//! A shard's state at one time, so that a restart reads little of the journal.
+//! A shard's state at one time, so that startup has to read only a little of the journal.
 //!
-//! A snapshot is a header, typed chunks of entries with a checksum each, and an end with a BLAKE3
-//! hash of everything. Entries have a fixed width: ten million are read in about a second. A
-//! snapshot may be taken in pieces while the shard continues: an entry counts only if the journal
-//! has no newer record for its number, so the container itself need not be consistent. It may be
-//! published only when every record that it can cover is stored: see [`Snapshot::through`]. Knows
-//! nothing of files. Source: docs/spec/journal.md, "Snapshots".
+//! A snapshot consists of a header, typed chunks of entries with one checksum each, and an end with
+//! a BLAKE3 hash of everything. Entries have a fixed width, and ten million of them are read in
+//! about a second. A snapshot may be taken in pieces while the shard continues. An entry counts
+//! only if the journal has no newer record for its number, so the entries need not be consistent
+//! with each other. A snapshot may be published only when every record that it can cover is stored.
+//! See [`Snapshot::through`]. Knows nothing of files. Source: docs/spec/journal.md, "Snapshots".
 
 mod reader;
 mod writer;
@@ -21,49 +21,49 @@ use crate::place::position_parts;
 use crate::record::RowKey;
 use crate::recover::SnapshotMark;
 
-/// The format that this version writes and the newest that it reads.
-/// Format 1 had no clocks.
+/// The format that this version writes, which is also the newest format that it reads. Format 1
+/// contained no clocks.
 pub const SNAPSHOT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsnapsh";
-/// Bytes of a header, and of a header of format 1.
+/// The size of a header in bytes, followed by the size of a header of format 1.
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + 16;
 const PLAIN_HEADER_BYTES: usize = 96;
 const CHUNK_HEADER_BYTES: usize = 16;
-/// The length at which a chunk is closed; readers accept twice as much.
+/// The length in bytes at which a chunk is closed. Readers accept chunks twice as long.
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_BYTES_MAX: usize = 2 * CHUNK_BYTES;
 
-/// The data at the beginning of a snapshot.
+/// The data in the header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
     /// The shard.
     pub shard: u32,
-    /// The journal that it belongs to.
+    /// The journal to which the snapshot belongs.
     pub journal: [u8; 16],
-    /// The first frame to replay after loading the snapshot.
+    /// The first frame to replay after the snapshot has been loaded.
     pub replay_from: u64,
-    /// Hash of the frame before `replay_from`.
+    /// The hash of the frame before `replay_from`.
     pub prev_hash: u64,
-    /// The epoch in which it was taken.
+    /// The epoch in which the snapshot was taken.
     pub epoch: u64,
-    /// Shard time at which it was begun.
+    /// The shard time at which the snapshot was begun.
     pub created_at: Millis,
-    /// The clock's high-water mark at that time: shard time never goes below it.
+    /// The newest recorded time when the snapshot was begun. Shard time never goes below it.
     pub last_at: Millis,
-    /// The approximate count of number entries that follow, for reserving memory; not to be relied
-    /// on.
+    /// The approximate count of number entries that follow, which may be used only to reserve
+    /// memory.
     pub numbers: u64,
-    /// The clocks at that time; `None` in format 1.
+    /// The clocks when the snapshot was begun, or `None` in format 1.
     pub clocks: Option<Clocks>,
 }
 
-/// The data on a snapshot after its end was read and its hash verified.
+/// The data about a snapshot once it has been read to its end and its hash has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The data at its beginning.
+    /// The data in the header.
     pub header: SnapshotHeader,
-    /// The last frame that it may cover. The journal must reach it.
+    /// The last frame that the snapshot may cover. The journal must reach this frame.
     pub through: u64,
     /// The count of entries of all kinds.
     pub entries: u64,
@@ -74,29 +74,29 @@ pub struct Snapshot {
 pub struct NumberEntry {
     /// The number.
     pub number: PromoNumber,
-    /// The pool that it was handed out from.
+    /// The pool from which the number was handed out.
     pub pool: PoolId,
-    /// The time when it was handed out.
+    /// The time when the number was handed out.
     pub allocated_at: Millis,
-    /// The time when its lockout ends.
+    /// The end of the lockout.
     pub locked_until: Millis,
-    /// The newest record about it.
+    /// The position of the newest record about the number.
     pub position: Position,
     /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
 }
 
-/// The answer to a row of a batch, so that the row gets the same answer again.
+/// The answer to a row of a batch, kept so that the row gets the same answer if it is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerEntry {
     /// The row.
     pub row: RowKey,
-    /// The time when it was answered.
+    /// The time when the row was answered.
     pub at: Millis,
     /// The answer.
     pub answer: RecordedAnswer,
-    /// The requested pool; zero, which no pool has, if it is unknown. Snapshots of versions before
-    /// 2026-11-22 do not contain it.
+    /// The requested pool, or zero if it is unknown; no pool has the id zero. Snapshots of versions
+    /// before 2026-11-22 do not contain the pool.
     pub pool: PoolId,
 }
 
@@ -109,12 +109,12 @@ pub enum RecordedAnswer {
     Overflow,
 }
 
-/// The time of an allocation that another node reported by its own clock.
+/// The time of an allocation that another node dated by its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignTimeEntry {
     /// The number.
     pub number: PromoNumber,
-    /// The time by the other clock.
+    /// The time by the other node's clock.
     pub allocated_at: Millis,
     /// The time by this node's clock.
     pub local_at: Millis,
@@ -123,14 +123,14 @@ pub struct ForeignTimeEntry {
 /// A hold: nothing is handed out before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldEntry {
-    /// The pool, or all of the shard's.
+    /// The pool, or `None` for all pools of the shard.
     pub pool: Option<PoolId>,
-    /// The time when numbers are handed out again.
+    /// The time from which numbers are handed out again.
     pub until: Millis,
 }
 
 impl Snapshot {
-    /// The data that recovery has to check.
+    /// The data that recovery must compare with the journal.
     #[must_use]
     pub fn mark(&self) -> SnapshotMark {
         let SnapshotHeader { journal, prev_hash, .. } = self.header;
@@ -138,7 +138,7 @@ impl Snapshot {
     }
 }
 
-/// The contents of chunks. The end is a chunk as well.
+/// The numbers that mark the kinds of chunks. The end of a snapshot is a chunk as well.
 mod kind {
     pub(super) const NUMBERS: u32 = 1;
     pub(super) const ANSWERS: u32 = 2;
@@ -151,42 +151,46 @@ mod kind {
     pub(super) const END: u32 = 255;
 }
 
-/// Bytes of a promo number's code with country code 1, and of any other.
+/// The size in bytes of the code of a number with country code 1, followed by the size of any other
+/// code.
 const NUMBER_BYTES: usize = 5;
 const LONG_NUMBER_BYTES: usize = 7;
 
-/// An entry of a chunk: has a fixed width, and only one encoding for a value.
+/// An entry of a chunk. It has a fixed width, and every value has only one encoding.
 pub trait Entry: Sized {
     /// The number that marks chunks of this kind.
     const KIND: u32;
-    /// The number that marks chunks with numbers of any country; their entries are two bytes
+    /// The number that marks chunks with numbers of any country, whose entries are two bytes
     /// longer.
     const LONG_KIND: u32;
-    /// Width of an entry.
+    /// The width of an entry in bytes.
     const BYTES: usize;
 
-    /// Its number, if it has one.
+    /// The number in the entry, if it has one.
     fn number(&self) -> Option<PromoNumber>;
 
-    /// The newest group that it names; zero if it names none.
+    /// The newest group that the entry names, or zero if it names none.
     fn newest_group(&self) -> u64 {
         0
     }
 
-    /// Appends exactly [`Self::BYTES`], with a number of `number_bytes`.
+    /// Appends exactly [`Self::BYTES`] bytes, or two more if `number_bytes` leaves room for a
+    /// longer number.
     fn encode(&self, number_bytes: usize, out: &mut Vec<u8>);
 
-    /// Reads an entry back by its width; `None` if `bytes` contain no valid one.
+    /// Reads an entry back. The length of `bytes` shows whether the entry has room for a longer
+    /// number. Returns `None` if `bytes` contain no valid entry.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-/// No number has the code zero, so zero means none.
+/// No number has the code zero, so zero stands for no number.
 fn encode_number(number: Option<PromoNumber>, number_bytes: usize, out: &mut Vec<u8>) {
     let code = number.map_or(0, PromoNumber::to_code);
     out.extend_from_slice(&code.to_le_bytes()[..number_bytes]);
 }
 
-/// A number's code, in an entry of `bytes` bytes whose usual width is `usual`.
+/// Reads a number's code from an entry of `bytes` bytes. The usual width of such an entry is
+/// `usual`.
 fn decode_code(cursor: &mut Cursor<'_>, (bytes, usual): (usize, usize)) -> Option<u64> {
     if bytes > usual { cursor.uint::<LONG_NUMBER_BYTES>() } else { cursor.uint::<NUMBER_BYTES>() }
 }
@@ -314,7 +318,7 @@ impl Entry for ForeignTimeEntry {
 
 impl Entry for HoldEntry {
     const KIND: u32 = kind::HOLDS;
-    /// A hold has no number.
+    /// A hold contains no number.
     const LONG_KIND: u32 = kind::HOLDS;
     const BYTES: usize = 1 + 8 + 8;
 

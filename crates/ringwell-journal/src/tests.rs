@@ -1,5 +1,5 @@
-//! The committed journals in `fixtures/journal`: old journals stay readable, and this version still
-//! writes the bytes of the newest.
+//! Tests with the committed journals in `fixtures/journal`: old journals stay readable, and this
+//! version writes the same bytes as in the newest journal.
 
 use std::convert::Infallible;
 
@@ -18,10 +18,10 @@ const CLOCKS: Clocks = Clocks { boot: 0xB007, shard_offset: 1_789_999_000_000, w
 struct Fixture {
     segments: [&'static [u8]; 2],
     snapshot: &'static [u8],
-    /// The clocks in its groups; `None` in format 1.
+    /// The clocks in the fixture's groups, or `None` in format 1.
     clocks: Option<Clocks>,
     numbers: fn(u64) -> PromoNumber,
-    /// The row whose answer its release removes.
+    /// The row whose answer the fixture's release removes.
     forgotten: Option<RowKey>,
 }
 
@@ -80,7 +80,8 @@ fn number(last: u64) -> PromoNumber {
     PromoNumber::from_e164(18_005_550_100 + last).unwrap()
 }
 
-/// The first is from Germany, the second from the Bahamas, the third of maximum length.
+/// The first number is from Germany, the second from the Bahamas, and the third has the maximum
+/// length.
 fn number_of_the_world(last: u64) -> PromoNumber {
     let all = [493_012_345_678, 12_425_550_142, 999_000_000_000_001];
     PromoNumber::from_e164(all[usize::try_from(last - 1).unwrap()]).unwrap()
@@ -100,7 +101,8 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
     }
 }
 
-/// The groups of the fixture: every kind of record, with and without its optional parts.
+/// Returns the groups of the fixture, with every kind of record, both with and without its optional
+/// parts.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
 fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<Group> {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
@@ -160,7 +162,7 @@ fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<
     groups.extend(writer.seal(Vec::new()));
 
     let mut writer = Writer::new(writer.tip().raise_epoch());
-    // The machine was booted again, and its wall clock corrected.
+    // The machine was rebooted, and its wall clock was corrected.
     if let Some(clocks) = clocks {
         writer.set_clocks(Clocks { boot: 0xB008, wall_offset: -7, ..clocks });
     }
@@ -203,7 +205,8 @@ fn segments(fixture: &Fixture) -> [Vec<u8>; 2] {
     [first, second]
 }
 
-/// The state of its two numbers in the third group, the last one before the snapshot.
+/// The state of the fixture's two numbers in the third group, which is the last one before the
+/// snapshot.
 fn numbers(fixture: &Fixture) -> Vec<NumberEntry> {
     let group = &groups(fixture)[2];
     let entry = |read: Result<(Position, Record<'_>), DecodeError>| match read.unwrap() {
@@ -227,7 +230,7 @@ fn answers(fixture: &Fixture) -> [AnswerEntry; 2] {
                 row: RowKey { batch: BATCH, row },
                 at: Millis(AT + 6),
                 answer,
-                // In the form that the fixture's version wrote.
+                // The fixture's version wrote no pool.
                 pool: PoolId(0),
             }
         },

@@ -1,11 +1,11 @@
-//! The frames that shards of different processes exchange, and their checks.
+//! The frames that shards of different processes exchange, and the checks on received frames.
 //!
-//! Owns the bytes of version 1, of version 2, which has numbers of all countries, and of version 3,
-//! which can return repeatable numbers. A frame has the lowest version that can express its
-//! contents. Knows nothing of HTTP, which carries the frames, of connections and their secret, or
-//! of the owners of pools. Invariants: no bytes make a reader panic, or allocate more than a small
-//! multiple of their own length; a value has one encoding; a truncated frame is refused. Source:
-//! docs/spec/link.md.
+//! Owns the encoding of versions 1 to 3. Version 2 adds numbers of all countries, and version 3
+//! lets a caller report unanswered numbers of repeatable rows. A frame has the lowest version that
+//! can express its contents. Does not depend on HTTP, which carries the frames, on connections and
+//! their secret, or on the owners of pools. Invariants: no input makes a reader panic, or allocate
+//! more than a small multiple of the input's length; each value has exactly one encoding; a
+//! truncated frame is refused. Source: docs/spec/link.md.
 
 use core::ops::Range;
 
@@ -18,16 +18,18 @@ pub use error::FrameError;
 
 use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint, version_for};
 
-/// The highest version that is written and read here: a frame's first byte.
+/// The highest version that this release writes and reads. The first byte of a frame is its
+/// version.
 pub const VERSION: u8 = 3;
 
-/// The first version whose answers may have numbers of countries other than code 1.
+/// The first version whose answers may contain numbers with a country code other than 1.
 pub const NUMBERS_OF_THE_WORLD: u8 = 2;
 
-/// The version of *unanswered* frames whose numbers can be requested again.
+/// The first version in which an *unanswered* frame may list numbers that clients can request
+/// again.
 const UNANSWERED_KEPT: u8 = 3;
 
-/// Second byte of a frame.
+/// The kind of a frame: its second byte.
 mod kind {
     pub(super) const ASK: u8 = 1;
     pub(super) const ANSWER: u8 = 2;
@@ -35,15 +37,15 @@ mod kind {
     pub(super) const PING: u8 = 4;
 }
 
-/// Bits that mark the optional fields that are present.
+/// Flag bits. Each one that is set marks an optional field as present.
 mod flag {
-    /// Flag of an ask: its batch is repeatable.
+    /// Flag of an ask: the digest of a repeatable batch follows.
     pub(super) const RETRY: u8 = 1;
-    /// Flag of a row: the visitor may ask for the same number again.
+    /// Flag of a row: the visitor's id follows, so the visitor may ask for the same number again.
     pub(super) const VISITOR: u8 = 1;
 }
 
-/// First byte of a row's answer.
+/// The first byte of a row's answer.
 mod outcome {
     pub(super) const ALLOCATED: u8 = 1;
     pub(super) const KEPT: u8 = 2;
@@ -57,62 +59,63 @@ mod outcome {
 
 /// A `u64` as varint.
 const VARINT_BYTES_MAX: usize = 10;
-/// Version, kind, and up to four fields before the rows.
+/// The version, the kind, and up to four fields before the rows.
 const HEAD_BYTES_MAX: usize = 64;
-/// Flags, pool, row, and the lengths of two parts.
+/// The flags, the pool, the row's index, and the lengths of the two parts of the parameters.
 const ROW_BYTES_MIN: usize = 5;
-/// Those fields and the visitor, if rows and lengths fit in 32 bits.
+/// The fields of [`ROW_BYTES_MIN`] and the visitor, if the row's index and the lengths fit in 32
+/// bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
-/// Only the kind of the answer.
+/// Only the kind of the row's answer.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
-/// The answer's kind and a time.
+/// The kind of the row's answer, and a time.
 const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
 
-/// The largest contents of a frame.
+/// Limits on the contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of rows, or numbers.
+    /// The maximum number of rows in an ask, and of numbers in an *unanswered* frame.
     pub rows_max: usize,
-    /// The maximum number of bytes of one row's parameters: both parts, and the `&` between them if
+    /// The maximum length of one row's parameters in bytes: both parts, and the `&` between them if
     /// neither is empty.
     pub params_bytes_max: usize,
 }
 
-/// Asks a shard for the rows of one batch that it owns.
+/// Asks a shard to serve the rows of one batch whose pools it owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The shard that receives it.
+    /// The shard that receives the ask.
     pub shard: u16,
-    /// The milliseconds after which the sender no longer waits for the answer. A duration, not a
-    /// point in time, because the clocks of two machines may differ.
+    /// The time in milliseconds after which the sender stops waiting for the answer. It is a
+    /// duration rather than a point in time, because the clocks of two machines may differ.
     pub remaining_ms: u32,
-    /// The version of the map by which the caller chose this shard.
+    /// The version of the map from which the caller chose this shard.
     pub map_version: u64,
-    /// The digest of a repeatable batch.
+    /// The digest of the batch, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,
 }
 
-/// One row of an [`Ask`] to write.
+/// One row of an [`Ask`], to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskRow<'a> {
     /// The pool to take a number from.
     pub pool: PoolId,
-    /// Its index in the batch; rises from row to row.
+    /// The row's index in the batch. Indexes increase from row to row.
     pub row: u16,
-    /// The parameters as the client sent them, in two parts that belong on the two sides of an `&`.
+    /// The parameters as the client sent them: the part before an `&`, and the part after it.
     pub params: [&'a [u8]; 2],
     /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
 }
 
-/// One row of an [`Ask`] that was read.
+/// One row of an [`Ask`], as read from a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRow {
     /// See [`AskRow::pool`].
     pub pool: PoolId,
     /// See [`AskRow::row`].
     pub row: u16,
-    /// The offsets in the frame of the two parts of the parameters.
+    /// The positions of the two parts of the parameters in the frame.
     pub params: [Range<usize>; 2],
     /// See [`AskRow::visitor`].
     pub visitor: Option<VisitorId>,
@@ -121,26 +124,26 @@ pub struct ReadRow {
 /// The outcome of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowAnswer {
-    /// A number was handed out now, and it cannot be requested again.
+    /// A number that was handed out now and cannot be requested again.
     Allocated {
         /// The number.
         number: PromoNumber,
     },
-    /// A number, new or not, that can be requested again.
+    /// A number that can be requested again, whether it was handed out now or earlier.
     Kept {
         /// The number.
         number: PromoNumber,
     },
-    /// Every number is locked out.
+    /// Every number of the pool is locked out.
     Exhausted {
-        /// The time when the next one becomes free, by the owner's clock.
+        /// The time when the next number becomes free, according to the owner's clock.
         until: Millis,
     },
     /// The owner's journal has no room at the moment.
     JournalFull,
-    /// The owner's journal failed; only a restart helps.
+    /// The owner's journal failed, and only a restart repairs it.
     JournalFailed,
-    /// The row's time ran out before it was served.
+    /// The row's deadline passed before the owner served it.
     Late,
     /// The owner's queue is full.
     Busy,
@@ -148,32 +151,33 @@ pub enum RowAnswer {
     Moved,
 }
 
-/// Answers an [`Ask`], row by row in its order, or a ping, which has no rows.
+/// Answers an [`Ask`], row by row in the same order, or a ping, which has no rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The time when the owner processed the rows, by its clock.
+    /// The time when the owner processed the rows, according to its clock.
     pub at: Millis,
-    /// The version of the owner's map.
+    /// The version of the map that the owner uses.
     pub map_version: u64,
     /// The rows.
     pub rows: Vec<RowAnswer>,
 }
 
-/// Allocations of one answer that never reached a client: the owner may undo them.
+/// Numbers from one answer that never reached a client, so the owner may undo their allocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// The shard that handed them out.
+    /// The shard that handed out the numbers.
     pub shard: u16,
-    /// The answer's [`Answer::at`].
+    /// The time [`Answer::at`] of the answer.
     pub allocated_at: Millis,
-    /// Whether the numbers are [`RowAnswer::Kept`]: a node that reads only version 2 refuses them.
+    /// Whether the numbers are [`RowAnswer::Kept`]. A node that reads only version 2 refuses such a
+    /// frame.
     pub kept: bool,
     /// The numbers.
     pub numbers: Vec<PromoNumber>,
 }
 
-/// Appends an ask to `out`. `rows` must have the count that it reports, within the owner's limit;
-/// otherwise the owner refuses the frame.
+/// Appends an ask to `out`. `rows` must report its exact length, which must not exceed the owner's
+/// limit. Otherwise, the owner refuses the frame.
 pub fn write_ask<'a>(
     out: &mut Vec<u8>,
     ask: &Ask,
@@ -196,7 +200,8 @@ pub fn write_ask<'a>(
 /// Reads an ask.
 ///
 /// # Errors
-/// [`FrameError`]: the first rule that `bytes` break. [`FrameError::Version`] is found first.
+/// Returns a [`FrameError`] for the first rule that `bytes` break. The version is checked before
+/// anything else, see [`FrameError::Version`].
 pub fn read_ask(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<ReadRow>), FrameError> {
     let mut frame = Reader::open(bytes, kind::ASK)?;
     let flags = frame.flags("flags", flag::RETRY)?;
@@ -231,10 +236,12 @@ pub fn write_answer(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-/// Reads the answer to an ask for `rows_wanted` rows; for a ping, that is zero.
+/// Reads the answer to an ask with `rows_wanted` rows. For the answer to a ping, `rows_wanted` is
+/// 0.
 ///
 /// # Errors
-/// [`FrameError`]: the first rule that `bytes` break. A different count of rows breaks a rule.
+/// Returns a [`FrameError`] for the first rule that `bytes` break, for example if the number of
+/// rows is not `rows_wanted`.
 pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameError> {
     let mut frame = Reader::open(bytes, kind::ANSWER)?;
     let at = Millis(frame.int("time")?);
@@ -248,7 +255,7 @@ pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameErro
     Ok(Answer { at, map_version, rows })
 }
 
-/// Appends to `out` the allocations that reached no client.
+/// Appends an *unanswered* frame to `out`: the allocations that reached no client.
 pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
     let version = version_for(unanswered.numbers.iter().copied());
     let version = if unanswered.kept { UNANSWERED_KEPT } else { version };
@@ -261,10 +268,10 @@ pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
     }
 }
 
-/// Reads the allocations that reached no client.
+/// Reads an *unanswered* frame: the allocations that reached no client.
 ///
 /// # Errors
-/// [`FrameError`]: the first rule that `bytes` break.
+/// Returns a [`FrameError`] for the first rule that `bytes` break.
 pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, FrameError> {
     let mut frame = Reader::open(bytes, kind::UNANSWERED)?;
     let kept = frame.takes(UNANSWERED_KEPT);
@@ -279,17 +286,17 @@ pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, Fram
     Ok(Unanswered { shard, allocated_at, kept, numbers })
 }
 
-/// Appends a ping of `shard` to `out`. It takes the same path as rows, and the answer is an
-/// [`Answer`] without rows.
+/// Appends a ping for `shard` to `out`. A ping takes the same path as rows do, and is answered with
+/// an [`Answer`] without rows.
 pub fn write_ping(out: &mut Vec<u8>, shard: u16) {
     put_start(out, 1, kind::PING);
     put_varint(out, u64::from(shard));
 }
 
-/// Reads which shard a ping is for.
+/// Reads the shard that a ping is for.
 ///
 /// # Errors
-/// [`FrameError`]: the first rule that `bytes` break.
+/// Returns a [`FrameError`] for the first rule that `bytes` break.
 pub fn read_ping(bytes: &[u8]) -> Result<u16, FrameError> {
     let mut frame = Reader::open(bytes, kind::PING)?;
     let shard = frame.int("shard")?;
@@ -298,7 +305,7 @@ pub fn read_ping(bytes: &[u8]) -> Result<u16, FrameError> {
 }
 
 impl Limits {
-    /// The longest frame that an owner accepts: the limit for a request's body.
+    /// The longest frame that an owner accepts, which is also the limit for a request's body.
     #[must_use]
     pub const fn frame_bytes_max(&self) -> usize {
         let row = self.params_bytes_max.saturating_add(ROW_BYTES_MAX);
@@ -307,14 +314,14 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 500 rows, the most in a batch, at 16 KiB per row, the most in a record of the journal.
+    /// 500 rows (the most in a batch) of 16 KiB each (the most in a journal record).
     fn default() -> Self {
         Self { rows_max: 500, params_bytes_max: 16 * 1024 }
     }
 }
 
 impl RowAnswer {
-    /// The number in the answer, if it has one.
+    /// The number in the answer, if there is one.
     #[must_use]
     pub const fn number(&self) -> Option<PromoNumber> {
         match self {
@@ -325,7 +332,7 @@ impl RowAnswer {
 }
 
 impl Answer {
-    /// The longest answer to this many rows: the limit for an answer's body.
+    /// The longest answer to `rows` rows, which is also the limit for an answer's body.
     #[must_use]
     pub const fn bytes_max(rows: usize) -> usize {
         rows.saturating_mul(ANSWER_ROW_BYTES_MAX).saturating_add(HEAD_BYTES_MAX)

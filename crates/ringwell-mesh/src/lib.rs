@@ -1,7 +1,7 @@
-//! The parts of links between shards: the pacing of requests to an owner, and the frames.
+//! The pure parts of the links between shards: the pacing of requests to an owner, and the frames.
 //!
-//! No I/O, no clock, no randomness: time, seeds and bytes come in as arguments. The user of a link
-//! (a server's thread, a simulator, a test) owns sockets and timers.
+//! No I/O, no clock and no randomness: times, seeds and bytes are passed in as arguments. The user
+//! of a link (a server thread, a simulator or a test) owns the sockets and timers.
 
 #![forbid(unsafe_code)]
 

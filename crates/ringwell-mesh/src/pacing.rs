@@ -1,52 +1,53 @@
-//! Pacing of one link: whether a row's sub-request may be sent to its owner now, must wait, or
-//! overflows.
+//! Pacing of one link: whether a sub-request may be sent to its owner now, must wait, or overflows.
 //!
-//! Owns the window of one link (one calling shard to one owning shard): how many sub-requests may
-//! be in flight, how many are in flight or wait for a slot, and when a shut link is tried again.
-//! Independent of clocks, timers, sockets and rows: the user of the link keeps the sent and the
-//! waiting sub-requests, and reports events with their times. Time is the time since any fixed
-//! origin.
+//! Owns the window of one link, from one calling shard to one owning shard: how many sub-requests
+//! may be in flight, how many are in flight or waiting for a slot, and when a shut link is tried
+//! again. Does not depend on clocks, timers, sockets or rows. The user of the link stores the
+//! sub-requests that were sent or are waiting, and reports events with their times. All times are
+//! measured from one fixed origin, which the user of the link chooses.
 //!
-//! Invariants: the window is 0 (shut) or from 1 to `window_max`; at most `window_max` sub-requests
-//! are in flight; nothing is sent and nothing waits while the link is shut. The same seed and the
-//! same calls give the same answers.
+//! Invariants: the window is either 0 (shut) or from 1 to `window_max`; at most `window_max`
+//! sub-requests are in flight; while the link is shut, nothing is sent except pings, and nothing
+//! waits. The same seed and the same sequence of calls give the same answers.
 //!
 //! Source: docs/spec/pacing.md.
 
 use core::time::Duration;
 
-/// The shortest pause before a ping, because a gap of zero would turn a shut link into a busy loop.
+/// The shortest pause before a ping. A gap of zero would turn a shut link into a busy loop.
 const GAP_FLOOR: Duration = Duration::from_millis(1);
 
-/// The pause before a ping is drawn from this range of permille of the gap, both ends included, so
-/// that the callers of an owner that returns do not all try it at the same time.
+/// The pause before a ping is the gap times a random permille from this range, both ends included.
+/// If an owner comes back, its callers therefore do not all ping it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
 /// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
-    /// Time limit of a sub-request. Enforced by the driver, which may allow less if the batch has
-    /// less time.
+    /// The time limit of a sub-request. The driver enforces this limit, and allows less if the
+    /// batch has less time left.
     pub deadline: Duration,
-    /// The time after which an answer is slow; the driver reports it without waiting for the
-    /// answer.
+    /// The time after which an answer is slow. The driver then reports it as slow without waiting
+    /// for the answer.
     pub slow: Duration,
-    /// The initial limit of sub-requests in flight. Limited to the range from 1 to `window_max`.
+    /// The initial limit on sub-requests in flight. It is restricted to the range from 1 to
+    /// `window_max`.
     pub window_start: u16,
-    /// The greatest limit of sub-requests in flight. At least 1.
+    /// The highest limit on sub-requests in flight. At least 1.
     pub window_max: u16,
-    /// The time for which a row waits for a slot before it overflows. Enforced by the driver.
+    /// The time for which a row waits for a slot before it overflows. The driver enforces this
+    /// limit.
     pub wait: Duration,
     /// The maximum number of rows that may wait for a slot at the same time.
     pub waiting_max: u16,
     /// The pause before the first ping of a shut link. At least a millisecond.
     pub gap_min: Duration,
-    /// The longest pause between pings, before its jitter. At least `gap_min`.
+    /// The longest pause between pings, before jitter is applied. It is at least `gap_min`.
     pub gap_max: Duration,
-    /// The count of consecutive fast answers that resets the pause to `gap_min`.
+    /// The number of consecutive fast answers after which the pause is reset to `gap_min`.
     pub fast_in_a_row: u32,
-    /// If the caller's own loop is delayed by more than this, slow results at that time do not
-    /// count.
+    /// The longest delay of the caller's own loop at which slow results still count. With a longer
+    /// delay, they may be the caller's own fault.
     pub stall: Duration,
 }
 
@@ -67,55 +68,58 @@ impl Default for Pacing {
     }
 }
 
-/// The decision on a sub-request.
+/// The decision about a sub-request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Send it: it is in flight from now on, until exactly one call of [`Window::ended`].
+    /// Send the sub-request. It is in flight until [`Window::ended`] is called for it, exactly
+    /// once.
     Send,
-    /// No slot is free: it waits until [`Window::next_waiting`] releases it, it gives up after
-    /// [`Pacing::wait`] ([`Window::gave_up`]), or the link shuts.
+    /// No slot is free, so the sub-request waits. The wait ends when [`Window::next_waiting`]
+    /// releases it, when it gives up after [`Pacing::wait`] ([`Window::gave_up`]), or when the link
+    /// shuts.
     Wait,
-    /// Answer its rows with the overflow number now. Nothing is counted.
+    /// Answer the rows of the sub-request with the overflow number now. Nothing is counted.
     Overflow(Shed),
 }
 
-/// The reason why rows overflow without having been sent.
+/// The reason why rows overflow without being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
-    /// The link is shut: its owner was slow repeatedly.
+    /// The link is shut, because its owner was slow repeatedly.
     Shut,
-    /// Too many already wait, or the driver reports that the wait ended before a slot was free.
+    /// Too many rows were already waiting, or the wait ended before a slot was free.
     Full,
 }
 
-/// The end of a sub-request or a ping.
+/// The end of a sub-request or of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The owner answered with rows, even if late.
+    /// The owner answered with rows, possibly late.
     Answered,
-    /// The owner refused, or answered with a server error.
+    /// The owner refused the request, or answered with a server error.
     Refused,
-    /// No answer: reset, no connection, or the deadline has passed.
+    /// There was no answer: the connection was reset or could not be opened, or the deadline
+    /// passed.
     Lost,
 }
 
 /// The window of one link.
 ///
-/// The order of the calls: [`ask`](Self::ask) for every sub-request; [`slow`](Self::slow) at most
-/// once and [`ended`](Self::ended) exactly once for every one that was sent. After each `ended` and
-/// `pinged`, call [`next_waiting`](Self::next_waiting) until it returns nothing. After each `slow`
-/// and `ended`, check [`is_shut`](Self::is_shut): when the link has shut, everything that waited
-/// overflows at once with [`Shed::Shut`]. It is no longer counted here, so do not call
-/// [`gave_up`](Self::gave_up) for it. While the link is shut, send a ping when
-/// [`ping_at`](Self::ping_at) is due.
+/// The calls must follow this order: [`ask`](Self::ask) for every sub-request; then, for every one
+/// that was sent, [`slow`](Self::slow) at most once and [`ended`](Self::ended) exactly once. After
+/// each `ended` and `pinged`, call [`next_waiting`](Self::next_waiting) until it returns `false`.
+/// After each `slow` and `ended`, check [`is_shut`](Self::is_shut): if the link is now shut,
+/// everything that was waiting overflows at once with [`Shed::Shut`]. The window no longer counts
+/// these sub-requests, so do not call [`gave_up`](Self::gave_up) for them. While the link is shut,
+/// send a ping at the time that [`ping_at`](Self::ping_at) returns.
 #[derive(Clone, Debug)]
 pub struct Window {
     pacing: Pacing,
     state: WindowState,
     in_flight: u32,
     waiting: u32,
-    /// The pause before the next ping, without its jitter. Kept when the link opens, so that an
-    /// owner whose link opens and shuts repeatedly is tried less and less often.
+    /// The pause before the next ping, before jitter is applied. It is kept when the link opens. If
+    /// a link opens and shuts repeatedly, its owner is therefore tried less and less often.
     gap: Duration,
     fast_in_a_row: u32,
     last_ping: Option<Duration>,
@@ -134,18 +138,18 @@ enum Ping {
     Underway,
 }
 
-/// The judgement on the end of a sub-request.
+/// The judgement on a sub-request that ended.
 enum Verdict {
     Fast,
     Slow,
-    /// The caller itself was late, so this says nothing about the owner.
+    /// The caller itself was delayed, so the result says nothing about the owner.
     Void,
 }
 
 impl Window {
-    /// An open window with `window_start` slots. Values of `pacing` outside the bounds in its
-    /// fields' comments are moved to the nearest bound. `seed` determines the jitter of the pings:
-    /// links to one owner should have different ones.
+    /// Creates an open window with `window_start` slots. Values of `pacing` that exceed the bounds
+    /// in the field comments are moved to the nearest bound. `seed` determines the jitter of the
+    /// pings, so links to the same owner should have different seeds.
     #[must_use]
     pub fn new(mut pacing: Pacing, seed: u64) -> Self {
         pacing.window_max = pacing.window_max.max(1);
@@ -164,7 +168,8 @@ impl Window {
         }
     }
 
-    /// Requests a slot for one sub-request. A new one never overtakes those that already wait.
+    /// Requests a slot for one sub-request. A new sub-request never overtakes those that are
+    /// already waiting.
     pub fn ask(&mut self, _now: Duration) -> Admission {
         if self.is_shut() {
             Admission::Overflow(Shed::Shut)
@@ -179,8 +184,8 @@ impl Window {
         }
     }
 
-    /// Gives a free slot to a waiting sub-request; `true` means that the oldest one is in flight
-    /// now and must be sent.
+    /// Gives a free slot to a waiting sub-request. If the result is `true`, the oldest one is in
+    /// flight now and must be sent.
     pub fn next_waiting(&mut self) -> bool {
         let goes = self.waiting > 0 && self.has_place();
         if goes {
@@ -190,26 +195,27 @@ impl Window {
         goes
     }
 
-    /// Removes a waiting sub-request whose wait is over, or whose batch was dropped.
+    /// Removes a waiting sub-request whose waiting time is over, or whose batch was dropped.
     pub fn gave_up(&mut self) {
         debug_assert!(self.waiting > 0, "nobody waits");
-        // A driver that miscounts loses slots for a while; the shard must not fail.
+        // If a driver miscounts, it loses slots for a while, but the shard must not fail.
         self.waiting = self.waiting.saturating_sub(1);
     }
 
-    /// Reports that a sub-request in flight has had no answer for [`Pacing::slow`]. Called once for
-    /// each, without waiting for its end. `lag` is the delay of the caller's own loop at this time.
+    /// Reports that a sub-request in flight has not been answered within [`Pacing::slow`]. It is
+    /// called once for each such sub-request, without waiting for its end. `lag` is the current
+    /// delay of the caller's own loop.
     pub fn slow(&mut self, now: Duration, lag: Duration) {
         if lag <= self.pacing.stall {
             self.cut(now);
         }
     }
 
-    /// Reports that a sub-request ended, `took` after it was sent.
+    /// Reports that a sub-request ended at time `took` after it was sent.
     ///
-    /// A fast answer lets the window grow; a slow one, a refusal or a loss reduces it, unless
-    /// [`slow`](Self::slow) was already called for it (`was_told_slow`), because each sub-request
-    /// counts once. `lag` is the delay of the caller's own loop at this time.
+    /// A fast answer widens the window. A slow answer, a refusal or a loss narrows it, unless
+    /// [`slow`](Self::slow) was already called for this sub-request (`was_told_slow`): each
+    /// sub-request counts only once. `lag` is the current delay of the caller's own loop.
     pub fn ended(
         &mut self,
         now: Duration,
@@ -219,9 +225,10 @@ impl Window {
         was_told_slow: bool,
     ) {
         debug_assert!(self.in_flight > 0, "nothing is in flight");
-        // The ending one is included, because with a window of 1 nothing else is ever in flight.
+        // The count includes the sub-request that ended, because with a window of 1 nothing else is
+        // ever in flight.
         let in_flight = self.in_flight;
-        // A driver that miscounts loses slots for a while; the shard must not fail.
+        // If a driver miscounts, it loses slots for a while, but the shard must not fail.
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_told_slow {
             return;
@@ -233,7 +240,7 @@ impl Window {
         }
     }
 
-    /// Whether the link is shut: nothing is sent at present, and nothing waits.
+    /// Whether the link is shut: only pings are sent, and nothing waits.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         matches!(self.state, WindowState::Shut(_))
@@ -248,17 +255,18 @@ impl Window {
         }
     }
 
-    /// Records that a ping was sent. It must pass through the owner's engine, and
-    /// [`pinged`](Self::pinged) must be called exactly once, at [`Pacing::deadline`] at the latest.
+    /// Records that a ping was sent. The ping must pass through the owner's engine.
+    /// [`pinged`](Self::pinged) must be called exactly once for it, after [`Pacing::deadline`] at
+    /// the latest.
     pub fn ping_sent(&mut self, _now: Duration) {
         if self.is_shut() {
             self.state = WindowState::Shut(Ping::Underway);
         }
     }
 
-    /// Reports that a ping ended, `took` after it was sent. A fast one opens the link with one
-    /// slot; a slow one doubles the pause before the next; one that ended while the caller itself
-    /// was late (`lag`) is repeated after the same pause.
+    /// Reports that a ping ended at time `took` after it was sent. A fast ping opens the link with
+    /// one slot. A slow ping doubles the pause before the next one. If the caller itself was
+    /// delayed (`lag`), a slow ping counts for nothing and is repeated after the same pause.
     pub fn pinged(&mut self, now: Duration, took: Duration, ending: Ending, lag: Duration) {
         self.last_ping = Some(took);
         if !self.is_shut() {
@@ -274,8 +282,8 @@ impl Window {
         }
     }
 
-    /// The window: 0 when the link is shut, else from 1 to `window_max`. Its integer part is the
-    /// number of sub-requests that may be in flight.
+    /// The window: 0 while the link is shut, otherwise from 1 to `window_max`. Its integer part is
+    /// the number of sub-requests that may be in flight.
     #[must_use]
     pub fn window(&self) -> f64 {
         match self.state {
@@ -284,20 +292,20 @@ impl Window {
         }
     }
 
-    /// The count of sub-requests that were sent and have not ended. May exceed the window for a
-    /// while after it was halved, because nothing is cancelled.
+    /// The number of sub-requests that were sent and have not ended. After the window was halved,
+    /// this may exceed it for a while, because nothing is cancelled.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// The count of sub-requests that wait for a slot.
+    /// The number of sub-requests that are waiting for a slot.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// The duration of the last ping, whatever its result. `None` before the first.
+    /// The duration of the last ping, whatever its result was. `None` before the first ping.
     #[must_use]
     pub fn last_ping(&self) -> Option<Duration> {
         self.last_ping
@@ -317,12 +325,14 @@ impl Window {
         }
     }
 
-    /// Handles a fast answer that arrived while `in_flight` were in flight, including itself.
+    /// Handles a fast answer. `in_flight` counts the sub-requests in flight just before it arrived,
+    /// including its own.
     fn grow(&mut self, in_flight: u32) {
         let WindowState::Open { window } = &mut self.state else {
-            return; // Only a ping opens a link: this was sent before the owner turned slow.
+            return; // Only a ping opens a link. This was sent before the link shut.
         };
-        // An unused window is no evidence that a larger one would work.
+        // If most of the window is unused, the answer is no evidence that a larger window would
+        // work.
         if f64::from(in_flight) * 2.0 >= *window {
             *window = (*window + 1.0 / *window).min(f64::from(self.pacing.window_max));
         }
@@ -335,7 +345,7 @@ impl Window {
     fn cut(&mut self, now: Duration) {
         self.fast_in_a_row = 0;
         let WindowState::Open { window } = &mut self.state else {
-            return; // What was sent before the link shut has nothing left to cut.
+            return; // This was sent before the link shut, so there is no window left to halve.
         };
         *window /= 2.0;
         if *window < 1.0 {
@@ -343,7 +353,7 @@ impl Window {
         }
     }
 
-    /// Shuts the link, or keeps it shut, until a ping after the present gap.
+    /// Shuts the link, or keeps it shut. The next ping is due after the current gap.
     fn shut(&mut self, now: Duration) {
         let pause = self.jitter.spread(self.gap);
         self.state = WindowState::Shut(Ping::DueAt(now.saturating_add(pause)));
@@ -351,7 +361,8 @@ impl Window {
     }
 }
 
-/// Sebastiano Vigna's splitmix64: eight bytes of state are enough to make callers differ.
+/// The generator splitmix64 by Sebastiano Vigna. Its eight bytes of state are enough to give
+/// callers different jitter.
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 
@@ -364,7 +375,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// Changes `gap` by up to a fifth in either direction.
+    /// Returns `gap`, lengthened or shortened by up to a fifth.
     fn spread(&mut self, gap: Duration) -> Duration {
         let (least, most) = (*JITTER_PERMILLE.start(), *JITTER_PERMILLE.end());
         #[expect(clippy::cast_possible_truncation, reason = "at most 1,200")]

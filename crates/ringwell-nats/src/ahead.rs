@@ -1,9 +1,10 @@
-//! Reads many messages of a stream in order, with a consumer that exists only for this.
+//! Reads many messages of a stream in order, through a consumer that is created only for this.
 //!
-//! The messages arrive unencoded, many for one request. Separate requests, which are answered in
-//! base64 within JSON, take several times as long. The consumer may be on a server other than the
-//! stream's leader, so its messages are only a hint: the driver checks the chain, and reads the
-//! rest one by one. Source: docs/spec/log.md, "JetStream".
+//! The servers send the messages unencoded, many for each request. Reading each message with its
+//! own request takes several times as long, because it is then sent as base64 within JSON. The
+//! consumer may be on a server that is not the stream's leader, so its messages are only a hint:
+//! the driver checks the chain, and reads the remaining messages one by one. Source:
+//! docs/spec/log.md, "JetStream".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,22 +17,25 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// The time limit for creating the consumer. Permissions of earlier releases do not allow it.
+/// The time limit for creating the consumer. Servers whose permissions were written for an earlier
+/// release do not allow this consumer.
 const CREATE_MAX: Duration = Duration::from_millis(500);
 
 /// The time within which the next message must arrive.
 const NEXT_MAX: Duration = Duration::from_secs(1);
 
-/// The servers remove the consumer after this time without a request.
+/// The time without a request after which the servers remove the consumer.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 
-/// The count of messages in one request; two requests are in progress. A message may have 1 MiB.
+/// The number of messages in one request. Two requests are in progress at a time. A message may be
+/// as long as 1 MiB.
 const BATCH: u64 = 64;
 
-/// The count of messages that wait for the caller.
+/// The number of messages that may wait for the caller.
 const QUEUE: usize = 64;
 
-/// Reads `places` of a stream; the receiver ends early after a problem.
+/// Reads the messages at `places` of a stream. After a problem, the receiver ends before the last
+/// of them.
 pub(crate) fn read(
     client: Client,
     runtime: &Handle,
@@ -73,7 +77,7 @@ async fn pull(
             return Err(format!("the servers answer {status}"));
         }
         let place = message.reply.as_deref().and_then(place).ok_or("a message has no place")?;
-        // The caller has enough if it no longer listens.
+        // If the caller has dropped the receiver, it needs no more messages.
         if sender.send(message.payload).await.is_err() || place + 1 >= places.end {
             return Ok(());
         }
@@ -107,9 +111,9 @@ async fn create(client: &Client, stream: &str, name: &str, first: u64) -> Result
     }
 }
 
-/// The place of a message in its stream, from the subject for its acknowledgement:
-/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<place>...`, in later versions with a domain and an
-/// account before the stream.
+/// Returns the place of a message in its stream. It is part of the subject for the acknowledgement:
+/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<place>...`. In later versions, a domain and an
+/// account precede the stream.
 fn place(reply: &str) -> Option<u64> {
     let parts: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     parts.get(if parts.len() < 8 { 3 } else { 5 })?.parse().ok()

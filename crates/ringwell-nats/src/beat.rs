@@ -1,11 +1,12 @@
-//! Heartbeats: the serving process reports that it is alive, and candidates wait until it no longer
-//! does.
+//! Heartbeats: a serving process reports that it is alive, and candidates wait until these reports
+//! stop.
 //!
-//! These messages are not stored. A heartbeat that is lost, late or stale causes overflow numbers,
-//! but never a number given twice, because only the log decides which process owns a shard. Silence
-//! is measured on this machine's clock, and only while the streams answer, so that the election of
-//! a leader is not mistaken for a failed process. `ringwell_driver::store::Silence` decides when it
-//! is over. Source: docs/spec/log.md, "Standby".
+//! Heartbeats are not stored. A heartbeat that is lost, late or stale can cause overflow numbers,
+//! but never makes two processes hand out the same number, because only the log decides which
+//! process owns a shard. Silence is measured with this machine's clock, and only while the streams
+//! answer. The election of a stream's leader is therefore not mistaken for a failed process.
+//! `ringwell_driver::store::Silence` decides when the silence has lasted long enough. Source:
+//! docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 
@@ -19,16 +20,16 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::stream::Stream;
 
-/// The content of a process's last beat at a regular stop.
+/// The content of the last heartbeat that a process sends when it shuts down normally.
 const END: &[u8] = b"end";
 
-/// The content of the beats of a process that takes the shards over.
+/// The content of the heartbeats of a process that is taking over the shards.
 const STARTING: &[u8] = b"starting";
 
-/// The pause before unresponsive servers are tried again.
+/// The pause before servers that do not answer are tried again.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The subject of beats.
+/// The subject on which heartbeats are published.
 #[derive(Debug)]
 pub(crate) struct Beats {
     client: Client,
@@ -36,30 +37,32 @@ pub(crate) struct Beats {
 }
 
 impl Beats {
-    /// Beats of the processes that serve, or would serve, the shards that begin with `first`.
+    /// Selects the heartbeats of the processes that serve, or could serve, the shards from `first`
+    /// on.
     pub(crate) fn new(client: Client, settings: &Replicated, first: u16) -> Self {
         Self { client, subject: format!("{}.beat.{first}", settings.stream.to_ascii_lowercase()) }
     }
 
-    /// Sends beats until `beat` returns nothing.
+    /// Sends heartbeats until `beat` returns `None`.
     pub(crate) async fn send(self, beat: impl Fn() -> Option<Beat>) {
         while let Some(beat) = beat() {
-            // Without a connection, no node receives the beat, and none can take over.
+            // If this fails, the servers cannot be reached: no candidate receives the heartbeat,
+            // and none can take over.
             let _ = self.client.publish(self.subject.clone(), text(&beat).into()).await;
             let _ = self.client.flush().await;
             sleep(BEAT_EVERY).await;
         }
     }
 
-    /// Reports that this process has stored everything and no longer serves.
+    /// Reports that this process has stored everything and no longer serves requests.
     pub(crate) async fn end(self) {
         let _ = self.client.publish(self.subject.clone(), text(&Beat::End).into()).await;
         let _ = self.client.flush().await;
     }
 
-    /// Returns when no beat has arrived for long enough while the streams answered, or when the
-    /// serving process has reported its end. Returns the last heartbeat with a time, if one
-    /// arrived.
+    /// Returns when the silence has lasted long enough while the streams answered, or when the
+    /// serving process has reported its end. The result is the last heartbeat that contained a
+    /// time, if one arrived.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {
@@ -84,7 +87,7 @@ impl Beats {
                         has_reported = true;
                     }
                 }
-                // No unread beat has arrived.
+                // No heartbeat is left to be read.
                 Err(_) if silence.left(now()).is_zero() => break,
                 Err(_) => {
                     if !stream.answers().await {
@@ -97,7 +100,7 @@ impl Beats {
         silence.heard(now())
     }
 
-    /// A time that differs between processes.
+    /// A delay that differs from process to process.
     fn apart(&self) -> Duration {
         let drawn = u64::from(std::process::id()) ^ self.client.server_info().client_id;
         let apart = u64::try_from(APART.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -105,8 +108,8 @@ impl Beats {
     }
 }
 
-/// The text of a beat. That of a serving process has its shard time, the epochs of its shards, and
-/// their newest groups.
+/// Returns the content of a heartbeat. The heartbeat of a serving process contains its shard time,
+/// the epochs of its shards, and the newest stored group of each shard.
 fn text(beat: &Beat) -> Vec<u8> {
     match beat {
         Beat::Starting => STARTING.to_vec(),
@@ -122,7 +125,7 @@ fn text(beat: &Beat) -> Vec<u8> {
     }
 }
 
-/// Reads a beat. Messages of earlier builds are empty.
+/// Reads a beat. Heartbeats of earlier releases are empty.
 fn parse(beat: &[u8]) -> Beat {
     match beat {
         STARTING => Beat::Starting,
@@ -135,7 +138,7 @@ fn parse_sign(beat: &[u8]) -> Option<Sign> {
     let text = std::str::from_utf8(beat).ok()?.strip_prefix("at ")?;
     let (at, lists) = text.split_once(" epochs ")?;
     let list = |text: &str| text.split(',').map(|it| it.parse().ok()).collect::<Option<Vec<u64>>>();
-    // Earlier builds do not report what is stored.
+    // Earlier releases do not report which groups are stored.
     let (epochs, stored) = match lists.split_once(" stored ") {
         Some((epochs, stored)) => (list(epochs)?, list(stored)?),
         None => (list(lists)?, Vec::new()),

@@ -1,5 +1,6 @@
-//! The servers and streams that can be trusted with journals. Each rule prevents a case in which
-//! tests, Ringwell's or others', lost answered allocations. Source: docs/spec/log.md, "JetStream".
+//! Checks whether servers and streams can be trusted with journals. Each rule prevents a case in
+//! which tests by Ringwell's or other developers lost answered allocations. Source:
+//! docs/spec/log.md, "JetStream".
 
 use std::time::Duration;
 
@@ -13,21 +14,22 @@ use tokio::net::TcpStream;
 
 use crate::error::{NatsError, Unfit, VERSION, unreached};
 
-/// The pause between two attempts to reach a server.
+/// The pause between two attempts to reach a server that is down.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The pause between two reports of a server that must not be used.
+/// The pause between two warnings about a server that must not be used.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// The size of a message's headers, which is added to its bytes.
+/// The space for a message's headers, which counts against the server's limit too.
 const HEADERS_BYTES: usize = 4 << 10;
 
-/// The shortest period in which the server looks for duplicates, in ns. Messages have no id.
+/// The shortest period for which the server can be set to look for duplicates, in nanoseconds.
+/// Ringwell's messages have no ids, so the server never finds duplicates.
 const DUPLICATES_NS: u64 = 100_000_000;
 
-/// Checks the server that the client is connected to, and all servers in the settings. Returns the
-/// addresses of those that cannot be reached, each with the reason, if fewer than half cannot: the
-/// others have a quorum, and a machine that is down must not prevent a start.
+/// Checks the server that the client is connected to, and all servers in the settings. If fewer
+/// than half of the servers cannot be reached, returns their addresses with the reasons: the others
+/// have a quorum, and startup must not depend on a machine that is down.
 pub(crate) async fn servers(
     client: &Client,
     settings: &Replicated,
@@ -63,7 +65,7 @@ fn server(address: &str, varz: &Value) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Checks a server that could not be reached at the start, once it can be.
+/// Checks a server that could not be reached at startup, as soon as it can be reached.
 pub(crate) async fn later((address, error): (String, String)) {
     tracing::warn!(
         address,
@@ -91,20 +93,20 @@ pub(crate) async fn later((address, error): (String, String)) {
 pub(crate) struct Machine {
     /// Its name.
     pub(crate) server: String,
-    /// The difference between its clock and this machine's.
+    /// The difference between the server's clock and this machine's clock.
     pub(crate) clock_off: Duration,
-    /// The largest total length of all streams.
+    /// The maximum total length of all streams, in bytes.
     pub(crate) room_bytes: u64,
 }
 
-/// Asks the server at a monitoring address about its machine.
+/// Asks the server at a monitoring address for the state of its machine.
 pub(crate) async fn machine(address: &str, settings: &Replicated) -> Result<Machine, NatsError> {
     let asked = Timestamp::now();
     let varz = get(address).await;
     let answered = Timestamp::now();
     let varz = varz.map_err(|error| unreached(settings, &format!("{address}/varz: {error}")))?;
     let now = varz["now"].as_str().and_then(|now| now.parse::<Timestamp>().ok());
-    // The server read its clock between these two times.
+    // The server read its clock between `asked` and `answered`.
     let now = now.unwrap_or(asked);
     let off = if now < asked { asked.duration_since(now) } else { now.duration_since(answered) };
     Ok(Machine {
@@ -127,14 +129,14 @@ fn version(server: &str, text: &str) -> Result<(), Unfit> {
     if is_fit { Ok(()) } else { Err(unfit()) }
 }
 
-/// A server's report at its monitoring address.
+/// Reads a server's report from its monitoring address.
 async fn get(address: &str) -> Result<Value, String> {
     let host = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
     let mut server = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
     let request = format!("GET /varz HTTP/1.0\r\nHost: {host}\r\n\r\n");
     server.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
-    // The server is trusted, and its page has a few kilobytes.
+    // A report has only a few kilobytes, and the server is trusted, so 1 MiB is always enough.
     server.take(1 << 20).read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or("no answer")?;
     serde_json::from_slice(&answer[head + 4..]).map_err(|error| error.to_string())
@@ -189,16 +191,16 @@ pub(crate) fn stream(
         "allow_rollup_hdrs",
         "sealed",
         "no_ack",
-        // No stream of Ringwell has one of these.
+        // No stream of Ringwell has any of these.
         "republish",
         "mirror",
         "sources",
         "subject_transform",
-        // "async" acknowledges a message before it is flushed.
+        // "async" acknowledges a message before it is flushed to the disk.
         "persist_mode",
     ];
     for setting in must {
-        // Disabled settings are missing from the answer.
+        // If a setting is disabled, the answer omits it.
         let is_off =
             |value: &Value| value.is_null() || *value == json!(false) || *value == json!(0);
         let (found, wanted) = (&found[setting], &wanted[setting]);

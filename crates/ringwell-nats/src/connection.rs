@@ -7,10 +7,11 @@ use ringwell_config::{Replicated, shown_file};
 
 use crate::error::{NatsError, unreached};
 
-/// The time limit for connecting to a server, which may have lost power; then the next is tried.
+/// The time limit for connecting to a server, which may have lost power. After that, the next
+/// server is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The interval of pings; the client leaves a server that misses three.
+/// The interval of pings. If a server leaves three pings unanswered, the client gives it up.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> {
@@ -19,8 +20,8 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
         |event| async move { tracing::info!(%event, "connection to the journal's servers") },
     );
     options = options.connection_timeout(CONNECT_MAX).ping_interval(PING_EVERY);
-    // If a server is down, the next one is tried at once, with a pause between attempts at the same
-    // server.
+    // If a server is down, the next one is tried at once. Attempts at the same server are separated
+    // by a pause.
     options = options.reconnect_delay_callback(|attempts| {
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })
     });

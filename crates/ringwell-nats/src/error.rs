@@ -1,9 +1,9 @@
-//! The reason why the servers cannot keep journals.
+//! The reasons why the servers cannot keep journals.
 
 use ringwell_config::Replicated;
 use serde_json::Value;
 
-/// The servers that were tested: this minor version, from this patch on.
+/// The servers with which Ringwell is tested: this minor version, from this patch version on.
 pub(crate) const VERSION: (u32, u32, u32) = (2, 15, 2);
 
 /// The reason why the servers cannot keep journals.
@@ -20,7 +20,7 @@ pub enum NatsError {
         /// The reason.
         reason: String,
     },
-    /// A server or stream has a setting with which answered allocations could be lost.
+    /// With a setting of a server or a stream, answered allocations could be lost.
     #[error(transparent)]
     Unfit(#[from] Unfit),
 }
@@ -28,7 +28,7 @@ pub enum NatsError {
 /// A setting with which answered allocations could be lost.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// The version is not tested.
+    /// Ringwell is not tested with this version of the server.
     #[error(
         "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is \
          required, because older versions have lost acknowledged messages",
@@ -40,7 +40,7 @@ pub enum Unfit {
         /// Its version.
         version: String,
     },
-    /// A server does not flush each message.
+    /// A server does not flush each message to its disk.
     #[error(
         "the journal's server {server} does not flush each message to its disk: set \
          `sync_interval: always` in `jetstream` of its configuration. With the default, two minutes \
@@ -50,13 +50,13 @@ pub enum Unfit {
         /// Its name.
         server: String,
     },
-    /// Groups do not fit into the server's messages.
+    /// The groups of a journal do not fit into the server's messages.
     #[error(
         "the journal's servers accept messages of at most {bytes} bytes: set `max_payload: 2MB` in \
          their configuration"
     )]
     Payload {
-        /// The largest message that they accept.
+        /// The largest message that the servers accept, in bytes.
         bytes: usize,
     },
     /// A stream could not be created.
@@ -67,7 +67,7 @@ pub enum Unfit {
         /// The server's answer.
         reason: String,
     },
-    /// A stream was created for other pools.
+    /// A stream was created for another placement of pools.
     #[error(
         "the stream {stream} was made for another placement of pools on shards ({made_for:?}, but \
          the current one is {wanted:?}): streams of other shards have lockouts of pools that would \
@@ -77,12 +77,12 @@ pub enum Unfit {
     Placement {
         /// Its name.
         stream: String,
-        /// The placement for which it was created.
+        /// The placement for which the stream was created.
         made_for: String,
         /// The placement of this process.
         wanted: String,
     },
-    /// A stream has a wrong setting.
+    /// A stream has a setting that it must not have.
     #[error("the stream {stream} has {setting} = {found}, but must have {wanted}")]
     Setting {
         /// Its name.

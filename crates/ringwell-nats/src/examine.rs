@@ -21,15 +21,15 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub struct Examined {
     /// The correct settings.
     pub fit: Vec<String>,
-    /// Settings that reduce safety or speed.
+    /// Warnings about settings that reduce safety or speed.
     pub doubtful: Vec<String>,
 }
 
-/// Examines the servers, and the streams of this many shards. Clocks of the servers may differ from
-/// this machine's by `skew_max`.
+/// Examines the servers, and the streams of `shards` shards. The servers' clocks may differ from
+/// this machine's clock by at most `skew_max`.
 ///
 /// # Errors
-/// [`NatsError`]: journals cannot be kept there.
+/// Returns a [`NatsError`] if journals cannot be kept on these servers.
 pub fn examine(
     settings: &Replicated,
     shards: u16,
@@ -74,7 +74,8 @@ async fn look(
     Ok(found)
 }
 
-/// Compares each server's clock and room with what is needed.
+/// Compares each server's clock with this machine's, and its storage limit with what the streams
+/// reserve.
 async fn look_at_machines(
     settings: &Replicated,
     shards: u16,
@@ -113,7 +114,7 @@ async fn look_at_machines(
     Ok(())
 }
 
-/// Whether this client has all permissions that it needs, and other clients do not.
+/// Checks that this client has all permissions that it needs, and that other clients do not.
 async fn look_at_permissions(
     client: &Client,
     settings: &Replicated,

@@ -1,4 +1,4 @@
-//! Finds the notes of streams at startup, and stores changed ones while the process serves.
+//! Finds the notes of streams at startup, and stores notes that change while the process serves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::error::NatsError;
 use crate::notes::{read, write};
 use crate::stream::Stream;
 
-/// The interval at which changed notes are stored.
+/// The interval at which notes that have changed are stored.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The pause after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 impl Stream {
-    /// Its notes, and the place after the last message that it ever had; `None` if it does not
-    /// exist.
+    /// Returns the stream's notes, and the place after the last message that the stream ever had;
+    /// `None` if the stream does not exist.
     pub(crate) async fn find(
         &self,
         settings: &Replicated,
@@ -28,7 +28,8 @@ impl Stream {
         Ok(found.map(|(config, last)| (read(&config), last + 1)))
     }
 
-    /// Adds to the notes: shards, gaps, and the end at which a process has failed.
+    /// Adds shards and gaps to the notes, and replaces the position at which a process noticed a
+    /// loss.
     async fn note(
         &self,
         shards: &BTreeSet<u16>,
@@ -49,7 +50,7 @@ impl Stream {
     }
 }
 
-/// Keeps the notes of these streams, as long as the process runs.
+/// Keeps the notes of these streams up to date as long as the process runs.
 pub(crate) async fn keep(
     streams: Vec<(u16, Stream)>,
     shards: BTreeSet<u16>,

@@ -1,10 +1,10 @@
 //! The journals of shards in streams of NATS JetStream: one stream per shard, one message per
 //! group.
 //!
-//! Owns the meaning of JetStream's answers, and the trusted settings of servers and streams. Does
-//! not depend on the contents of a message, or on the reaction to an answer, which is in
-//! `ringwell_driver::store::Appending`. Sends no message id and has one append in progress: see
-//! docs/spec/log.md, "JetStream".
+//! Owns the interpretation of JetStream's answers, and the rules on which settings of servers and
+//! streams are trusted. Does not depend on the contents of a message.
+//! `ringwell_driver::store::Appending` decides how to react to an answer. Messages are sent without
+//! an id, and only one append is in progress at a time: see docs/spec/log.md, "JetStream".
 
 mod ahead;
 mod beat;
@@ -41,10 +41,10 @@ use error::unreached;
 pub use error::{NatsError, Unfit};
 pub use examine::{Examined, examine};
 
-/// The time to wait at startup for each answer of the servers.
+/// The time for which each request at startup is repeated while the servers do not answer.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// The time limit for reporting the end.
+/// The time limit for reporting that the process has ended.
 const END_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts at startup.
@@ -56,11 +56,12 @@ pub struct NatsLogs {
     reach: Arc<reach::Reach>,
     runtime: Handle,
     settings: Replicated,
-    /// Whether the process serves or has ended, and so no longer reports that it starts.
+    /// Whether the process serves or has ended, and therefore no longer sends heartbeats that it is
+    /// starting.
     has_started: Arc<AtomicBool>,
     /// Whether the process no longer serves anything.
     has_ended: Arc<AtomicBool>,
-    /// The thread ends when this is dropped.
+    /// The thread that talks to the servers ends when this is dropped.
     _running: oneshot::Sender<()>,
 }
 
@@ -74,7 +75,7 @@ impl NatsLogs {
         let handle = runtime.handle().clone();
         let (running, ended) = oneshot::channel::<()>();
         std::thread::Builder::new().name("journal-log".to_owned()).spawn(move || {
-            // Ends when the sender is dropped.
+            // The wait ends when the sender is dropped.
             let _ = runtime.block_on(ended);
         })?;
         let wanted = settings.clone();
@@ -110,7 +111,7 @@ impl NatsLogs {
         stream::Stream::of_snapshots(self.client.clone(), self.runtime.clone(), name)
     }
 
-    /// Creates the stream if it does not exist.
+    /// Opens a stream, and creates it if it does not exist.
     fn open(
         &self,
         stream: stream::Stream,
@@ -123,7 +124,8 @@ impl NatsLogs {
         Ok(stream)
     }
 
-    /// The notes of a stream, and the place after its last message; `None` if it does not exist.
+    /// Returns the notes of a stream and the place after its last message; `None` if the stream
+    /// does not exist.
     fn find_stream(&self, stream: stream::Stream) -> Result<Option<(LogNotes, u64)>, String> {
         let settings = self.settings.clone();
         self.ask(async move { patiently(|| stream.find(&settings)).await })
@@ -179,7 +181,7 @@ impl Logs for NatsLogs {
         self.runtime.spawn(async move {
             let _ = done.send(beats.silence(&stream).await);
         });
-        // An error means that the thread has ended, which is reported at startup.
+        // An error means that the thread has ended, and startup will report that.
         over.recv().ok().flatten()
     }
 
@@ -207,7 +209,7 @@ impl Logs for NatsLogs {
             beats.end().await;
             let _ = done.send(());
         });
-        // If there is no answer, other processes notice the silence.
+        // If the report fails or takes too long, other processes notice the silence.
         let _ = over.recv_timeout(END_MAX);
     }
 }
@@ -218,7 +220,7 @@ impl fmt::Debug for NatsLogs {
     }
 }
 
-/// Tries again while the servers do not answer, until the time for startup is over.
+/// Repeats `work` while the servers do not answer, until the time for startup is over.
 async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     work: impl Fn() -> F,
 ) -> Result<T, NatsError> {
@@ -236,8 +238,8 @@ async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     }
 }
 
-/// Runs `work` on the thread that talks to the servers, and waits for it. Returns `None` if it did
-/// not end.
+/// Runs `work` on the thread that talks to the servers, and waits for it. Returns `None` if the
+/// work did not end in time.
 fn wait<T: Send + 'static>(
     runtime: &Handle,
     work: impl Future<Output = T> + Send + 'static,

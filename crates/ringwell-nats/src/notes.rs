@@ -1,19 +1,20 @@
-//! The notes of a log, in the metadata of its stream: they outlive its messages, and its servers
-//! store them with the stream. Source: docs/spec/log.md, "Lost streams".
+//! The notes of a log, which are stored in the metadata of its stream. They outlive the stream's
+//! messages, and the servers store them together with the stream. Source: docs/spec/log.md, "Lost
+//! streams".
 
 use ringwell_driver::store::{Gaps, LogEnd, LogNotes};
 use serde_json::{Value, json};
 
 /// The shards of the process, separated by commas.
 const SHARDS: &str = "ringwell.shards";
-/// Present if the stream was created in place of one that was lost.
+/// Present if the stream was created to replace one that was lost.
 const REPLACEMENT: &str = "ringwell.replacement";
-/// Times in which answered allocations may be missing, see [`Gaps::to_text`].
+/// The times in which answered allocations may be missing, in the format of [`Gaps::to_text`].
 const GAPS: &str = "ringwell.gaps";
 /// The epoch and the group at which a process noticed a loss, separated by a colon.
 const FAILED_AT: &str = "ringwell.failed-at";
 
-/// Reads the notes in a stream's configuration.
+/// Reads the notes from a stream's configuration.
 pub(crate) fn read(config: &Value) -> LogNotes {
     let text = |name: &str| config["metadata"][name].as_str().unwrap_or_default();
     LogNotes {
@@ -24,7 +25,7 @@ pub(crate) fn read(config: &Value) -> LogNotes {
     }
 }
 
-/// A text that cannot be read stands for a loss at any time.
+/// A text that cannot be read counts as a loss that may have happened at any time.
 fn failed_at(text: &str) -> LogEnd {
     if text.is_empty() {
         return LogEnd::default();
@@ -90,7 +91,7 @@ mod tests {
         for text in ["garbage", "v2:2:14", ":", "1:99999999999999999999999"] {
             let mut config = json!({ "metadata": { FAILED_AT: text } });
             assert_eq!(read(&config).failed_at, any, "{text}");
-            // Writing the notes does not replace it.
+            // Writing the notes does not replace a text that cannot be read.
             let notes = read(&config);
             write(&mut config, &notes);
             assert_eq!(config["metadata"][FAILED_AT], text);

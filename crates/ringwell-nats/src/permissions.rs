@@ -1,4 +1,4 @@
-//! The permissions that a client of the servers needs, compared with those that it has.
+//! Compares the permissions that a client of the servers needs with those that it has.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The time limit for the servers' answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The requests to JetStream's interface that Ringwell makes about each stream.
+/// The requests to JetStream's API that Ringwell sends about each stream.
 const REQUESTS: [&str; 5] = [
     "$JS.API.STREAM.INFO",
     "$JS.API.STREAM.CREATE",
@@ -22,14 +22,14 @@ const REQUESTS: [&str; 5] = [
 /// The request that changes the notes of a stream of groups.
 const UPDATE: &str = "$JS.API.STREAM.UPDATE";
 
-/// The requests that read ahead in a stream of groups. Without them, reading is slower.
+/// The requests that read ahead in a stream of groups. Reading is slower if they are not permitted.
 const CONSUMER: [&str; 2] = ["$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.MSG.NEXT"];
 
-/// Subjects that a client may use.
+/// The subjects that a client may use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Allowed {
-    /// All subjects, if it is empty.
+    /// The subjects that are allowed. If the list is empty, all subjects are.
     allow: Vec<String>,
     deny: Vec<String>,
 }
@@ -41,7 +41,8 @@ impl Allowed {
     }
 }
 
-/// Whether a subject matches a pattern: `*` stands for one part of it, `>` for all further parts.
+/// Whether a subject matches a pattern, in which `*` stands for one part and `>` for all remaining
+/// parts.
 fn matches(pattern: &str, subject: &str) -> bool {
     let (mut wanted, mut found) = (pattern.split('.'), subject.split('.'));
     loop {
@@ -53,7 +54,7 @@ fn matches(pattern: &str, subject: &str) -> bool {
     }
 }
 
-/// The subjects that this client needs but may not use.
+/// Returns the subjects that this client needs but may not use.
 pub(crate) async fn missing_permissions(
     client: &Client,
     settings: &Replicated,

@@ -1,8 +1,8 @@
-//! Whether the server that this client is connected to still reaches the others.
+//! Detects that the server to which this client is connected no longer reaches the other servers.
 //!
-//! A server that is cut off from the others keeps its connections. It may answer requests, but
-//! never stores anything. If nothing is stored for a while, the client reconnects to any of the
-//! servers, until one can store.
+//! A server that is cut off from the others keeps its client connections. Such a server may answer
+//! requests, but it never stores anything. If nothing is stored for a while, the client reconnects
+//! to any of the servers, and repeats this until one of them stores messages.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use async_nats::Client;
 use tokio::time::Instant;
 
-/// The time without progress after which the client connects again: longer than an election, which
-/// takes 4 to 9 s.
+/// The time without progress after which the client reconnects. It is longer than an election,
+/// which takes 4 to 9 s.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// The time of the first request without effect since the last one that had an effect.
+    /// The time of the first request without progress since the last one with progress.
     stuck_since: Mutex<Option<Instant>>,
 }
 
 impl Reach {
-    /// Records that a request had its effect.
+    /// Records that a request made progress: it was stored, or refused for a reason of its own.
     pub(crate) fn progressed(&self) {
         *self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Records that a request, made at `asked`, had no effect.
+    /// Records that a request sent at `asked` made no progress.
     pub(crate) async fn stuck(&self, client: &Client, asked: Instant) {
         let is_long = {
             let mut since = self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl Reach {
                 server,
                 "this server stores nothing: reconnecting to any of the servers"
             );
-            // An error means that the connection has ended for good.
+            // An error means that the connection is closed for good.
             let _ = client.force_reconnect().await;
         }
     }

@@ -1,4 +1,5 @@
-//! One shard's snapshots, in a stream beside its groups: pieces on one subject, indexes on another.
+//! One shard's snapshots, in a stream separate from the stream of its groups. The pieces have one
+//! subject, and the indexes have another.
 
 use std::future::Future;
 use std::sync::mpsc::channel;
@@ -10,7 +11,8 @@ use ringwell_driver::store::{Shelf, Unreached};
 
 use crate::stream::{Kind, Stream, WAIT_MAX};
 
-/// Look-ups of messages that a leader has lost change the leader no more often than this.
+/// The shortest interval between two look-ups that change a stream's leader to find a message that
+/// the leader has lost.
 const OTHERS_EVERY: Duration = Duration::from_mins(1);
 
 /// The streams of one shard.
@@ -18,7 +20,7 @@ const OTHERS_EVERY: Duration = Duration::from_mins(1);
 pub(crate) struct SnapshotStream {
     pub(crate) snapshots: Stream,
     pub(crate) groups: Stream,
-    /// The last request to other servers for a message that the leader lacks.
+    /// The last time when other servers were asked for a message that the leader lacks.
     asked_others_at: Mutex<Option<Instant>>,
 }
 
@@ -27,7 +29,7 @@ impl SnapshotStream {
         Self { snapshots, groups, asked_others_at: Mutex::default() }
     }
 
-    /// Runs on the thread that talks to the servers, and waits for it.
+    /// Runs `work` on the thread that talks to the servers, and waits for it.
     fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Unreached>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! One shard's stream: appends, reads, and the meaning of the answers.
+//! One shard's stream: appending, reading, and interpreting the answers.
 
 use std::fmt;
 use std::future::Future;
@@ -28,23 +28,24 @@ use crate::error::{NatsError, Unfit, unreached};
 use crate::notes;
 use crate::reach::Reach;
 
-/// The time after which an unanswered append may have been lost with its leader.
+/// The time after which an append without an answer may have been lost together with its leader.
 const APPEND_MAX: Duration = Duration::from_secs(2);
 
-/// The same time for all other requests.
+/// The corresponding time for all other requests.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The first and the longest time after which a request that changes nothing is sent again. While a
-/// stream has no leader, no server answers, and its next leader has not received earlier requests.
+/// The first and the longest time after which an unanswered request is sent again, if it changes
+/// nothing. While a stream has no leader, no server answers. The next leader does not receive the
+/// requests that were sent before its election.
 const AGAIN_MIN: Duration = Duration::from_millis(250);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The time after which a caller stops waiting for an answer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The stream does not end where the append expected: `JSStreamWrongLastSequenceErrF`.
+/// The stream does not end at the place that the append expected: `JSStreamWrongLastSequenceErrF`.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
-/// The stream has no room: `JSStreamStoreFailedF`, `JSInsufficientResourcesErr`,
+/// The stream has no space left: `JSStreamStoreFailedF`, `JSInsufficientResourcesErr`,
 /// `JSStorageResourcesExceededErr`.
 const NO_ROOM: [u64; 3] = [10_077, 10_023, 10_047];
 /// The message is too long for the stream: `JSStreamMessageExceedsMaximumErr`.
@@ -54,10 +55,10 @@ const NO_MESSAGE: u64 = 10_037;
 /// There is no such stream: `JSStreamNotFoundErr`.
 const NO_STREAM: u64 = 10_059;
 
-/// A look-up asks this many servers for a message that the first one has lost.
+/// A look-up asks this many other servers for a message that the first server has lost.
 const OTHERS: u32 = 2;
 
-/// The name under which a stream records the placement of pools for which it was created.
+/// The name under which a stream records for which placement of pools it was created.
 const PLACEMENT: &str = "ringwell.placement";
 
 /// A stream.
@@ -67,18 +68,19 @@ pub(crate) struct Stream {
     reach: Arc<Reach>,
     runtime: Handle,
     name: String,
-    /// The subjects of messages: groups, or pieces of snapshots and their indexes.
+    /// The subjects of messages: one for groups, or two for the pieces of snapshots and for their
+    /// indexes.
     subjects: Vec<String>,
 }
 
-/// A message in a stream of snapshots.
+/// A message in a stream that contains snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Piece,
     Index,
 }
 
-/// The answer of a stream or of JetStream's interface.
+/// The answer of a stream, or of JetStream's API.
 #[derive(Debug, Deserialize)]
 struct StreamReply {
     error: Option<ApiError>,
@@ -109,7 +111,7 @@ struct StoredMessage {
     subject: String,
     #[serde(default)]
     time: String,
-    /// Its headers, as base64.
+    /// The message's headers, in base64.
     #[serde(default)]
     hdrs: String,
 }
@@ -142,11 +144,11 @@ struct Replica {
 pub(crate) struct Seen {
     /// The server that leads it.
     pub(crate) leader: String,
-    /// The servers that do not have all of it.
+    /// The servers that do not have the whole stream.
     pub(crate) behind: Vec<String>,
     /// Its length.
     pub(crate) bytes: u64,
-    /// The count of messages of other programs, if its last one is a group.
+    /// The number of messages from other programs; 0 if the last message is not a group.
     pub(crate) foreign: u64,
 }
 
@@ -167,8 +169,9 @@ impl Stream {
         &self.runtime
     }
 
-    /// Creates the stream with `notes` if it does not exist, and checks whether it can be trusted.
-    /// `placement` identifies its pools; if it is empty, the stream is for any pools.
+    /// Opens the stream, checks whether it can be trusted, and creates it with `notes` if it does
+    /// not exist. `placement` identifies the stream's pools. If `placement` is empty, the stream
+    /// may contain any pools.
     pub(crate) async fn open(
         &self,
         settings: &Replicated,
@@ -205,7 +208,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Its configuration and the number of its last message; `None` if it does not exist.
+    /// Returns the stream's configuration and the number of its last message; `None` if the stream
+    /// does not exist.
     pub(crate) async fn info(
         &self,
         settings: &Replicated,
@@ -232,7 +236,7 @@ impl Stream {
         Ok(self.ask("UPDATE", config).await.map(|_| ())?)
     }
 
-    /// Sends a request about this stream to JetStream's interface.
+    /// Sends a request about this stream to JetStream's API.
     async fn ask(&self, what: &str, body: &Value) -> Result<StreamReply, Problem> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
         let body = Bytes::from(body.to_string());
@@ -252,8 +256,8 @@ impl Stream {
         }
     }
 
-    /// The first answer to a request. Until it arrives, a request that changes nothing is sent
-    /// again.
+    /// Returns the first answer to a request. A request that changes nothing is sent repeatedly
+    /// until an answer arrives.
     async fn answer(
         &self,
         subject: String,
@@ -276,7 +280,8 @@ impl Stream {
         }
     }
 
-    /// Reads the stream and its settings without creating it; `None` if it does not exist.
+    /// Reads the stream's state and settings without creating the stream; `None` if it does not
+    /// exist.
     pub(crate) async fn look(&self, settings: &Replicated) -> Result<Option<Seen>, NatsError> {
         let answer = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer,
@@ -295,7 +300,7 @@ impl Stream {
         Ok(Some(Seen { leader, behind, bytes, foreign }))
     }
 
-    /// Whether the stream's leader answers, or reports that there is no such stream yet.
+    /// Whether the stream's leader answers, or a server reports that the stream does not exist yet.
     pub(crate) async fn answers(&self) -> bool {
         match self.ask("INFO", &json!({})).await {
             Ok(_) => true,
@@ -309,7 +314,8 @@ impl Stream {
         let appended = self.request_append(n, message).await;
         match &appended {
             Ok(()) | Err(NotAppended::Full | NotAppended::Refused(_)) => self.reach.progressed(),
-            // A leader that is cut off refuses messages because of its own proposals.
+            // A leader that is cut off from the others refuses messages because of its own
+            // unfinished proposals.
             Err(NotAppended::Taken | NotAppended::Unknown) => {
                 self.reach.stuck(&self.client, asked).await;
             }
@@ -332,7 +338,7 @@ impl Stream {
         judge(n, &answer.payload)
     }
 
-    /// Appends a part of a snapshot at the end of the stream; returns its position.
+    /// Appends a part of a snapshot to the stream, and returns its position.
     pub(crate) async fn add(self, kind: Kind, message: Bytes) -> Result<u64, Unreached> {
         let subject = match kind {
             Kind::Piece => &self.subjects[0],
@@ -353,7 +359,7 @@ impl Stream {
         }
     }
 
-    /// The newest index of a snapshot and its position.
+    /// Returns the newest index of a snapshot, and its position.
     pub(crate) async fn newest_index(self) -> Result<Option<(u64, Bytes)>, Unreached> {
         self.message(json!({ "last_by_subj": self.subjects[1] })).await
     }
@@ -362,8 +368,9 @@ impl Stream {
         Ok(self.message(json!({ "seq": n })).await?.map(|it| it.1))
     }
 
-    /// Reads a message that the stream's leader lacks or has damaged: makes other servers lead, one
-    /// after the other. `None` if the stream does not reach that far, or if none has it intact.
+    /// Reads a message that the stream's leader has lost or damaged, by making other servers the
+    /// leader one after the other. Returns `None` if the stream ends before this message, or if no
+    /// server has the message intact.
     pub(crate) async fn read_from_others(self, n: u64) -> Result<Option<Bytes>, Unreached> {
         if !self.clone().ends_now().await?.contains(&n) {
             return Ok(None);
@@ -392,7 +399,7 @@ impl Stream {
                 Ok(Some((message.seq, bytes.into())))
             }
             Ok(_) => Err(Unreached("an answer without a message".to_owned())),
-            // A stream that was deleted has no messages.
+            // If the stream was deleted, it contains no messages.
             Err(Problem::Api(error)) if [NO_MESSAGE, NO_STREAM].contains(&error.err_code) => {
                 Ok(None)
             }
@@ -400,7 +407,7 @@ impl Stream {
         }
     }
 
-    /// The subject, time and headers of a message, as text.
+    /// The subject, the time and the headers of a message, as text.
     async fn origin_now(self, n: u64) -> String {
         let answer = self.ask("MSG.GET", &json!({ "seq": n })).await;
         let Ok(StreamReply { message: Some(it), .. }) = answer else { return String::new() };
@@ -420,7 +427,7 @@ impl Stream {
         Ok(first_seq.max(1)..last_seq + 1)
     }
 
-    /// The length of the stream.
+    /// Returns the length of the stream in bytes.
     pub(crate) async fn bytes(self) -> Result<u64, Unreached> {
         let state = self.ask("INFO", &json!({})).await?.state;
         Ok(state.map_or(0, |state| state.bytes))
@@ -435,7 +442,7 @@ impl Stream {
         Ok(self.ask("PURGE", &json!({ "seq": before })).await.map(|_| ())?)
     }
 
-    /// Runs on the thread that talks to the servers.
+    /// Runs `work` on the thread that talks to the servers.
     fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -476,7 +483,7 @@ impl SharedLog for Stream {
     }
 }
 
-/// The meaning of an answer to the append of message `n`.
+/// Interprets an answer to the append of message `n`.
 fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
     let Ok(answer) = serde_json::from_slice::<StreamReply>(answer) else {
         return Err(NotAppended::Unknown);
@@ -489,7 +496,8 @@ fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
             tracing::warn!(code = error.err_code, error.description, "a group was not stored");
             Err(NotAppended::Unknown)
         }
-        // Without message ids there are no duplicates: this would be another process's message.
+        // Messages have no ids, so the server cannot find duplicates: this answer is about another
+        // process's message.
         None if answer.seq == Some(n) && !answer.duplicate => Ok(()),
         None => Err(NotAppended::Unknown),
     }
@@ -527,7 +535,7 @@ mod tests {
     fn answers_to_an_append_have_exactly_their_documented_meaning() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
-        // Answers to another message, or from another program.
+        // These answers are about another message, or about a message of another program.
         assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
         assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
         let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));

@@ -1,4 +1,4 @@
-//! The published API under `/api/`: recognises its requests and answers them.
+//! The public API under `/api/`: recognises its requests and answers them.
 
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -21,14 +21,15 @@ use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
 
-/// The header with which a client shortens the configured deadline, in whole milliseconds.
+/// The header with which a client shortens the configured deadline. Its value is a whole number of
+/// milliseconds.
 static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
 /// The header that makes a request repeatable.
 static RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Answers a request under `/api/`. Takes the head by reference, because otherwise each of these
-/// functions would hold two copies of it in the connection's memory.
+/// Answers a request under `/api/`. The head is passed by reference. Otherwise, each of these
+/// functions would keep two copies of it in the connection's memory.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     watch: &Watch,
@@ -65,7 +66,7 @@ pub(crate) async fn answer(
     response
 }
 
-/// The span of a request, if tracing is on and this trace is kept.
+/// Returns the tracing span of a request, if tracing is on and the trace is sampled.
 pub(crate) fn trace(
     method: &Method,
     uri: &Uri,
@@ -78,12 +79,12 @@ pub(crate) fn trace(
     };
     let mut span = ringwell_trace::begin(name, Kind::Server, parent)?;
     span.text("http.request.method", method.as_str());
-    // Omits the query, because it may contain a key.
+    // The span omits the query, because a query may contain a ring pool key.
     span.text("url.path", uri.path());
     Some(span)
 }
 
-/// The trace context that is sent to other nodes.
+/// The trace context to be sent to other nodes.
 pub(crate) fn traced(span: &Span) -> Traced {
     Traced(span.context().place())
 }
@@ -106,11 +107,12 @@ async fn dispatch(
             allow(&head.method, &Method::POST, origin::methods(route))?;
             let body = body.take().ok_or(RequestError::Broken)?;
             let (body, mut room) = read_body(thread, body).await?;
-            // A client on a slow line gets as much time for its rows as any other.
+            // The time for the rows begins when the body has arrived, so a client on a slow line
+            // gets as much of it as any other.
             let now = *started.insert(thread.platform.moment());
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
-            // The decoded form of a compressed body takes room too.
+            // The decoded form of a compressed body takes memory too.
             if body.len() != sent && !room.take(body.len()) {
                 thread.stats.bodies_refused.add(1);
                 return Err(RequestError::NoRoom);
@@ -123,7 +125,7 @@ async fn dispatch(
         }
         Route::Allocate { pool, format } => {
             if head.method == Method::HEAD {
-                // Answers like a GET, but uses up no number.
+                // A HEAD request is answered like a GET request, but uses up no number.
                 return Ok(whole(StatusCode::OK, format.content_type(), Vec::new()));
             }
             allow(&head.method, &Method::GET, origin::methods(route))?;
@@ -143,7 +145,8 @@ fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), Req
     if method == wanted { Ok(()) } else { Err(RequestError::Method { allow: name }) }
 }
 
-/// Returns the deadline and the digest of a request. `digest` computes the digest of a key.
+/// Returns the deadline and the digest of a request. `digest` computes the digest from the value of
+/// [`RETRY_HEADER`].
 fn terms(
     thread: &HttpShard,
     headers: &HeaderMap,
@@ -166,8 +169,8 @@ fn terms(
     Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
 
-/// The header fields of an answer to a batch; [`time_headers`] replaces the times. Copied as a
-/// whole, because inserting each field takes twice as many instructions.
+/// The header fields of an answer to a batch. [`time_headers`] replaces the times in each answer.
+/// They are copied as a whole, because inserting each field takes twice as many instructions.
 static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     time_headers(&mut response, Duration::ZERO);
@@ -175,14 +178,14 @@ static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
     std::mem::take(response.headers_mut())
 });
 
-/// The answer to a batch.
+/// Builds the answer to a batch.
 fn batch_answer(body: Vec<u8>) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(body));
     response.headers_mut().clone_from(&BATCH_FIELDS);
     response
 }
 
-/// An answer that is available at once.
+/// Builds an answer whose body is completely available.
 pub(crate) fn whole(
     status: StatusCode,
     content_type: &'static str,
@@ -194,7 +197,7 @@ pub(crate) fn whole(
     response
 }
 
-/// Sets the fields of every answer with a body.
+/// Sets the header fields that every answer with a body has.
 pub(crate) fn set_fields(response: &mut Response<AnswerBody>, content_type: &'static str) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -202,7 +205,7 @@ pub(crate) fn set_fields(response: &mut Response<AnswerBody>, content_type: &'st
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
-/// The answer to a request that is refused as a whole.
+/// Builds the answer to a request that is refused as a whole.
 pub(crate) fn refuse(thread: &HttpShard, error: &RequestError) -> Response<AnswerBody> {
     thread.stats.rejected.add(1);
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -214,7 +217,8 @@ pub(crate) fn refuse(thread: &HttpShard, error: &RequestError) -> Response<Answe
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     if error.closes() {
-        // The next bytes on this connection may be the rest of the body.
+        // The connection is closed, because the next bytes on it may be the rest of the refused
+        // body.
         close(&mut response);
     }
     response

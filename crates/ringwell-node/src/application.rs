@@ -1,8 +1,8 @@
-//! The main application in the request path: the server requests unknown ring pools from it.
+//! Requests unknown ring pools from the main application, in the request path.
 //!
-//! Sends one request per pool, however many batches wait for it. An answer becomes part of the
-//! process's directory; a refusal is remembered for a while. Rows of known pools do not wait.
-//! Source: docs/spec/application.md.
+//! Each pool is requested only once, no matter how many batches wait for it. A pool that the
+//! application returns is added to the process's directory, and a refusal is remembered for a
+//! while. Rows of known pools do not wait for the application. Source: docs/spec/application.md.
 
 mod age;
 mod call;
@@ -31,25 +31,25 @@ use crate::running_node;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
 
-/// The maximum number of pools whose refusal is remembered. Beyond this, another request for a
-/// refused pool goes to the application again.
+/// The maximum number of pools whose refusal is remembered. Beyond this number, further refusals
+/// are not remembered, so each row of such a pool can cause another request.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// The maximum number of concurrent requests. It keeps strangers who name unknown pools from
-/// causing a flood of requests.
+/// The maximum number of concurrent requests. Strangers may name any number of unknown pools, and
+/// the limit keeps them from causing a flood of requests.
 const REQUESTS_MAX: usize = 64;
 
-/// The pause after a request without an answer before the same pool is requested again.
+/// The pause after a request without a usable answer, before the same pool is requested again.
 const TROUBLE_AGE: Duration = Duration::from_secs(1);
 
-/// The application, and the state of its answers.
+/// The main application's settings, and the state of requests to it.
 #[derive(Debug)]
 pub(crate) struct Application {
     pub(crate) settings: Settings,
     pools: Mutex<Pools>,
     ages: Mutex<age::Ages>,
-    /// Held while a push is carried out, so that pushes are processed one at a time, in the order
-    /// in which they count.
+    /// The lock is held while a push is carried out. Pushes are therefore carried out one at a
+    /// time, and in the order in which they were accepted.
     replays: tokio::sync::Mutex<Replays>,
 }
 
@@ -57,19 +57,20 @@ pub(crate) struct Application {
 struct Pools {
     asked: HashMap<PoolId, Asked>,
     requests: usize,
-    /// Bounded, because strangers may name any number of pools.
+    /// Warnings are limited, because strangers may name any number of pools.
     warnings: Throttle,
 }
 
 #[derive(Debug)]
 enum Asked {
-    /// The request is in progress. The sender is dropped after the answer.
+    /// A request for the pool is in progress. The sender of this receiver is dropped after the
+    /// answer.
     Now(watch::Receiver<()>),
-    /// No further attempt before this time.
+    /// The pool must not be requested before this time.
     Refused { until: Instant },
 }
 
-/// A thread's handle to the application.
+/// A thread's access to the application.
 #[derive(Debug)]
 struct Source {
     application: Arc<Application>,
@@ -77,7 +78,7 @@ struct Source {
     peers: Peers,
 }
 
-/// The handle of a thread with these queues, if there is an application.
+/// Returns the access for a thread with the queues `peers`; `None` if there is no application.
 pub(crate) fn source(server: &Server, peers: &Peers) -> Option<Rc<dyn PoolSource>> {
     let application = Arc::clone(server.application.as_ref()?);
     let (node, peers) = (Arc::clone(&server.node), peers.clone());
@@ -91,14 +92,14 @@ impl PoolSource for Source {
 }
 
 impl Application {
-    /// Stores facts that must outlive the process in `data`, if given.
+    /// If `data` is given, facts that must outlive the process are stored there.
     pub(crate) fn new(settings: Settings, data: Option<&Path>) -> Self {
         let replays = Replays::open(data, webhook::unix_seconds()).into();
         Self { settings, pools: Mutex::default(), ages: Mutex::default(), replays }
     }
 
     fn pools(&self) -> std::sync::MutexGuard<'_, Pools> {
-        // No thread panics while holding the lock.
+        // No thread panics while it holds the lock.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,8 +107,9 @@ impl Application {
         self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a pool that the directory lacks from the application. The sender of the returned
-    /// receiver is dropped when there is an answer. Returns `None` if no answer is expected now.
+    /// Requests a pool that is not in the directory from the application. When the answer has
+    /// arrived, the sender of the returned receiver is dropped. Returns `None` if the pool must not
+    /// be requested now.
     fn ask(
         self: &Arc<Self>,
         (node, peers): (&Arc<Node>, &Peers),
@@ -135,8 +137,8 @@ impl Application {
         Some(answer)
     }
 
-    /// Makes the request and adds the pool. After a failure, returns the time for which the request
-    /// must not be repeated.
+    /// Sends the request, and adds the pool to the directory. After a failure, returns the time for
+    /// which the pool must not be requested again.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let pushes = self.replays.lock().await.count();
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
@@ -182,8 +184,8 @@ impl Application {
         }
     }
 
-    /// Records that a pool has arrived another way. If it is removed again, it may be requested at
-    /// once.
+    /// Records that a pool was added in another way, for example by a push. If the pool is removed
+    /// later, it may be requested again at once.
     pub(crate) fn forget(&self, pool: PoolId) {
         let mut pools = self.pools();
         if matches!(pools.asked.get(&pool), Some(Asked::Refused { .. })) {

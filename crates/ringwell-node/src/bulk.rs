@@ -1,5 +1,5 @@
-//! `POST /api/<date>/bulk.json`: takes a batch of rows, and returns a number for each in the same
-//! order.
+//! `POST /api/<date>/bulk.json`: receives a batch of rows, and returns a number for each row in the
+//! same order.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::shard::ShardThread;
 /// Answers a batch.
 ///
 /// # Errors
-/// [`RequestError`] if the body is not a batch.
+/// Returns a [`RequestError`] if the body is not a batch.
 pub(crate) fn answer<'a>(
     thread: &'a Rc<ShardThread>,
     body: Bytes,

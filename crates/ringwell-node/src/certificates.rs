@@ -1,4 +1,5 @@
-//! Certificate files: a thread checks them, and rereads them when they have changed.
+//! Watches certificate files: a thread checks them regularly, so that they are reread after a
+//! change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use std::time::{Duration, SystemTime};
 /// The interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Watches files until dropped.
+/// Watches files until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    /// The thread ends when this is dropped.
+    /// The thread ends when this sender is dropped.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -20,7 +21,7 @@ pub(crate) struct Watched {
 /// A file's modification time and length.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// The state of some files. Take it before reading them.
+/// The modification times and lengths of some files. Record them before reading the files.
 #[derive(Debug)]
 pub(crate) struct Stamps(Vec<(PathBuf, Stamp)>);
 
@@ -42,10 +43,10 @@ impl Stamps {
 }
 
 impl Watched {
-    /// Calls `changed` after each change of the files.
+    /// Calls `changed` whenever one of the files has changed.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// Fails if no thread can be started.
     pub(crate) fn begin(
         mut files: Stamps,
         mut changed: impl FnMut() + Send + 'static,
@@ -67,7 +68,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has no consequences here.
+            // The thread is ending, so a panic in it has no consequences.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Bodies with the content codings gzip and deflate.
+//! Decoding and encoding of bodies with the content codings gzip and deflate.
 
 use std::io::{Read, Write as _};
 
@@ -12,24 +12,25 @@ use ringwell_wire::RequestError;
 
 use crate::http::{AnswerBody, values};
 
-/// Shorter answers are not worth compressing.
+/// Answers that are shorter than this are not worth compressing.
 const ENCODED_BYTES_MIN: usize = 1024;
 
-/// A body may decode to this many times its compressed size. Batches of 1,000 rows that differ only
-/// in their ids shrink to 1/32 (short rows) to 1/41 (rows of 250 bytes), and batches with click ids
-/// to 1/3. A malicious body can shrink to 1/1000.
+/// A body may decode to at most this many times its compressed size. Batches of 1,000 rows that
+/// differ only in their ids shrink to between 1/32 (short rows) and 1/41 (rows of 250 bytes).
+/// Batches with click ids shrink to 1/3. A malicious body can decode to 1,000 times its size.
 const INFLATION_MAX: usize = 64;
 
-/// Every body may decode to this many bytes. Short bodies cost little, and identical rows compress
-/// better than [`INFLATION_MAX`] allows.
+/// Any body may decode to this many bytes, no matter how small it is. Decoding so few bytes costs
+/// little, and short batches of identical rows compress better than [`INFLATION_MAX`] allows.
 const INFLATED_BYTES_MIN: usize = 64 << 10;
 
-/// Decodes the body by its `Content-Encoding`. The result is limited to `limit` bytes and to a
-/// multiple of the compressed size, because reading it costs time before any key is checked.
+/// Decodes the body according to its `Content-Encoding`. The result is limited to `limit` bytes and
+/// to a multiple of the compressed size, because bodies are decoded before any key is checked.
 ///
 /// # Errors
-/// [`RequestError::Coding`] for an unsupported coding, or several; [`RequestError::TooLarge`],
-/// [`RequestError::Inflated`] or [`RequestError::Undecodable`] if decoding fails.
+/// Returns [`RequestError::Coding`] if the coding is not supported or there are several, and
+/// [`RequestError::TooLarge`], [`RequestError::Inflated`] or [`RequestError::Undecodable`] if
+/// decoding fails.
 pub(crate) fn decode(
     headers: &HeaderMap,
     body: Bytes,
@@ -61,8 +62,8 @@ pub(crate) fn decode(
     }
 }
 
-/// Reads at most `limit` bytes, so that a small body cannot become a large one. Fails with `excess`
-/// if there are more.
+/// Reads at most `limit` bytes, so that a small body cannot decode to a huge one. If there are more
+/// bytes, fails with `excess`.
 fn read(from: impl Read, limit: usize, excess: RequestError) -> Result<Bytes, RequestError> {
     let mut out = Vec::new();
     let read = from.take(limit as u64 + 1).read_to_end(&mut out);
@@ -70,7 +71,7 @@ fn read(from: impl Read, limit: usize, excess: RequestError) -> Result<Bytes, Re
     if out.len() > limit { Err(excess) } else { Ok(out.into()) }
 }
 
-/// Compresses the answer with gzip, if the client accepts that and it is long enough.
+/// Compresses the answer with gzip, if the client accepts gzip and the answer is long enough.
 pub(crate) fn encode(
     headers: &HeaderMap,
     mut response: Response<AnswerBody>,
@@ -91,7 +92,7 @@ pub(crate) fn encode(
     }
     let AnswerBody::Whole(Some(bytes)) = response.body() else { return response };
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     if let Ok(shorter) = encoder.write_all(bytes).and_then(|()| encoder.finish()) {
         *response.body_mut() = AnswerBody::from(shorter);
         let gzip = HeaderValue::from_static("gzip");
@@ -108,7 +109,7 @@ mod tests {
 
     const LIMIT: usize = 1 << 20;
 
-    /// Compresses `body` as well as possible, and decodes it.
+    /// Compresses `body` at the highest level, and decodes the result.
     fn decoded(body: &[u8]) -> Result<Bytes, RequestError> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(body).unwrap();
@@ -117,7 +118,7 @@ mod tests {
         decode(&headers, encoder.finish().unwrap().into(), LIMIT)
     }
 
-    /// A batch whose rows differ only in their ids.
+    /// Builds a batch whose rows differ only in their ids.
     fn batch(rows: usize, more: &str) -> Vec<u8> {
         let mut body = "{\"requests\":[".to_owned();
         for row in 0..rows {
@@ -141,7 +142,8 @@ mod tests {
             let body = batch(rows, more);
             assert_eq!(decoded(&body), Ok(Bytes::from(body.clone())), "{rows} rows {more}");
         }
-        // Identical rows compress much better, but a short body of them is still accepted.
+        // Identical rows compress far better than that, but a short body with such rows is still
+        // accepted.
         let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=key"},"#;
         let body = format!(r#"{{"requests":[{}"#, row.repeat(1_000));
         assert!(decoded(body.as_bytes()).is_ok());
@@ -157,7 +159,7 @@ mod tests {
         let limit = INFLATED_BYTES_MIN;
         assert!(decoded(&vec![b' '; limit]).is_ok());
         assert_eq!(decoded(&vec![b' '; limit + 1]), Err(RequestError::Inflated { limit }));
-        // The limit for every body is checked first.
+        // The limit for all bodies is checked before the multiple of the compressed size.
         assert_eq!(decoded(&vec![b' '; 8 << 20]).unwrap_err().status(), 413);
     }
 }

@@ -1,9 +1,9 @@
-//! One client connection: its phases, time limits and end.
+//! One client connection: its phases, its time limits and its end.
 //!
-//! A request needs no timer and no clock: the connection records its phase, and a sweep once a
-//! second closes connections that have stayed in one phase for too long. All records are stored
-//! contiguously, so that the sweep need not follow thousands of pointers. Only a slow body has a
-//! timer, because its client gets an answer (408).
+//! No request needs a timer or reads a clock. Each connection records its phase, and once a second
+//! a sweep closes the connections that have been in one phase for too long. The phases of all
+//! connections are stored contiguously, so that the sweep does not follow thousands of pointers.
+//! Only a slow body has its own timer, because its client gets an answer (status 408).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,16 +17,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use ringwell_os::clock::coarse_time;
 
-/// The event that a connection waits for.
+/// The event that a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The next request.
     Idle,
     /// The rest of a request's head.
     Head,
-    /// The server, which is reading the body or preparing the answer. Other limits apply then.
+    /// The server finishing its work: reading the body or preparing the answer. Other limits apply
+    /// in this phase.
     Service,
-    /// The client receiving the answer.
+    /// The client reading the answer.
     Write,
 }
 
@@ -38,41 +39,41 @@ pub(crate) struct PhaseLimits {
     pub(crate) write: Duration,
 }
 
-/// A signal to the connection's task.
+/// An order to the connection's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Continue.
     Serve,
-    /// Complete the answers in progress, then close.
+    /// Complete the answers in progress, and then close.
     Finish,
     /// Close now.
     Cut,
 }
 
-/// The signals of one connection, shared with the sweep.
+/// The order to one connection and its waker, shared with the sweep.
 #[derive(Debug)]
 pub(crate) struct Watch {
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
     list: Rc<Connections>,
-    /// Its index in the list.
+    /// The index of the connection in the list.
     place: usize,
-    /// Whether its listener serves only web pages.
+    /// Whether the connection's listener serves only web pages.
     is_page: bool,
     /// See [`Watch::linger`].
     lingers: Cell<bool>,
 }
 
 impl Watch {
-    /// Enters a phase. The next sweep records the time, so that requests need not read a clock.
+    /// Enters a phase. The next sweep records the time, so a request need not read a clock.
     pub(crate) fn enter(&self, phase: Phase) {
         if let Some(entry) = self.list.open.borrow().get(self.place) {
             entry.stay.set(Stay { phase, since: None });
         }
     }
 
-    /// Keeps the connection open until the client has finished sending a refused request, so that
-    /// the client sees the answer.
+    /// Keeps the connection open until the client has finished sending a request that was refused.
+    /// Otherwise, the client might not see the answer.
     pub(crate) fn linger(&self) {
         self.lingers.set(true);
     }
@@ -81,7 +82,7 @@ impl Watch {
         self.lingers.get()
     }
 
-    /// Whether a request has been read and its answer not yet sent.
+    /// Whether a request was read and its answer was not yet sent.
     pub(crate) fn is_in_service(&self) -> bool {
         matches!(self.phase(), Some(Phase::Service | Phase::Write))
     }
@@ -94,7 +95,7 @@ impl Watch {
         self.order.get()
     }
 
-    /// Sets the task to wake when a signal is set.
+    /// Sets the task to be woken when an order is sent.
     pub(crate) fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -112,7 +113,8 @@ impl Watch {
     }
 }
 
-/// The phase of a connection, and the time of the first sweep that found it there.
+/// The phase of a connection, and the time of the first sweep that found the connection in this
+/// phase.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     phase: Phase,
@@ -135,7 +137,7 @@ impl Stay {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: RefCell<Slab<Entry>>,
-    /// The connections of listeners that serve only web pages.
+    /// The number of connections to listeners that serve only web pages.
     pages: Cell<usize>,
     draining: Cell<bool>,
 }
@@ -147,7 +149,7 @@ struct Entry {
 }
 
 impl Connections {
-    /// Registers a new connection; the returned guard removes it.
+    /// Registers a new connection. The returned guard removes it when dropped.
     pub(crate) fn open(self: &Rc<Self>, is_page: bool) -> Open {
         self.pages.set(self.pages.get() + usize::from(is_page));
         let mut open = self.open.borrow_mut();
@@ -160,7 +162,8 @@ impl Connections {
             is_page,
             lingers: Cell::new(false),
         });
-        // A client that connects and sends nothing counts as one with an unfinished head.
+        // A new connection starts in this phase, so a client that sends nothing has as little time
+        // as one that does not finish a head.
         let stay = Cell::new(Stay { phase: Phase::Head, since: None });
         entry.insert(Entry { stay, watch: Rc::clone(&watch) });
         Open { watch }
@@ -170,12 +173,12 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    /// The count of connections of listeners that serve only web pages.
+    /// Returns the number of connections to listeners that serve only web pages.
     pub(crate) fn pages(&self) -> usize {
         self.pages.get()
     }
 
-    /// Closes the connections that have been in one phase for too long; returns their count.
+    /// Closes the connections that have been in one phase for too long, and returns their number.
     pub(crate) fn sweep(&self, limits: &PhaseLimits) -> u64 {
         let now = coarse_time();
         let open = self.open.borrow();
@@ -187,7 +190,7 @@ impl Connections {
         overdue.map(|(_, entry)| entry.watch.send(Order::Cut)).count() as u64
     }
 
-    /// Lets every connection complete its answers and close.
+    /// Lets every connection complete its answers and then close.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         for (_, entry) in &*self.open.borrow() {
@@ -210,8 +213,8 @@ impl Drop for Open {
     }
 }
 
-/// A socket that records the phases that only it can detect: the first byte of a head, and the last
-/// byte of an answer.
+/// A socket that records the phases that only a socket can detect: the first byte of a head was
+/// read, or the last byte of an answer was written.
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     pub(crate) socket: S,

@@ -1,20 +1,23 @@
-//! The limit on the process's files and sockets, and the share that clients may use.
+//! The limit on the files and sockets of the process, and the share of it that clients may use.
 //!
-//! A journal stops if it cannot open its next segment. Clients are therefore refused before they
-//! use up the descriptors that the shards need.
+//! A journal stops if its next segment cannot be opened. Connections of clients are therefore
+//! refused before they use up the descriptors that the shards need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The descriptors of the process as a whole: database, links, webhooks, and a reserve.
+/// The descriptors that the process needs as a whole: for the database, links and webhooks, with a
+/// reserve.
 const PROCESS: u64 = 48;
-/// The descriptors of each shard: its runtime and listeners, its journal, a snapshot, look-ups.
+/// The descriptors that each shard needs: for its runtime and listeners, its journal, a snapshot,
+/// and look-ups.
 const SHARD: u64 = 16;
 
-/// Raises the process's limit as far as possible. Returns the count of connections that fit into
-/// it: `wanted`, or fewer, which is logged.
+/// Raises the process's limit on descriptors as far as possible. Returns how many connections are
+/// possible within the limit: `wanted`, or fewer, which is then logged.
 pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // Every process may raise its soft limit. If this fails, the limit is unchanged.
+    // Every process is allowed to raise its soft limit. If the call fails all the same, the limit
+    // stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let Some(descriptors) = getrlimit(Resource::Nofile).current else { return wanted };
     let room = fitting(descriptors, shards);
@@ -30,7 +33,7 @@ pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     wanted.min(room)
 }
 
-/// The descriptors left for connections; at least one.
+/// Returns the number of descriptors that are left for connections, which is at least one.
 fn fitting(descriptors: u64, shards: u16) -> usize {
     let own = PROCESS + SHARD * u64::from(shards);
     usize::try_from(descriptors.saturating_sub(own)).unwrap_or(usize::MAX).max(1)

@@ -1,4 +1,4 @@
-//! The files of a server: the driver's store on files of the operating system.
+//! The files of a server: the driver's store, on the operating system's file system.
 
 use std::path::Path;
 
@@ -13,20 +13,21 @@ pub use ringwell_os::{
     create_directory, kept_secret, probe, random, warn_of_mode,
 };
 
-/// The file in the data directory with the key that signs the texts stored by pages.
+/// The file in the data directory that contains the key with which texts stored by pages are
+/// signed.
 pub(crate) const SECRET: &str = "site-secret";
 
-/// Reads stored groups, from any thread.
+/// Reads stored groups, and may be used on any thread.
 pub type JournalReader = store::JournalReader<OsFiles>;
-/// The segments in a directory, read only.
+/// The segments in a directory, opened only for reading.
 pub type SegmentFiles = store::SegmentFiles<OsFiles>;
-/// One shard's journal before it is opened.
+/// One shard's journal, before it is opened.
 pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
 
-/// Lists the files beside the journals that keep a server from starting. Each error names the file,
-/// the fault, and the remedy.
+/// Lists the faults of files beside the journals that prevent a server from starting. Each error
+/// names the file, the fault and the remedy.
 #[must_use]
 pub fn unreadable_files(data: &Path) -> Vec<String> {
     let unreadable = store::unreadable_files(&OsFiles, data);
@@ -35,7 +36,7 @@ pub fn unreadable_files(data: &Path) -> Vec<String> {
     unreadable.chain(secret.map(|error| error.to_string())).collect()
 }
 
-/// Finds a shard whose journal in `data` is missing or is not the one last written.
+/// Finds a shard whose journal in `data` is missing, or is not the journal that was written last.
 ///
 /// # Errors
 /// [`FileError`]

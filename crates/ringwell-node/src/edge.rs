@@ -1,9 +1,10 @@
-//! The connection below the HTTP library. It repairs the first request line of clients that do not
-//! escape their query, and gives the library's own refusals a body. If a request was refused before
-//! it was read, it lets the client finish sending before the connection ends.
+//! The part of a connection below the HTTP library. It repairs the first request line if a client
+//! did not escape its query, and replaces the library's own refusals, which have no body, with
+//! answers that have one. If a request was refused before all of it was read, the client may finish
+//! sending before the connection is closed.
 //!
-//! Only the first line of a connection is examined, because only there does a request line
-//! certainly begin, whatever bytes follow. Other bytes pass through unchanged and uncopied.
+//! Only the first line of a connection is examined. Later, it is not certain that the next bytes
+//! are a request line. All other bytes pass through unchanged, and are not copied.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::conn::{Phase, Watch};
 
-/// A longer first line is not repaired.
+/// The maximum length of a first line that is repaired.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// The maximum number of bytes that are read and dropped after a refused request.
+/// The maximum number of bytes that are read and discarded after a request was refused.
 const DROPPED_BYTES_MAX: usize = 8 << 20;
 
 /// A client's socket.
@@ -36,24 +37,26 @@ pub(crate) struct Edge<S> {
 enum Closing {
     /// Closing has not begun.
     Not,
-    /// Our side of the connection is closed. The client may still send this many bytes.
+    /// Our side of the connection was shut down. The client may still send this many bytes.
     Lingering(usize),
 }
 
 /// The first line of a connection.
 #[derive(Debug)]
 enum First {
-    /// Nothing has been read yet.
+    /// No byte has been read yet.
     Awaited,
-    /// A part of the line, held back until the rest arrives.
+    /// The part of the line that has been read, held back until the rest arrives.
     Held(Vec<u8>),
-    /// The line with the bytes read after it, and the count of bytes already passed on.
+    /// The line and the bytes that were read after it, with the number of these bytes that were
+    /// already passed on.
     Read(Vec<u8>, usize),
-    /// The line has been passed on, or needs no repair.
+    /// The line was passed on, or needs no repair.
     Passed,
 }
 
-/// Our bytes that replace the library's, and the count of bytes already written.
+/// The bytes that replace the library's refusal, with the number of bytes that were already
+/// written.
 #[derive(Debug)]
 struct Refusal {
     bytes: Vec<u8>,
@@ -117,7 +120,8 @@ impl<S: AsyncRead + Unpin> Edge<S> {
     }
 }
 
-/// Whether the first bytes may be a line to repair. Nearly all clients send POST, which needs none.
+/// Whether these first bytes may begin a line that needs repair. Nearly all clients send POST
+/// requests, whose lines need none.
 fn may_need_repair(read: &[u8]) -> bool {
     let is_begun = |begin: &[u8]| read.iter().zip(begin).all(|(read, wanted)| read == wanted);
     !read.is_empty() && (is_begun(b"GET /") || is_begun(b"HEAD /"))
@@ -138,7 +142,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Edge<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Edge<S> {
-    /// Whether `bytes` are the library's own refusal, which ours must replace.
+    /// Whether `bytes` are a refusal by the library, which must be replaced with ours.
     #[inline]
     fn refuses(&mut self, bytes: &[u8]) -> bool {
         if self.refusal.is_none() && self.watch.is_in_service() {
@@ -179,7 +183,8 @@ impl<S: AsyncWrite + Unpin> Edge<S> {
     }
 }
 
-/// Returns the error that corresponds to a head without a body, as the HTTP library writes it.
+/// Returns the error that corresponds to a refusal by the HTTP library, which is a head without a
+/// body.
 fn refused(head: &[u8]) -> Option<RequestError> {
     let text = str::from_utf8(head).ok()?;
     let status = text.strip_prefix("HTTP/1.1 ").or(text.strip_prefix("HTTP/1.0 "))?;
@@ -194,8 +199,9 @@ fn refused(head: &[u8]) -> Option<RequestError> {
 }
 
 impl<S: AsyncRead + Unpin> Edge<S> {
-    /// Reads and discards until the client has sent everything, or too much. Closing a connection
-    /// with unread bytes resets it, and many clients then lose the answer.
+    /// Reads and discards bytes until the client has sent everything, or more than is allowed. If a
+    /// connection with unread bytes is closed, the kernel resets it, and many clients then lose the
+    /// answer.
     fn drop_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut room = [0; 4096];
         while let Closing::Lingering(left @ 1..) = self.closing {
@@ -246,7 +252,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Edge<S> {
         if let Closing::Not = self.closing {
             ready!(self.write_refusal(cx))?;
             ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            // Its time is limited as for an answer.
+            // The time for this is limited in the same way as the time for an answer.
             self.watch.enter(Phase::Write);
             self.closing = Closing::Lingering(DROPPED_BYTES_MAX);
         }

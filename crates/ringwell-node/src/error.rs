@@ -1,4 +1,5 @@
-//! The reasons why a node does not start, or stops with unsaved data, for the operator.
+//! The reasons why a node does not start, or shuts down with unsaved data. The messages are for the
+//! operator.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,41 +9,41 @@ use ringwell_driver::open::StartError;
 use crate::disk;
 use crate::listen::ListenError;
 
-/// The reason why a node does not start, or stopped with unsaved data.
+/// The reason why a node did not start, or shut down with unsaved data.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Another process serves from this data directory.
+    /// Another process is already serving from this data directory.
     #[error(transparent)]
     Lock(#[from] disk::LockError),
     /// The node cannot listen on an address.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The certificate for clients cannot be used.
+    /// The TLS certificate for client connections cannot be used.
     #[error(transparent)]
     Tls(#[from] crate::TlsError),
-    /// A journal or snapshot cannot be opened.
+    /// A journal or a snapshot cannot be opened.
     #[error(transparent)]
     Open(#[from] disk::OpenError),
     /// The data directory cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     Data {
-        /// The file that was read.
+        /// The file that could not be read.
         path: PathBuf,
-        /// The reason why it failed.
+        /// The reason why it could not be read.
         error: io::Error,
     },
-    /// The data directory is not a directory, and cannot be made one.
+    /// The data directory is not a directory and cannot be created.
     #[error(
         "cannot create the data directory {}: {error}. Set another directory with `data` or --data",
         path.display()
     )]
     DataDirectory {
-        /// The part of its path that prevents it.
+        /// The part of the path that is the obstacle.
         path: PathBuf,
         /// The reason.
         error: io::Error,
     },
-    /// The data directory was made by a node with other shards.
+    /// The data directory was created by a node with other shards.
     #[error(
         "{} has the journal of shard {shard}, but the cluster file does not assign that shard to \
          node {node}, so the journal's lockouts would be lost: start with the cluster file that \
@@ -60,32 +61,33 @@ pub enum ServeError {
     /// The files belong to other pools or to another cluster.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The store of the journals cannot be used.
+    /// The store that keeps the journals cannot be used.
     #[error("{0}")]
     Log(String),
     /// A file of the journal cannot be used.
     #[error(transparent)]
     File(#[from] disk::FileError),
-    /// A thread or runtime could not be made.
+    /// A thread or a runtime could not be started.
     #[error(
         "cannot start a thread: {0}. Each shard needs four threads: use fewer shards (`shards`), \
          or allow more threads (TasksMax= of the service, `ulimit -u`, the container's limit of \
          processes) or more memory"
     )]
     Thread(io::Error),
-    /// An internal fault occurred while a journal was read.
+    /// A bug in Ringwell caused a failure while a journal was read.
     #[error(
         "reading a journal failed because of a bug in Ringwell: see the log for the line of \
         code, and report the bug"
     )]
     ReaderPanicked,
-    /// An internal fault occurred while serving.
+    /// A bug in Ringwell ended a shard's thread while the node was serving.
     #[error(
         "a shard's thread ended because of a bug in Ringwell: see the log for the line of \
         code, and report the bug"
     )]
     ShardPanicked,
-    /// Lockouts were lengthened because the clock was far ahead, and this could not be stored.
+    /// Lockouts were lengthened because the clock was far ahead, but the change could not be
+    /// stored.
     #[error(
         "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, but \
             the snapshot that records the change could not be written: {reason}. Free some space, \

@@ -1,5 +1,6 @@
-//! Checks that this machine can serve a configuration, apart from databases and free addresses.
-//! `serve` does this before it opens anything; so do `serve --check` and `ringwell doctor`.
+//! Checks whether this machine can serve a configuration. It does not check databases, or whether
+//! addresses are free. `serve` runs these checks before it opens anything. `serve --check` and
+//! `ringwell doctor` run them too.
 
 use std::io;
 use std::sync::Mutex;
@@ -11,15 +12,15 @@ use crate::ServeError;
 use crate::listen::Listeners;
 use crate::secure;
 
-/// A shard has four threads: for its requests, for storing groups, for preparing segments, and for
-/// calls that block.
+/// The threads of a shard: one each for its requests, for storing groups, for preparing segments,
+/// and for blocking calls.
 const THREADS_PER_SHARD: usize = 4;
 
-/// Threads that serve the whole process: signals, the lock, certificates, management, calls,
-/// traces.
+/// The threads that serve the whole process: for signals, the lock, certificates, management, calls
+/// and traces.
 const OTHER_THREADS: usize = 8;
 
-/// The reasons why this machine cannot serve this configuration, each with its remedy.
+/// Returns the reasons why this machine cannot serve this configuration, each with its remedy.
 #[must_use]
 pub fn unfit(config: &Config) -> Vec<ServeError> {
     let mut all = Vec::new();
@@ -36,15 +37,16 @@ pub fn unfit(config: &Config) -> Vec<ServeError> {
     all
 }
 
-/// Checks that the data directory is a directory or can be made.
+/// Checks that the data directory is a directory, or can be created.
 fn data_directory(config: &Config) -> Result<(), ServeError> {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     for place in data.ancestors() {
         let error = match place.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // Without permission to look, there is nothing to judge.
+            // Without permission to look at the path, it cannot be checked.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
-            // This path is below a file. The loop reaches that file next.
+            // An ancestor of this path is a file instead of a directory. The loop reaches that file
+            // later.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
             Err(error) => error,
             Ok(_) if place.is_dir() => return Ok(()),
@@ -55,8 +57,8 @@ fn data_directory(config: &Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Checks that the process may have this many threads at once. Without this, some shards would
-/// start and others would not.
+/// Checks that the process can have this many threads at the same time. Otherwise, some shards
+/// might start and others not.
 fn threads(shards: u16) -> Result<(), ServeError> {
     let count = usize::from(shards) * THREADS_PER_SHARD + OTHER_THREADS;
     let gate = Mutex::new(());

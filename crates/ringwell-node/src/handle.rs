@@ -1,7 +1,7 @@
-//! A running node, for the management API and the dashboard.
+//! Access to a running node for the management API and the dashboard.
 //!
-//! Owns the queries to the shards, which it sends as messages. Knows nothing of paths, tokens or
-//! response formats, which are in `ringwell-admin`.
+//! Owns the queries to the shards, which are sent as messages. Does not depend on paths, tokens or
+//! response formats, all of which are in `ringwell-admin`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,15 +35,15 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
 use ringwell_os::Clock;
 
-/// An answer within this time counts as immediate.
+/// An answer that takes no longer than this counts as immediate.
 const PROMPT: Duration = Duration::from_millis(200);
 
-/// Builds the service for web pages and for requests outside of `/api/`. Called once on each
+/// Builds the service for web pages and for requests outside `/api/`. It is called once on each
 /// shard's thread.
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
 
-/// A request extension for a request whose body could not be read; the request then has no body.
-/// The handler reports the error, and the connection is closed.
+/// A request extension that is set if the request's body could not be read. Such a request is
+/// passed on without a body. The handler reports the error, and the connection is closed.
 #[derive(Clone, Debug)]
 pub struct Unread(pub RequestError);
 
@@ -55,15 +55,15 @@ pub struct Handle {
     pub(crate) clock: Clock,
 }
 
-/// The reason why buckets do not move, or have not arrived yet, for the operator.
+/// The reason why buckets do not move, or have not yet arrived. The message is for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub enum GiveError {
     /// The buckets or the shard do not exist.
     Unknown(String),
-    /// This node cannot do it now, or at all; repeating the request does not help.
+    /// This node cannot move the buckets now, or never can. Repeating the request does not help.
     Conflict(String),
-    /// Repeating the request helps, or the move continues by itself.
+    /// The request may be repeated, or the move continues by itself.
     Unavailable(String),
 }
 
@@ -87,12 +87,12 @@ impl From<MoveError> for GiveError {
     }
 }
 
-/// The outcomes of the requests of one site's pages.
+/// The outcomes of requests from one site's pages.
 #[derive(Clone, Debug)]
 pub struct SiteStats {
     /// The site's public key.
     pub key: String,
-    /// Outcomes by their names in metrics, with their counts.
+    /// The outcomes by the name that metrics give them, each with its count.
     pub outcomes: Vec<(&'static str, u64)>,
 }
 
@@ -107,38 +107,38 @@ impl Handle {
         &self.node().config
     }
 
-    /// The current state of the directory.
+    /// Returns the current directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
         self.node().directory()
     }
 
-    /// The time since the directory was last confirmed to be current. `None` if it comes from a
-    /// file.
+    /// Returns the time since the directory was last confirmed to be current. `None` if the
+    /// directory comes from a file.
     #[must_use]
     pub fn directory_age(&self) -> Option<Duration> {
         self.node().directory_age(Tokio.moment())
     }
 
-    /// The phase of the node's life.
+    /// Returns the phase of the node, from startup to shutdown.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.node().phase()
     }
 
-    /// The durability that answers wait for, by its name in the configuration.
+    /// Returns the name of the durability that answers wait for, as written in the configuration.
     #[must_use]
     pub fn durability(&self) -> String {
         self.node().durability.to_string()
     }
 
-    /// The shards of this node, in ascending order, with the states of their journals.
+    /// Returns the shards of this node in ascending order, with the states of their journals.
     pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
         self.node().journals()
     }
 
-    /// The journals that do not store: the shard, the state, the reason, and the time since it
-    /// began.
+    /// Returns the journals that store nothing at present: the shard, the state, its reason, and
+    /// the time since the state began.
     #[must_use]
     pub fn troubles(&self) -> Vec<(u16, JournalState, String, Duration)> {
         let now = Tokio.moment();
@@ -146,36 +146,37 @@ impl Handle {
         troubles.map(|(id, state, it)| (id, state, it.reason, now.since(it.since))).collect()
     }
 
-    /// The shards with held pools, each with the remaining time of the hold.
+    /// Returns the shards that hold pools, each with the remaining time of the hold.
     #[must_use]
     pub fn held(&self) -> Vec<(u16, Duration)> {
         self.node().held(Tokio.moment()).collect()
     }
 
-    /// The state of each shard's history that was not read at startup, in the same order.
+    /// Returns the state of each history that was not read at startup, in the order of the shards.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
 
-    /// The node's membership in a cluster.
+    /// Returns the node's membership in a cluster.
     #[must_use]
     pub fn membership(&self) -> Option<&Membership> {
         self.node().membership.as_ref()
     }
 
-    /// The count of bucket moves that this node has recorded since its cluster file began.
+    /// Returns the number of bucket moves that this node has recorded since it began to use its
+    /// cluster file.
     #[must_use]
     pub fn moves(&self) -> Option<u64> {
         self.node().owners().map(|owners| owners.moves())
     }
 
-    /// The time by which the wall clock is ahead of shard time, in milliseconds.
+    /// Returns by how many milliseconds the wall clock is ahead of shard time.
     #[must_use]
     pub fn wall_ahead_ms(&self) -> i64 {
         self.clock.clocks().wall_less_shard()
     }
 
-    /// The outcomes of the requests of web pages, by site.
+    /// Returns the outcomes of the requests from web pages, for each site.
     #[must_use]
     pub fn sites(&self) -> Vec<SiteStats> {
         let table = self.server.sites.table();
@@ -193,25 +194,26 @@ impl Handle {
         table.iter().map(of).collect()
     }
 
-    /// The sites whose pages are served now.
+    /// Returns the sites whose pages are served now.
     #[must_use]
     pub fn served_sites(&self) -> Vec<Site> {
         self.server.sites.table().values().map(|entry| entry.site().clone()).collect()
     }
 
-    /// The count of web page visitors who have not yet shown that they are people.
+    /// Returns the number of visitors of web pages who have not yet shown that they are people.
     #[must_use]
     pub fn sites_waiting(&self) -> usize {
         self.server.sites.waiting()
     }
 
     /// Calls `tapped` with each number that a visitor of a web page has tapped. `tapped` runs on a
-    /// shard's thread and must not wait. If this is called several times, the first call counts.
+    /// shard's thread and must not wait. If this method is called several times, only the first
+    /// call takes effect.
     pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {
         self.server.sites.on_taps(Box::new(tapped));
     }
 
-    /// Queries the state of this node's shards.
+    /// Asks this node's shards for their statistics.
     ///
     /// # Errors
     /// [`AskError`].
@@ -223,7 +225,7 @@ impl Handle {
         Ok(shards)
     }
 
-    /// Returns the holder of `number` at `at`, by the wall clock.
+    /// Returns the holder of `number` at the time `at`, according to the wall clock.
     ///
     /// # Errors
     /// [`HolderError`].
@@ -231,9 +233,9 @@ impl Handle {
         holder(self.node(), &self.peers, number, at).await
     }
 
-    /// Asks each shard of the cluster for the holder of `number` at `at`, with the keep-alives of
-    /// the allocation. Shards of nodes of an older version do not answer; a shard that did not
-    /// answer is listed with its reason.
+    /// Asks each shard of the cluster for the holder of `number` at the time `at`, with the
+    /// keep-alives of the allocation. Shards on nodes with an older version do not answer. For each
+    /// shard that did not answer, the result contains the reason.
     ///
     /// # Errors
     /// [`AskError`].
@@ -245,8 +247,8 @@ impl Handle {
         ask(&self.peers, (number, at), true).await
     }
 
-    /// Ends a lockout if it belongs to the allocation at `allocated_at`, in shard time. The inner
-    /// error is a refusal by the shard.
+    /// Ends the lockout of a number if it results from the allocation at `allocated_at`, in shard
+    /// time. The inner error means that the shard refused.
     ///
     /// # Errors
     /// [`AskError`].
@@ -260,9 +262,9 @@ impl Handle {
             .await
     }
 
-    /// Returns the time of a shard's newest allocation of a number, as in [`Self::release`]; zero
-    /// if there is none. Returns `None` if the answer took so long that the allocation may have
-    /// been made after the question.
+    /// Returns the time of the newest allocation of a number by a shard, for use with
+    /// [`Self::release`]; zero if there is none. Returns `None` if the answer took so long that the
+    /// allocation may be newer than the request.
     ///
     /// # Errors
     /// [`AskError`]
@@ -271,7 +273,8 @@ impl Handle {
         shard: u16,
         number: PromoNumber,
     ) -> Result<Option<Millis>, AskError> {
-        // Lost periods and wrong clocks do not matter for the newest allocation.
+        // Periods with losses or wrong clocks do not matter when the newest allocation is looked
+        // up.
         let at = Moment::Shard(Millis(u64::MAX));
         let (begun, wall) = (Tokio.moment(), Tokio.wall());
         let past = self
@@ -304,24 +307,25 @@ impl Handle {
     /// waiting.
     ///
     /// # Errors
-    /// [`GiveError`] indicates whether anything has moved.
+    /// The [`GiveError`] shows whether anything was moved.
     pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let given = async move { moves::give(&Tokio, &node, &peers, buckets, to).await };
         Ok(moves::to_its_end(&Tokio, given).await.ok_or_else(stopping)??)
     }
 
-    /// Takes back released buckets that have not arrived; otherwise like [`Self::give`].
+    /// Takes back buckets that were given up but have not arrived. In all other respects, this is
+    /// like [`Self::give`].
     ///
     /// # Errors
-    /// [`GiveError`]. The move then continues.
+    /// Returns a [`GiveError`], after which the move continues.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { moves::abort(&Tokio, &node, &peers).await };
         Ok(moves::to_its_end(&Tokio, back).await.ok_or_else(stopping)??)
     }
 
-    /// Applies a change of a pool that the main application has signed.
+    /// Applies a change to a pool that the main application has signed.
     ///
     /// # Errors
     /// [`PushError`].
@@ -329,7 +333,7 @@ impl Handle {
         application::webhook(self.clone(), headers, body).await
     }
 
-    /// Returns the demand for each pool of this node.
+    /// Returns the demand for each pool that this node serves.
     pub async fn asked(&self) -> Vec<PoolAsked> {
         asked(self.node(), &self.peers).await
     }
@@ -346,19 +350,21 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
-    /// Returns how long the numbers of `pool` have rested; `None` if no shard of this node owns it.
+    /// Returns for how long the numbers of `pool` have rested; `None` if no shard of this node owns
+    /// the pool.
     pub async fn rested(&self, pool: PoolId) -> Option<Rested> {
         let look = |place, reply| PoolQuery::Rested { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Counts, by reason, the rows for `pool` that got no number on this node since it started,
-    /// although the pool was not exhausted.
+    /// Counts the rows for `pool` that got no number from this node since it started although the
+    /// pool was not exhausted. The counts are listed by reason.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await
     }
 
-    /// Counts the rows that no shard answered, by pool. Each shard reports its `top` pools.
+    /// Counts the rows that no shard answered, for each pool. Each shard reports only the `top`
+    /// pools with the highest counts.
     pub async fn most_refused(&self, top: usize) -> BTreeMap<PoolId, u64> {
         let mut most: BTreeMap<PoolId, u64> = BTreeMap::new();
         for shard in self.node().shards() {

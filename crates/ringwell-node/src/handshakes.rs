@@ -1,8 +1,8 @@
-//! The TLS handshakes that a listener has in progress. Their count is limited, so that strangers
-//! who never finish theirs take no memory.
+//! The TLS handshakes that are in progress at a listener. Their number is limited, so that
+//! strangers cannot use up memory by never finishing their handshakes.
 //!
-//! If there is no room, the oldest handshake of the address with the most of them ends. A newcomer
-//! from that address is refused instead.
+//! If there is no room for a new handshake, the address with the most handshakes loses its oldest
+//! one. If the new client has that address itself, the new client is refused instead.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-/// The maximum number of handshakes that one shard's listener has in progress.
+/// The maximum number of handshakes that may be in progress at one shard's listener.
 const HANDSHAKES_MAX: usize = 256;
 
-/// The bits of an IPv6 address that a stranger cannot choose: its network prefix.
+/// The part of an IPv6 address that a stranger cannot choose: the prefix of the network.
 const NETWORK: u128 = u128::MAX << 64;
 
 /// The handshakes of a listener.
@@ -24,11 +24,11 @@ pub(crate) struct Handshakes(RefCell<Open>);
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// Each handshake's address, and its task once that has begun. Oldest first.
+    /// The address of each handshake, and its task once the task has begun. Oldest first.
     all: BTreeMap<u64, (IpAddr, Option<AbortHandle>)>,
 }
 
-/// The place of one handshake, freed when dropped.
+/// The place of one handshake. It is freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     handshakes: Rc<Handshakes>,
@@ -36,7 +36,8 @@ pub(crate) struct Place {
 }
 
 impl Handshakes {
-    /// Takes a place for a handshake with a client of this address, if one is free.
+    /// Takes a place for a handshake with a client at this address, if a place is free or can be
+    /// freed.
     pub(crate) fn begin(self: &Rc<Self>, address: IpAddr) -> Option<Place> {
         let address = network(address);
         let open = &mut *self.0.borrow_mut();
@@ -52,7 +53,7 @@ impl Handshakes {
         Some(Place { handshakes: Rc::clone(self), number })
     }
 
-    /// Records the task of a handshake, so that it can be ended if its place is needed.
+    /// Records the task of a handshake, so that the task can be ended if its place is needed.
     pub(crate) fn note(&self, number: u64, task: AbortHandle) {
         if let Some((_, known)) = self.0.borrow_mut().all.get_mut(&number) {
             *known = Some(task);
@@ -73,8 +74,8 @@ impl Drop for Place {
 }
 
 impl Open {
-    /// Returns the oldest handshake of the address with the most; `None` if that address is
-    /// `newcomer`.
+    /// Returns the oldest handshake of the address with the most handshakes; `None` if `newcomer`
+    /// has as many.
     fn oldest_of_most(&self, newcomer: IpAddr) -> Option<u64> {
         let mut of: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.all {

@@ -1,5 +1,5 @@
 //! HTTP on a shard's thread: accepts connections, reads bodies within limits, and passes each
-//! request to the handler of its path.
+//! request to the handler for its path.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -38,22 +38,22 @@ use crate::{api, link, site};
 use ringwell_driver::node;
 use ringwell_os::clock::coarse_time;
 
-/// The pause after the kernel could not accept a connection (no descriptors left).
+/// The pause after the kernel failed to accept a connection, because no descriptors were left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The interval between two checks of whether another node's certificate is still valid.
+/// The interval between two checks whether another node's certificate is still valid.
 const VALID_EVERY: Duration = Duration::from_secs(10);
 
-/// The answer to a client over the limit of connections, before its connection is closed.
+/// The last answer to a client that exceeds the limit on connections.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     cache-control: no-store\r\nx-content-type-options: nosniff\r\n\
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
     {\"errors\":{\"invalid_data\":\"too many open connections\",\"class\":\"ServiceUnavailable\"}}";
 
-/// An answer's body, made here as a whole or by the management API.
+/// The body of an answer, which was built here as a whole or comes from the management API.
 #[derive(Debug)]
 pub(crate) enum AnswerBody {
-    /// All bytes; `None` once they are sent.
+    /// All bytes of the body; `None` after they were sent.
     Whole(Option<Bytes>),
     /// A body from axum.
     Admin(axum::body::Body),
@@ -99,11 +99,11 @@ impl Body for AnswerBody {
 /// The kinds of clients that a listener serves.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
-    /// Any client: the published API and the management API.
+    /// Any client of the public API or the management API.
     Clients(Router),
-    /// Web pages, on separate addresses.
+    /// Web pages, which use separate addresses.
     Pages,
-    /// Other nodes of the cluster, over TCP with certificates if there are any.
+    /// Other nodes of the cluster, which connect over TCP, with TLS if there are certificates.
     Nodes(Option<Tls>),
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                 // Answers are written as a whole, so waiting for more data would only delay them.
                 let _ = socket.set_nodelay(true);
                 match &*who {
-                    // A client that has not yet presented a certificate counts too.
+                    // A node that has not yet presented its certificate counts as a connection too.
                     Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
                         let thread = Rc::clone(&thread);
                         spawn(welcome_node(thread, socket, tls.clone(), open));
@@ -145,8 +145,8 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
         };
         match accepted {
             Ok(true) => {}
-            // Disconnects a refused client before accepting the next, so that many of them use up
-            // no descriptors.
+            // The task that closes the refused connection runs before the next connection is
+            // accepted, so that many refused clients do not use up the descriptors.
             Ok(false) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(shard = thread.id, %error, "cannot accept a connection");
@@ -173,8 +173,8 @@ impl Accept {
     }
 }
 
-/// Serves another node after both have presented their certificates, as long as that node's
-/// certificate is valid.
+/// Serves another node after both sides have presented their certificates, for as long as the other
+/// node's certificate is valid.
 async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: Open) {
     let limit = thread.node.config.limits.head_timeout;
     match tokio::time::timeout(limit, tls.acceptor().accept(socket)).await {
@@ -205,13 +205,13 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                 );
             }
         }
-        // The peer sent no data in time.
+        // The other node did not complete the handshake in time.
         Err(_) => thread.stats.connections_cut.add(1),
     }
 }
 
-/// Serves a client after the TLS handshake, unless too many handshakes are in progress; returns
-/// whether there was room.
+/// Serves a client after the TLS handshake, unless too many handshakes are in progress. Returns
+/// whether there was room for the handshake.
 fn welcome_secure(
     thread: &Rc<HttpShard>,
     socket: TcpStream,
@@ -234,8 +234,8 @@ fn welcome_secure(
             Ok(Ok(socket)) => {
                 welcome(&thread, socket, &who, Some(address));
             }
-            // No TLS, or a version that is not allowed. Unknown clients cause this, so it is not an
-            // error of the server.
+            // The client does not use TLS, or uses a version that is not allowed. Unknown clients
+            // can cause this, so it is not logged as an error of the server.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "TLS handshake failed"),
             Err(_) => thread.stats.connections_cut.add(1),
         }
@@ -244,14 +244,14 @@ fn welcome_secure(
     true
 }
 
-/// Serves a new connection on its own task if there is room; returns whether there was.
+/// Serves a new connection in its own task if there is room for it, and returns whether there was.
 fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let Some(open) = admit(thread, who) else {
         spawn(async move {
-            // A client that does not read the answer in time loses it.
+            // A client that does not read this answer in time never sees it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
@@ -260,12 +260,12 @@ where
     true
 }
 
-/// Takes a place for another connection on this thread, if there is one.
+/// Takes a place for another connection on this thread, if a place is free.
 ///
-/// Any client may connect to a listener that serves only web pages. Such listeners get half of the
-/// places, so that the rest always remains for other clients.
+/// Any client in the world may connect to a listener that serves only web pages. Such listeners may
+/// therefore use only half of the places, and the others always remain for other clients.
 fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
-    // Shards kept only for their history have no listeners.
+    // Shards that exist only for their history have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
     let serving = thread.node.shards().filter(is_serving).count();
@@ -315,20 +315,20 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // A broken connection is the client's problem. Nothing could receive the error.
+        // If a connection breaks, the server has no use for the error.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
 }
 
-/// The HTTP library accepts no smaller buffer.
+/// The smallest buffer that the HTTP library accepts.
 const HYPER_BUFFER_MIN: usize = 8192;
 
-/// Answers one request. A refusal is an answer too.
+/// Answers one request. A refusal is also an answer.
 ///
-/// Answers are made on the heap, in the memory that the last answer on this thread has just freed.
-/// The HTTP library keeps a connection's own memory as long as the connection is open; answers
-/// there would evict each other from the CPU's caches.
+/// Answers are built on the heap, in memory that the previous answer on this thread has just freed.
+/// The HTTP library keeps the memory of each connection until the connection closes. If answers
+/// were built there, they would evict each other from the CPU's caches.
 fn respond(
     thread: Rc<HttpShard>,
     watch: Rc<Watch>,
@@ -364,7 +364,7 @@ fn respond(
                 }
             },
         };
-        // An answered request is rarely unread; if it is, its answer announces the close.
+        // Successful requests are rarely left unread. If they are, the answer announces the close.
         if !response.status().is_success() && response.headers().contains_key(header::CONNECTION) {
             watch.linger();
         }
@@ -376,7 +376,7 @@ fn respond(
     }
 }
 
-/// Whether this is a request of the published API.
+/// Whether this is a request to the public API.
 fn is_published(thread: &HttpShard, who: &Who, head: &Parts) -> bool {
     let path = match who {
         Who::Clients(_) => api_path(head.uri.path()),
@@ -387,7 +387,7 @@ fn is_published(thread: &HttpShard, who: &Who, head: &Parts) -> bool {
     path.is_some_and(|path| !is_managed(path))
 }
 
-/// Answers a request of a web page, or of the management API.
+/// Answers a request from a web page, or a request to the management API.
 async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
@@ -415,7 +415,7 @@ async fn page(
     response
 }
 
-/// Refuses a request with an invalid head.
+/// Refuses a request whose head is invalid.
 fn refuse_head(thread: &HttpShard, head: &Parts, body: &Incoming) -> Option<Response<AnswerBody>> {
     if is_ambiguous(head, body) {
         return Some(api::refuse(thread, &RequestError::Malformed));
@@ -429,7 +429,7 @@ fn refuse_head(thread: &HttpShard, head: &Parts, body: &Incoming) -> Option<Resp
     Some(api::refuse(thread, &RequestError::UriTooLong { limit }))
 }
 
-/// Answers a request of the management API.
+/// Answers a request to the management API.
 async fn manage(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
@@ -456,16 +456,16 @@ async fn manage(
     response
 }
 
-/// Whether the body is chunked. If it stays unread, [`close`] the connection, because trailer
-/// fields after the chunks have no certain end.
+/// Whether the body is sent in chunks. If such a body is left unread, [`close`] the connection:
+/// trailer fields may follow the chunks, so the end of the body is not certain.
 pub(crate) fn has_chunks(body: &Incoming) -> bool {
     body.size_hint().exact().is_none()
 }
 
-/// Drops a body that is not needed; returns whether all of it has arrived. If not, [`close`] the
-/// connection: the HTTP library waits for no more, and would close without announcing it.
+/// Discards a body that is not needed, and returns whether all of it has arrived. If not, [`close`]
+/// the connection: the HTTP library would end it without announcing that.
 pub(crate) async fn discard(head: &Parts, mut body: Incoming) -> bool {
-    // If the client awaits permission to send the body, polling the body would grant it.
+    // If the client waits for permission to send the body, polling the body would grant it.
     if has_chunks(&body) || head.headers.contains_key(header::EXPECT) {
         return body.is_end_stream();
     }
@@ -479,13 +479,13 @@ pub(crate) async fn discard(head: &Parts, mut body: Incoming) -> bool {
     true
 }
 
-/// Closes the connection after the answer, so that no further bytes on it are served.
+/// Closes the connection after the answer, so that no further requests on it are served.
 pub(crate) fn close(response: &mut Response<AnswerBody>) {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Whether a proxy in front could read another host, or another end of the body, from this request.
-/// The HTTP library is more lenient, but closes the connection after a request with both lengths.
+/// Whether a proxy could read this request differently, and find another host or another end of the
+/// body in it. The HTTP library only closes the connection after a request with both lengths.
 fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     let mut hosts = values(&head.headers, &header::HOST);
     let has_host = hosts.next().is_some() || head.version < Version::HTTP_11;
@@ -497,8 +497,8 @@ fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     !has_host || hosts.next().is_some() || !is_framed
 }
 
-/// The values of a field, in order. Requests have few fields, so checking each is cheaper than a
-/// look-up by the hash of its name.
+/// Returns the values of a header field, in order. Requests have few fields, so comparing each name
+/// is cheaper than a look-up by hash.
 pub(crate) fn values<'a>(
     headers: &'a HeaderMap,
     wanted: &HeaderName,
@@ -506,11 +506,11 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// Reads a body within the limits of size, time, and memory for all bodies together. Its memory is
-/// free again when the [`Room`] is dropped.
+/// Reads a body within the limits on its size, on the time, and on the memory of all bodies
+/// together. The memory counts as free again when the [`Room`] is dropped.
 ///
 /// # Errors
-/// [`RequestError`] names the limit that was exceeded; the connection must then be closed.
+/// The [`RequestError`] names the limit that was exceeded. The connection must then be closed.
 pub(crate) async fn read_body(
     thread: &HttpShard,
     body: Incoming,
@@ -519,11 +519,11 @@ pub(crate) async fn read_body(
         .await
 }
 
-/// Reads a body with its own size limit and without a share of the common memory. For authenticated
-/// nodes, and for bodies too small to count.
+/// Reads a body with its own size limit, which does not count against the memory of all bodies.
+/// Used for authenticated nodes, and for bodies that are too small to matter.
 ///
 /// # Errors
-/// The same as for [`read_body`].
+/// The same errors as those of [`read_body`].
 pub(crate) async fn read_frame(
     thread: &HttpShard,
     body: Incoming,
@@ -532,10 +532,10 @@ pub(crate) async fn read_frame(
     read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
 }
 
-/// Like [`read_body`], with another size limit and the given share of memory.
+/// Like [`read_body`], but with its own size limit, and with memory from `room`.
 ///
 /// # Errors
-/// The same as for [`read_body`].
+/// The same errors as those of [`read_body`].
 pub(crate) async fn read_within<'a>(
     thread: &HttpShard,
     body: Incoming,
@@ -544,7 +544,7 @@ pub(crate) async fn read_within<'a>(
 ) -> Result<(Bytes, Room<'a>), RequestError> {
     let limits = &thread.node.config.limits;
     let mut read = pin!(collect(body, limit, room));
-    // Most bodies arrive with their head and need no timer.
+    // Most bodies arrive together with the head, so they need no timer.
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
         return done;
     }
@@ -564,15 +564,15 @@ async fn collect(
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }
-    // Nearly every body is one frame, which is passed on unchanged. It lies in the connection's
-    // buffer and needs no memory of its own.
+    // Nearly every body consists of one frame, which is passed on unchanged. That frame is in the
+    // connection's buffer and needs no memory of its own.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     let mut taken = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::Broken)?;
-        // Refuses trailer fields: the library accepts a bare LF before and within them, and would
-        // read the next request as one of them.
+        // Refuses trailer fields. The library accepts a bare LF before and within them, so it could
+        // read the next request as one of these fields.
         let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
         let bytes = first.len().max(all.len()) + data.len();
         if bytes > limit {

@@ -1,6 +1,7 @@
-//! `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`: one number.
+//! `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`: returns one number.
 //!
-//! Handled as a batch of one row with another form of answer. Overflow numbers are not marked.
+//! The request is handled as a batch of one row whose answer has another format. Overflow numbers
+//! are not marked as such.
 
 use std::convert::Infallible;
 
@@ -47,7 +48,7 @@ fn render(answered: &Answered<'_>, format: Format) -> Response<AnswerBody> {
 fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = whole(status, format.error_content_type(), format.error(error, text));
-    // The text contains words sent by the client.
+    // The text contains words that the client sent.
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     if let Some(seconds) = error.retry_after_s() {

@@ -1,8 +1,8 @@
-//! A running node: threads, HTTP, files, clock and signals around the engine.
+//! A running node: the threads, HTTP, files, clock and signals around the engine.
 //!
-//! Thin on purpose: the rules are in `ringwell-core`, the meaning of records is in
-//! `ringwell-engine`, and the published API is in `ringwell-wire`. Each shard has one thread with a
-//! current-thread runtime; threads communicate by messages and share no mutable state except a few
+//! This crate is thin on purpose. The rules are in `ringwell-core`, the meaning of records is in
+//! `ringwell-engine`, and the public API is in `ringwell-wire`. Each shard has one thread with a
+//! current-thread runtime. Threads communicate by messages, and share no mutable state except a few
 //! flags.
 
 mod api;

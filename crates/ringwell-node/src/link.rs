@@ -1,5 +1,6 @@
-//! Links to other nodes over HTTP/1.1: outgoing connections and incoming requests. The driver
-//! decides which rows are sent, when, and which answers return.
+//! Links to other nodes over HTTP/1.1: the outgoing connections and the incoming requests. The
+//! driver decides which rows are sent, when they are sent, and which answers are returned to
+//! clients.
 
 mod call;
 mod clocks;
@@ -18,10 +19,10 @@ pub(crate) use self::call::HttpNet;
 use crate::platform::Tokio;
 use crate::server::Server;
 
-/// Makes the links of shard `caller`'s thread, and adds their queues to `peers`.
+/// Creates the links of shard `caller`'s thread, and adds their queues to `peers`.
 pub(crate) fn ways(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way<Tokio>> {
     let node = &server.node;
-    // Only one of the links between two machines warns.
+    // Of all links between two machines, only one logs warnings about clocks.
     let is_first = node.shards().next() == Some(caller);
     let known = RefCell::new(BTreeSet::new());
     to_others(&Tokio, node, caller, peers, |neighbour| {

@@ -1,5 +1,5 @@
-//! Sockets that clients connect to: one TCP listener per shard on each address, or a unix socket
-//! from which all shards accept.
+//! The sockets to which clients connect: for each TCP address one listener per shard, and for each
+//! unix socket one listener that all shards share.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,15 +10,16 @@ use ringwell_config::{Config, Listen};
 use ringwell_driver::membership::Membership;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// The maximum number of connections that the kernel may queue before it refuses more.
+/// The maximum number of connections that wait in the kernel to be accepted. Beyond this number,
+/// the kernel refuses connections.
 const BACKLOG: i32 = 4096;
 
-/// A listener of one shard, not yet attached to a runtime.
+/// A listener of one shard that is not yet attached to a runtime.
 #[derive(Debug)]
 pub(crate) enum Listener {
     /// host:port
     Tcp(std::net::TcpListener),
-    /// host:port, for TLS.
+    /// An address `host:port`, for TLS.
     Secure(std::net::TcpListener),
     /// A path in the file system.
     Unix(std::os::unix::net::UnixListener),
@@ -32,28 +33,28 @@ pub struct ListenError {
     reason: String,
 }
 
-/// Checks that the process can listen on `addresses` now. Keeps nothing: a start that fails for a
-/// busy address should leave no files.
+/// Checks that the process can listen on `addresses` now. Nothing is kept: if startup fails because
+/// an address is in use, it should leave no files.
 ///
 /// # Errors
-/// [`ListenError`] names the first such address and what to do.
+/// The [`ListenError`] names the first such address and the remedy.
 pub fn check_free(addresses: &[Listen]) -> Result<(), ListenError> {
     Listeners::probe(addresses)
 }
 
-/// The same for one address that is not for clients.
+/// Like [`check_free`], for one address that is not for clients.
 ///
 /// # Errors
-/// The error of the operating system.
+/// Returns the error of the operating system.
 pub fn try_bind(address: &Listen) -> io::Result<()> {
     Listeners::none(0).add(address).map(drop)
 }
 
-/// Checks that all addresses can be bound. Runs before this process takes shards over from another
-/// one, which would then not serve them any more.
+/// Checks that all addresses can be bound. This check runs before this process takes over shards
+/// from another one. If it failed only afterwards, neither process would serve them.
 ///
 /// # Errors
-/// [`ListenError`] names the address and what to do.
+/// The [`ListenError`] names the address and the remedy.
 pub(crate) fn probe(config: &Config, member: Option<&Membership>) -> Result<(), ListenError> {
     let secure = config.tls.iter().flat_map(|tls| &tls.listen);
     let all = config.listen.iter().chain(secure).chain(&config.site_listen);
@@ -61,12 +62,13 @@ pub(crate) fn probe(config: &Config, member: Option<&Membership>) -> Result<(), 
     Listeners::probe(&all.chain(link).cloned().collect::<Vec<_>>())
 }
 
-/// All listeners: `shards[i]` holds those of shard i. Unix sockets are unlinked at the end.
+/// All listeners: `shards[i]` contains the listeners of shard i. Unix sockets are unlinked when
+/// this is dropped.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     /// By shard.
     pub(crate) shards: Vec<Vec<Listener>>,
-    /// The bound addresses, in the form that clients use.
+    /// The addresses that were bound, in the form that clients use.
     pub(crate) addresses: Vec<String>,
     paths: Vec<PathBuf>,
 }
@@ -75,7 +77,7 @@ impl Listeners {
     /// Binds each address once for each shard.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and what to do.
+    /// The [`ListenError`] names the address and the remedy.
     pub(crate) fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
         let mut all = Self::none(shards);
         for address in addresses {
@@ -89,7 +91,7 @@ impl Listeners {
         Ok(all)
     }
 
-    /// No listeners yet, for this count of shards.
+    /// Creates an empty list of listeners for each of `shards` shards.
     fn none(shards: usize) -> Self {
         let shards = (0..shards).map(|_| Vec::new()).collect();
         Self { shards, addresses: vec![], paths: vec![] }
@@ -102,20 +104,20 @@ impl Listeners {
         }
     }
 
-    /// Fails like [`Self::bind`], but keeps nothing, because a failed start should not leave
-    /// journals behind. The socket does not listen, because a client that connected now would be
-    /// dropped.
+    /// Fails in the same cases as [`Self::bind`], but keeps nothing. It can therefore run before
+    /// the journals are created, so that a failed start leaves none behind. The socket never
+    /// listens: if it did, a client that connected now would be disconnected.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and what to do.
+    /// The [`ListenError`] names the address and the remedy.
     pub(crate) fn probe(addresses: &[Listen]) -> Result<(), ListenError> {
         Self::bind(addresses, 0).map(drop)
     }
 
-    /// Checks that a socket of this name is possible, even if a program listens there now.
+    /// Checks that a unix socket can have this path, even if another program listens there now.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and what to do.
+    /// The [`ListenError`] names the address and the remedy.
     pub(crate) fn check(address: &Listen) -> Result<(), ListenError> {
         let Listen::Unix(path) = address else { return Ok(()) };
         let checked = SockAddr::unix(path).and_then(|_| refuse_other_file(path));
@@ -125,10 +127,10 @@ impl Listeners {
         })
     }
 
-    /// Binds addresses for TLS in the same way.
+    /// Binds addresses in the same way, but for TLS.
     ///
     /// # Errors
-    /// The same as for [`Self::bind`].
+    /// The same errors as those of [`Self::bind`].
     pub(crate) fn bind_secure(&mut self, addresses: &[Listen]) -> Result<(), ListenError> {
         for address in addresses {
             let added = match address {
@@ -146,7 +148,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Formats the addresses for the log; `None` if there are none.
+    /// Returns the addresses as text for the log; `None` if there are none.
     pub(crate) fn listed(&self) -> Option<tracing::field::DebugValue<&[String]>> {
         (!self.addresses.is_empty()).then(|| tracing::field::debug(&*self.addresses))
     }
@@ -176,8 +178,9 @@ impl Listeners {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::other("the name has no address"))?;
-        // With SO_REUSEPORT alone, a second server of the same user would silently share the port.
-        // A first socket without it fails if any process listens there.
+        // If all sockets had SO_REUSEPORT, a second server of the same user could silently share
+        // the port. This first socket is bound without that option, so it fails if any process
+        // listens on the port.
         let exclusive = tcp_socket(wanted)?;
         exclusive.bind(&wanted.into())?;
         let bound = exclusive
@@ -200,7 +203,8 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         for path in &self.paths {
-            // A leftover socket file is harmless, because the next start removes it.
+            // A leftover socket file is harmless, because the next server that starts there removes
+            // it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -213,7 +217,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a unix socket, replacing a stale socket file. It does not listen yet.
+/// Binds a unix socket, and replaces a stale socket file. The socket does not listen yet.
 fn bind_unix(path: &Path) -> io::Result<Socket> {
     let address = SockAddr::unix(path)?;
     refuse_other_file(path)?;
@@ -265,8 +269,8 @@ mod tests {
 
     use super::*;
 
-    /// A probe must not accept: a supervisor that waits for the socket would take it for the
-    /// server.
+    /// A probe must not accept connections, because a supervisor that waits for the socket would
+    /// mistake the probe for the server.
     #[test]
     fn a_probe_accepts_no_connection() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,6 +1,6 @@
 //! Ends the process as soon as another process may be using its data directory.
 //!
-//! Owns the lock of the data directory while the node lives, and a thread that checks it.
+//! Owns the lock of the data directory as long as the node runs, and a thread that checks the lock.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,15 +10,15 @@ use std::time::Duration;
 use crate::ServeError;
 use crate::disk::DataLock;
 
-/// The interval between two checks of the lock's file.
+/// The interval between two checks of the lock file.
 const LOOK: Duration = Duration::from_secs(1);
 /// The exit status of a process that has lost its lock.
 const LOST: i32 = 1;
 
-/// The lock of a data directory, watched. Released when dropped.
+/// The lock of a data directory, and the thread that checks it. Released when dropped.
 #[derive(Debug)]
 pub(crate) struct LockWatch {
-    /// The thread ends when this value is dropped.
+    /// The thread ends when this sender is dropped.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -27,7 +27,7 @@ impl LockWatch {
     /// Takes the lock.
     ///
     /// # Errors
-    /// [`ServeError`] if another process has it.
+    /// Returns a [`ServeError`] if another process has the lock.
     pub(crate) fn begin(data: &Path) -> Result<Self, ServeError> {
         let lock = DataLock::acquire(data)?;
         let (ends, ended) = channel();
@@ -41,7 +41,7 @@ impl LockWatch {
                              data directory: exiting immediately",
                             lock.path().display()
                         );
-                        // Ends without draining, because another process may already have answered
+                        // Exits without draining, because another process may already have answered
                         // the same rows.
                         std::process::exit(LOST);
                     }
@@ -56,7 +56,7 @@ impl Drop for LockWatch {
     fn drop(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // The lock is released regardless of how the thread ended.
+            // The lock is released no matter how the thread ended.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Journals in a log shared by several machines: a node's work for them at startup and while
+//! Journals in a log that several machines share: the node's tasks for them at startup and while
 //! serving.
 
 use std::future::pending;
@@ -18,20 +18,20 @@ use ringwell_os::clock::{Clock, reading};
 use crate::platform::Tokio;
 use crate::{ServeError, disk};
 
-/// The error for settings that exclude such journals.
+/// The error for a durability that cannot be combined with such journals.
 const LOG_ON_DISK: &str = "durability must be \"disk\" with `engine = \"nats\"` in [journal]";
 
-/// The interval between two checks of whether another process has taken shards.
+/// The interval between two checks whether another process has taken over shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The time that a failed process gets to leave a note of the failure with the logs.
+/// The time that a failed process has to record the failure in the notes of its logs.
 const NOTES_MAX: Duration = Duration::from_secs(3);
 
-/// Prepares the files for use as a copy of a log. If so configured, waits while another process
-/// serves, and returns the time of that process.
+/// Adapts the settings of the files, which become a copy of a log. If standbys are configured,
+/// waits while another process serves, and returns the last known time and state of that process.
 ///
 /// # Errors
-/// [`ServeError::Log`] if settings of the configuration exclude each other.
+/// Returns [`ServeError::Log`] if the settings contradict each other.
 pub(crate) fn prepare(
     logs: Option<&dyn Logs>,
     config: &Config,
@@ -44,8 +44,9 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The copy counts uncompressed bodies, so the stream is never longer. The remaining quarter
-        // is for records that are written while the oldest part is removed.
+        // The limit counts the copy's uncompressed bodies, so the stream never exceeds it. The
+        // remaining quarter of the stream is for records that are written while its oldest part is
+        // being removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
@@ -56,8 +57,8 @@ pub(crate) fn prepare(
     Ok(heard.map(|heard| heard.owner(&reading())))
 }
 
-/// Returns the size of a copy's segments if its history may have `bytes`. The newest segment counts
-/// in full, although it may be empty.
+/// Returns the segment size for a copy whose history may have `bytes` bytes. The newest segment
+/// counts with its full size, although it may be empty.
 fn segment_bytes_max(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     (bytes / 16 / MIB * MIB).max(MIB)
@@ -67,32 +68,32 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
-/// The shard whose log identifies processes that serve the same shards.
+/// Returns the shard whose log identifies all processes that serve the same shards.
 fn first_shard(membership: Option<&Membership>) -> u16 {
     membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
 }
 
-/// The name of the placement to which the logs belong.
+/// Returns the name of the placement to which the logs belong.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
-        // A single process has all logs, and passes lockouts to the shards that now own their
+        // If one process has all logs, it passes lockouts on to the shards that now own the
         // numbers.
         None => "one process".to_owned(),
         Some(_) => placement_name(directory.placement()),
     }
 }
 
-/// Announces to other processes that this one has stored everything and no longer serves.
+/// Announces to other processes that this process has stored everything and no longer serves.
 pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
     let is_own = node.journals().all(|(_, state)| state != JournalState::Taken);
-    // If another process is already serving, there is nothing to announce.
+    // If another process has already taken over, there is nothing to announce.
     if let Some(logs) = logs.filter(|_| is_own) {
         logs.ended(first_shard(node.membership.as_ref()));
     }
 }
 
-/// Announces to other processes that this one serves. While it serves, also keeps the facts about
-/// its journals with the logs.
+/// Announces to other processes that this process serves. While it serves, it also stores facts
+/// about its journals in the notes of the logs.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let first = first_shard(node.membership.as_ref());
@@ -118,11 +119,13 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
     logs.serving(first, Box::new(sign));
 }
 
-/// Returns when this process should end so that its supervisor restarts it, and logs the reason: a
-/// journal in a log has failed, or other processes own its shards and it would be a standby.
+/// Returns when this process should end so that its supervisor restarts it, and logs the reason:
+/// either a journal in a log has failed, or other processes have taken over its shards and it would
+/// become a standby.
 pub(crate) async fn is_over(node: &Node) {
     let Some(replicated) = &node.config.journal.replicated else { return pending().await };
-    // Without standbys, an operator decides which of two processes serves.
+    // Without standbys, an operator decides which of two processes serves, so lost shards do not
+    // end this process.
     let counts = |state: &JournalState| replicated.standby || *state != JournalState::Taken;
     let states = || node.journals().map(|(_, state)| state).filter(counts);
     let mut fenced = Fenced::default();
@@ -130,8 +133,8 @@ pub(crate) async fn is_over(node: &Node) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     if states().any(|state| state == JournalState::Failed) {
-        // Leaves time to write the notes of the logs, which show the loss to a machine without this
-        // data.
+        // Leaves time to write the notes of the logs. On a machine that has no copy of the data,
+        // only these notes show the loss.
         tokio::time::sleep(NOTES_MAX).await;
         tracing::error!("a journal has failed: stopping; a restart reads the journal again");
     } else if states().all(|state| state == JournalState::Taken) {

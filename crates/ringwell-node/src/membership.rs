@@ -5,7 +5,7 @@ use ringwell_driver::membership;
 
 use crate::link::tls::{Tls, TlsError};
 
-/// A node's membership in a cluster. Without it, this process has all shards.
+/// A node's membership in a cluster. A process without a membership has all shards.
 #[derive(Clone, Debug)]
 pub struct Membership {
     pub(crate) member: membership::Membership,
@@ -13,10 +13,10 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Makes the membership of the node `name`; `None` if the cluster has no such node.
+    /// Creates the membership of the node `name`; `None` if the cluster has no such node.
     ///
     /// # Errors
-    /// [`TlsError`] if the certificates of its links cannot be used.
+    /// Returns a [`TlsError`] if the certificates of the node's links cannot be used.
     pub fn new(cluster: Cluster, name: &str) -> Result<Option<Self>, TlsError> {
         let Some(member) = membership::Membership::new(cluster, name) else { return Ok(None) };
         let cluster = member.cluster();
@@ -25,7 +25,7 @@ impl Membership {
         Ok(Some(Self { member, tls }))
     }
 
-    /// This node's entry in the cluster's file.
+    /// This node's entry in the cluster file.
     #[must_use]
     pub fn own(&self) -> &ClusterNode {
         self.member.own()

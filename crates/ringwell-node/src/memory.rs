@@ -1,7 +1,7 @@
-//! The limit on the process's memory, and the share of it for the bodies of requests.
+//! The limit on the process's memory, and the share of it that request bodies may use.
 //!
-//! Bodies are read before their senders are known. Without a common limit, a few thousand stalled
-//! uploads would take all memory.
+//! Bodies are read before it is known who sent them. Without a limit on all bodies together, a few
+//! thousand stalled uploads would use up the memory.
 
 use std::fs;
 use std::path::Path;
@@ -9,18 +9,18 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The divisor for the share of memory that bodies may take.
+/// The bodies may use this fraction of the memory: one tenth.
 const PART: u64 = 10;
-/// The assumed memory of a machine that does not report it.
+/// The memory that a machine is assumed to have if it does not report it.
 const MEMORY_MIN: u64 = 1 << 30;
 
-/// The limit on the memory of all bodies in progress together.
+/// The limit on the memory that all bodies in progress use together.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     free: Semaphore,
 }
 
-/// The bytes of one body, released when dropped.
+/// The memory reserved for one body. The reservation ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     bodies: Option<&'a Bodies>,
@@ -28,24 +28,24 @@ pub(crate) struct Room<'a> {
 }
 
 impl Bodies {
-    /// Sets the limit to `bytes`.
+    /// Creates the limit, with `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { free: Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)) }
     }
 
-    /// Starts a reservation of 0 bytes.
+    /// Begins a reservation with 0 bytes.
     pub(crate) fn room(&self) -> Room<'_> {
         Room { bodies: Some(self), taken: None }
     }
 }
 
 impl Room<'_> {
-    /// Makes a reservation without a limit, for authenticated senders.
+    /// Begins a reservation without a limit, for authenticated senders.
     pub(crate) fn unbounded() -> Self {
         Self { bodies: None, taken: None }
     }
 
-    /// Reserves this many more bytes; returns `false` if too few are left.
+    /// Reserves `bytes` more bytes. Returns `false` if not enough bytes are left.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let Some(bodies) = self.bodies else { return true };
         let more = u32::try_from(bytes).ok().and_then(|n| bodies.free.try_acquire_many(n).ok());
@@ -58,30 +58,30 @@ impl Room<'_> {
     }
 }
 
-/// Returns the share of this process's memory that bodies may take, at least one body of
-/// `body_bytes`.
+/// Returns how many bytes of this process's memory bodies may use. There is always room for one
+/// body of `body_bytes`.
 #[must_use]
 pub fn bodies_bytes(body_bytes: usize) -> usize {
     let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);
     part.max(body_bytes)
 }
 
-/// Returns the machine's memory, or less if the process's control group or address space has a
-/// limit.
+/// Returns the machine's memory in bytes, or the limit of the process's control group or address
+/// space if that is lower.
 fn process_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let limits = [machine, group_bytes(), getrlimit(Resource::As).current];
     limits.into_iter().flatten().min().unwrap_or(MEMORY_MIN)
 }
 
-/// `MemTotal` of proc(5), in bytes.
+/// Returns `MemTotal` in bytes, see proc(5).
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The smallest `memory.max` of the process's control group and its parents (cgroups(7), version
-/// 2).
+/// Returns the smallest `memory.max` of the process's control group and its parents, see
+/// cgroups(7), version 2.
 fn group_bytes() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -1,8 +1,9 @@
-//! The web pages that may use the published API: only those whose origin the configuration names.
+//! Controls which web pages may use the public API: only pages from origins that the configuration
+//! names.
 //!
-//! Browsers send a simple cross-origin request without permission; only reading the answer needs
-//! it. Such a request is refused at once, because it would use up a number. Other clients send no
-//! `Origin`.
+//! Browsers send a simple cross-origin request without permission. Permission is only required to
+//! read the answer. A request from another origin is therefore refused before it is processed,
+//! because otherwise it would use up a number. Clients that are not browsers send no `Origin`.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -11,13 +12,13 @@ use ringwell_wire::{RequestError, Route};
 
 use crate::http::{AnswerBody, values};
 
-/// Header fields that a page may send.
+/// The header fields that a page may send.
 const FIELDS: HeaderValue =
     HeaderValue::from_static("content-type, idempotency-key, ringwell-deadline-ms");
-/// The time for which a browser caches the permission, in seconds.
+/// The time in seconds for which a browser may cache the permission.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("7200");
 
-/// The methods that a path accepts.
+/// Returns the methods that a path accepts.
 pub(crate) const fn methods(route: Route<'_>) -> &'static str {
     match route {
         Route::Bulk => "POST, OPTIONS",
@@ -25,14 +26,14 @@ pub(crate) const fn methods(route: Route<'_>) -> &'static str {
     }
 }
 
-/// The requesting origin, if it is allowed.
+/// Returns the origin of the request, if it is allowed.
 pub(crate) fn allowed(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
-    // If no origins are configured, nothing is checked.
+    // If no origins are configured, the answer names none.
     let origin = (!api.origins.is_empty()).then(|| values(headers, &header::ORIGIN).next())??;
     is_named(api, origin).then(|| origin.clone())
 }
 
-/// Refuses an origin that is not allowed.
+/// Refuses a request from an origin that is not allowed.
 ///
 /// # Errors
 /// [`RequestError::Origin`].
@@ -45,7 +46,7 @@ fn is_named(api: &Api, origin: &HeaderValue) -> bool {
     api.origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
 }
 
-/// Answers `OPTIONS`, with which a client requests the permission or the methods.
+/// Answers `OPTIONS`, with which a browser asks for permission, or a client asks for the methods.
 pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -60,7 +61,7 @@ pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Respo
     response
 }
 
-/// Allows a page of `origin` to read the answer.
+/// Allows a page from `origin` to read the answer.
 pub(crate) fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
     let fields = response.headers_mut();
     fields.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

@@ -1,4 +1,4 @@
-//! The driver's platform on tokio's current-thread runtime.
+//! The implementation of the driver's platform on tokio's current-thread runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,21 +13,21 @@ use crate::disk::OsFiles;
 use crate::link::HttpNet;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// The origin of the process's monotonic times.
+/// The process's monotonic times are measured from this time.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Boxes a task before tokio gets it. Otherwise tokio's code for a task would be compiled again for
-/// each kind of task.
+/// Boxes a task before it is passed to tokio. Otherwise, tokio's code for tasks would be compiled
+/// again for each type of task.
 pub(crate) fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(task)
 }
 
-/// Runs a task on this shard's thread.
+/// Runs a task on the thread of the current shard.
 pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
     tokio::task::spawn_local(boxed(task))
 }
 
-/// The tokio runtime: tasks are spawned on the `LocalSet` of the shard's thread.
+/// The tokio runtime. It spawns tasks on the `LocalSet` of the shard's thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokio;
 
@@ -70,7 +70,7 @@ impl Platform for Tokio {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
         let (done, output) = oneshot::channel();
-        // Boxed for the same reason as tasks.
+        // The future is boxed for the same reason as tasks are.
         let work: Box<dyn FnOnce() + Send> = Box::new(move || drop(done.send(work())));
         let ended = tokio::task::spawn_blocking(work);
         async move {

@@ -1,15 +1,17 @@
-//! The priority of the threads that run beside the shards.
+//! The priority of threads that run beside the shards' threads.
 
 use rustix::io;
 use rustix::process::{getpid, getpriority_process, setpriority_process};
 
-/// This niceness gives a third of a shard's share if both need the same core.
+/// Added to a thread's niceness, this leaves it a third of the CPU time that a shard gets if both
+/// need the same core.
 const NICENESS: i32 = 5;
-/// The niceness of the lowest priority.
+/// The niceness of a thread with the lowest priority.
 const NICENESS_MAX: i32 = 19;
 
-/// Lowers the priority of the calling thread, and of the threads that it starts, below that of the
-/// shards, which have the priority of the process. Linux applies niceness to threads.
+/// Lowers the priority of the calling thread, and of threads that it starts later, below that of
+/// the shards. The shards have the priority of the process. On Linux, niceness applies to single
+/// threads.
 pub fn step_back() {
     if let Err(error) = lower() {
         tracing::warn!(%error, "cannot lower the priority of a thread below that of the shards");
@@ -17,8 +19,8 @@ pub fn step_back() {
 }
 
 fn lower() -> io::Result<()> {
-    // Uses the priority of the first thread, which keeps it: the server may have been started with
-    // `nice`.
+    // Reads the priority of the process's first thread, which never changes. It is not always 0,
+    // because the server may have been started with `nice`.
     let of_process = getpriority_process(Some(getpid()))?;
     setpriority_process(None, (of_process + NICENESS).min(NICENESS_MAX))
 }

@@ -1,6 +1,6 @@
-//! Checks, after startup, the part of a shard's history that was not read then: the segments before
-//! the snapshot. Damage there makes look-ups fail, and would otherwise go unnoticed until the first
-//! one.
+//! Checks the part of a shard's history that startup did not read: the segments before the
+//! snapshot. If this part is damaged, look-ups fail. Without this check, the damage would not be
+//! noticed before the first look-up.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -10,13 +10,13 @@ use crate::disk::{Damage, Reader};
 use crate::shard::ShardThread;
 use ringwell_driver::node::HistoryState;
 
-/// The maximum number of groups that are read at once: some megabytes.
+/// The maximum number of groups that are read at once. They have a few megabytes together.
 const GROUPS_AT_ONCE: u64 = 64;
 
-/// The pause between two reads, so that other disk requests come first.
+/// The pause between two reads, so that other disk requests are not delayed.
 const REST: Duration = Duration::from_millis(10);
 
-/// Reads and checks the groups of `unread`, until all are read or the thread ends.
+/// Reads and checks the groups of `unread` until all are checked or the thread ends.
 pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread: Range<u64>) {
     let (mut n, mut damaged) = (unread.start, 0_u32);
     while n < unread.end {

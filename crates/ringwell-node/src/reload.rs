@@ -1,5 +1,5 @@
 //! SIGHUP: reloads pools, web sites, calls and management tokens from the configuration while the
-//! node serves.
+//! node is serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::queue::Peers;
 
-/// Reads the pools again. An unreadable or invalid configuration is logged, and leaves everything
-/// unchanged.
+/// Reads the configuration again, with the pools. If the configuration cannot be read or is
+/// invalid, this is logged and nothing is changed.
 pub(crate) async fn again(
     server: &Server,
     peers: &Peers,
@@ -58,11 +58,11 @@ pub(crate) async fn again(
     }
 }
 
-/// The interval between two checks of whether the database was read.
+/// The interval between two checks whether the database has been read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// Reads the pools again because a shard was suspended and may have missed a change. If they come
-/// from a database, its follower reads them.
+/// Reads the pools again, because a shard was suspended and may have missed a change. If the pools
+/// are in a database, this function waits until they have been read from there.
 pub(crate) async fn confirm(
     server: &Arc<Server>,
     peers: &Peers,
@@ -77,7 +77,8 @@ pub(crate) async fn confirm(
     let server = Arc::clone(server);
     tokio::spawn(async move {
         let node = &server.node;
-        // The first check may have been in progress while the process was suspended.
+        // Waits for two reads of the database, because the first may have been in progress while
+        // the process was suspended.
         for _ in 0..2 {
             let asked = Tokio.moment();
             let is_read = |now| node.directory_age(now).is_some_and(|age| age < now.since(asked));

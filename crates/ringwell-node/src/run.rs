@@ -1,4 +1,4 @@
-//! The life of a node: start, serve, drain, stop.
+//! The life of a node: startup, serving, draining and shutdown.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,19 +40,19 @@ use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
 use ringwell_os::clock::reading;
 
-/// The stages of a shard's life, ordered by the node in this sequence.
+/// The stages of a shard's life, in order. The node moves its shards from stage to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
-    /// Check whether the shard may serve.
+    /// Check whether the shard can serve.
     Begin,
     Serve,
-    /// Accept nothing new; complete the answers in progress.
+    /// Accept no new connections, and complete the answers in progress.
     Drain,
-    /// No more requests will come: save and end.
+    /// No more requests will arrive: save everything, and end.
     Stop,
 }
 
-/// A shard's reports, in this sequence. A fault may cause `Ended` at any time.
+/// A shard's reports to the node, in order. After a fault, `Ended` may be sent at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Ready,
@@ -60,46 +60,46 @@ enum Report {
     Ended,
 }
 
-/// Reports the end of a shard's thread, whatever the reason.
+/// Sends `Ended` when a shard's thread ends, whatever the reason is.
 struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        // Fails only if the node is ending and has dropped the receiver.
+        // This fails only if the node itself is ending and has dropped the receiver.
         let _ = self.0.send(Report::Ended);
     }
 }
 
-/// The time that requests in progress get when the node stops.
+/// The time that requests in progress have to complete when the node shuts down.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// Reloads the pools and web sites on SIGHUP.
+/// Reads the pools and web sites again after a SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
-/// Reloads settings. They take effect through shared parts of the configuration.
+/// Reloads other settings, which take effect through shared parts of the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
-/// The ways in which the directory changes while the node serves.
+/// The ways in which the directory can change while the node serves.
 #[derive(Default)]
 pub struct Directories {
     /// On SIGHUP.
     pub reload: Option<Reload>,
-    /// On SIGHUP, for the other settings that may change, if pools come from elsewhere.
+    /// On SIGHUP, if pools do not come from the configuration: reloads only other settings.
     pub reload_settings: Option<ReloadSettings>,
-    /// On orders from the part of the process that keeps the directory.
+    /// Orders from the part of the process that maintains the directory.
     pub orders: Option<Orders>,
-    /// Whether a SIGHUP came before the node handled signals. If so, it reads the files again once
-    /// it serves.
+    /// Whether a SIGHUP arrived before the node handled signals. If so, the node reads the files
+    /// again as soon as it serves.
     pub hung_up: Arc<AtomicBool>,
 }
 
-/// Called once with the bound addresses, as soon as requests are answered.
+/// Called once with the bound addresses, as soon as the node answers requests.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
-/// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once.
+/// Serves until SIGTERM or SIGINT, and then drains. A second signal ends the process immediately.
 ///
 /// # Errors
-/// [`ServeError`] if the node cannot start, or could not save everything.
+/// Returns a [`ServeError`] if the node cannot start, or could not save everything.
 pub fn serve(
     mut config: Config,
     directory: Directory,
@@ -180,7 +180,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Serves until a signal or another event ends that.
+/// Serves until a signal or another event ends the node.
 async fn serve_on(
     server: &Arc<Server>,
     peers: &Peers,
@@ -210,21 +210,21 @@ async fn serve_on(
     }
 }
 
-/// The node's threads and their sockets.
+/// The threads of the node, and their sockets.
 struct Running {
     server: Arc<Server>,
     threads: Vec<JoinHandle<Result<(), ServeError>>>,
     listeners: Listeners,
     pages: Listeners,
     links: Listeners,
-    /// The channels to the node's own shards.
+    /// The queues of the node's own shards.
     peers: Peers,
     clock: Clock,
     /// The epoch of each shard.
     epochs: Vec<u64>,
 }
 
-/// The channels through which the node controls its shards, and the services for clients.
+/// The node's channels to and from its shards, and the services for clients.
 struct Channels {
     routes: Routes,
     course_now: watch::Receiver<Course>,
@@ -245,7 +245,7 @@ fn start_threads(
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
-    // A shard without pools is kept only for its history.
+    // A shard without pools exists only for its history, and serves no clients.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;
@@ -298,12 +298,12 @@ fn start_threads(
 /// The shards' reports.
 struct Reported {
     reports: mpsc::UnboundedReceiver<Report>,
-    /// The count of shards that will send no more reports.
+    /// The number of shards that will send no more reports.
     ended: usize,
 }
 
 impl Reported {
-    /// Waits until each of `shards` has reported `wanted` or ended; returns `false` if one has
+    /// Waits until each shard has reported `wanted` or ended, and returns `false` if any shard has
     /// ended.
     async fn wait_for(&mut self, wanted: Report, shards: usize) -> bool {
         let mut there = 0;
@@ -331,11 +331,11 @@ impl Reported {
 fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeError> {
     let ends =
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(ServeError::ShardPanicked)));
-    // Joins all threads before the first error is returned.
+    // All threads are joined before the first error is returned.
     ends.collect::<Vec<_>>().into_iter().collect()
 }
 
-/// Warns if the disk seems less durable than configured.
+/// Warns if the disk seems to be less durable than the configuration requires.
 fn warn_of_disk(config: &Config, durability: Durability) {
     if durability != Durability::Disk {
         tracing::warn!(%durability, "answers do not wait for the disk: a crash can lose allocations");
@@ -359,7 +359,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// Whether a SIGHUP came before these receivers existed.
+    /// Whether a SIGHUP arrived before these receivers existed.
     hung_up: bool,
 }
 
@@ -392,17 +392,17 @@ impl Signals {
                 name = self.next().await;
             }
             tracing::warn!(signal = name, "second signal: exiting immediately");
-            // The exit status that a shell reports for a process that a signal ended.
+            // Shells report this exit status for a process that was ended by the signal.
             std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
         });
     }
 }
 
-/// The inputs of a shard's thread.
+/// Everything that a shard's thread needs.
 struct ShardPlan {
     shard: u16,
     engine: Engine,
-    /// Whether lockouts were lengthened without a record.
+    /// Whether lockouts were lengthened and no record of this exists yet.
     is_lengthened: bool,
     server: Arc<Server>,
     clock: Clock,
@@ -417,7 +417,7 @@ struct ShardPlan {
 }
 
 pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
-    // Other threads read files of the history for look-ups, and must not delay batches.
+    // Look-ups read history files on other threads, which have a lower priority than batches.
     let mut runtime = Builder::new_current_thread();
     runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }
@@ -448,7 +448,7 @@ fn spawn(
         .map_err(ServeError::Thread)
 }
 
-/// The store of a shard's groups: files, memory, or a log of which the files are a copy.
+/// The store of a shard's groups: files, memory, or a log with the files as its copy.
 type Stored = Either<Either<Journal, Memory>, CopiedLog>;
 
 /// Runs a shard on its thread.
@@ -474,7 +474,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let http = shard_of(server, shard, engine, &clock, peers);
     let thread = Rc::clone(&*http);
-    // Determined before a request for older history can cause it to be indexed.
+    // This is determined early, because a request for older history may index that history.
     let unread = store.reader().unread();
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();
@@ -510,8 +510,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
         () = wait_until(&mut course_now, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    // Continues to answer, and announces the end of each connection. Before a connection closes,
-    // its client must see such an answer, or `/readyz`.
+    // For a while, the shard still answers, and each answer announces the end of its connection. A
+    // client must see such an answer, or `/readyz`, before its connection is closed.
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&http).await;
@@ -521,13 +521,13 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let _ = reports.send(Report::Drained);
     wait_until(&mut course_now, Course::Stop).await;
     let is_saved = life::save(&thread, &*store).await;
-    // Ending the tasks also drops their references to the store.
+    // When the tasks end, their references to the store are dropped too.
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(store).is_none_or(|store| store.close().is_ok());
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
 }
 
-/// Makes the shard with everything that its thread shares.
+/// Creates the shard, with everything that is shared on its thread.
 fn shard_of(
     server: Arc<Server>,
     shard: u16,
@@ -541,7 +541,7 @@ fn shard_of(
     Rc::new(HttpShard::new(Rc::new(thread), server))
 }
 
-/// Starts the tasks that one thread runs for the whole node.
+/// Starts the tasks that run once for the whole node, on one of its threads.
 async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     let (node, peers) = (Arc::clone(&http.node), http.peers.clone());
     let away = witness::begin(&Tokio, &node, &peers).await;
@@ -549,7 +549,7 @@ async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     tasks.spawn_local(boxed(application::renew(Rc::clone(http))));
 }
 
-/// Returns when one of the shard's own tasks has panicked: the shard cannot continue without it.
+/// Returns when one of the shard's own tasks, which are all essential, has panicked.
 async fn any_panics(tasks: &mut JoinSet<()>) {
     while let Some(end) = tasks.join_next().await {
         if end.is_err() {
@@ -559,7 +559,7 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
     std::future::pending::<()>().await;
 }
 
-/// Does a node's work for and with other nodes of its cluster, on one of its threads.
+/// Exchanges reports with the other nodes of the cluster, and resumes moves.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
     let reported = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
     tokio::join!(reported, moves::resume(Tokio, node, peers));
@@ -575,11 +575,11 @@ fn accept(
 }
 
 async fn wait_until(course_now: &mut watch::Receiver<Course>, course: Course) {
-    // An error means that the sender was dropped, which has the same effect as the end.
+    // An error means that the sender was dropped, which has the same meaning as [`Course::Stop`].
     let _ = course_now.wait_for(|now| *now >= course).await;
 }
 
-/// Lets the open connections complete their answers.
+/// Lets the open connections complete their answers, within [`DRAIN_MAX`].
 async fn drain(thread: &HttpShard) {
     let until = Instant::now() + DRAIN_MAX;
     thread.connections.drain();

@@ -1,7 +1,7 @@
-//! A handle to a running node, for the part of the process that keeps the directory. It passes
-//! changes of pools to the node, and returns the shards' data on pools.
+//! A handle to a running node, for the part of the process that maintains the directory. The handle
+//! passes changes of pools to the node, and returns data that the shards have on pools.
 //!
-//! Does not know where the directory is stored.
+//! This module does not depend on where the directory is stored.
 
 use std::sync::Arc;
 
@@ -22,28 +22,28 @@ use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolSlot, PoolState};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Reason;
 
-/// The maximum number of orders that may wait.
+/// The maximum number of orders that may be waiting.
 const ORDERS_MAX: usize = 64;
 
-/// The maximum number of pools that a shard examines between two batches.
+/// The maximum number of pools that a shard examines at once, between two batches.
 const LOOK_AT_ONCE: usize = 256;
 
-/// A handle to a running node. Orders given before the node runs wait; orders given after it has
-/// ended fail.
+/// A handle to a running node. An order that is sent before the node runs waits until then. An
+/// order that is sent after the node has ended fails.
 #[derive(Clone, Debug)]
 pub struct RunningNode(mpsc::Sender<Order>);
 
-/// The receiving end, to be passed to [`crate::serve`].
+/// The receiving end of the orders, which is passed to [`crate::serve`].
 #[derive(Debug)]
 pub struct Orders(mpsc::Receiver<Order>);
 
 /// The reason why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderError {
-    /// The change breaks rules between pools, or a number cannot enter its pool yet.
+    /// The change would break a rule between pools, or a number cannot be added to its pool yet.
     #[error("{0}")]
     Refused(String),
-    /// The node has ended, or is about to.
+    /// The node has ended, or is about to end.
     #[error("the server is stopping")]
     Stopping,
 }
@@ -60,7 +60,7 @@ enum Order {
     Current,
 }
 
-/// Makes a handle and the receiving end of its orders.
+/// Creates a handle, and the receiving end of its orders.
 #[must_use]
 pub fn order_channel() -> (RunningNode, Orders) {
     let (sender, orders) = mpsc::channel(ORDERS_MAX);
@@ -68,26 +68,27 @@ pub fn order_channel() -> (RunningNode, Orders) {
 }
 
 impl RunningNode {
-    /// Brings pools, in their new form, into the rotation of all shards of the node, and removes
-    /// others. Returns when every shard uses the change.
+    /// Adds or updates the pools `put` on all shards of the node, and removes the pools `removed`.
+    /// Returns when every shard uses the new pools.
     ///
     /// # Errors
-    /// [`OrderError`]; a refused change leaves everything unchanged.
+    /// Returns an [`OrderError`]. If a change is refused, nothing has changed.
     pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), OrderError> {
         let taken = self.ask(|reply| Order::Change { put, removed, reply }).await?;
         taken.map_err(OrderError::Refused)
     }
 
-    /// Makes these all pools of the node, like [`Self::change`]. Pools that are unchanged cost little.
+    /// Makes `all` the complete list of the node's pools, in the same way as [`Self::change`].
+    /// Pools that do not change cost little.
     ///
     /// # Errors
-    /// [`OrderError`]; a refused change leaves everything unchanged.
+    /// Returns an [`OrderError`]. If a change is refused, nothing has changed.
     pub async fn replace(&self, all: Vec<RingPool>) -> Result<(), OrderError> {
         let taken = self.ask(|reply| Order::Replace { all, reply }).await?;
         taken.map_err(OrderError::Refused)
     }
 
-    /// Returns the current state of `pool`; `None` if no shard of this node owns it.
+    /// Returns the current state of `pool`; `None` if no shard of this node owns the pool.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -95,8 +96,8 @@ impl RunningNode {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
-    /// Counts, by reason, the rows for `pool` that got no number on this node since it started,
-    /// although the pool was not exhausted.
+    /// Counts the rows for `pool` that got no number from this node since it started although the
+    /// pool was not exhausted. The counts are listed by reason.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -117,7 +118,7 @@ impl RunningNode {
         self.ask(|reply| Order::Unused { pool, since, reply }).await
     }
 
-    /// Returns the demand for each pool of this node.
+    /// Returns the demand for each pool that this node serves.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -127,7 +128,7 @@ impl RunningNode {
 
     /// Serves exactly these web sites from now on.
     pub async fn sites(&self, sites: Vec<Site>) {
-        // A node that is stopping serves none.
+        // A node that is shutting down serves no web sites.
         let _ = self.0.send(Order::Sites(sites)).await;
     }
 
@@ -140,15 +141,15 @@ impl RunningNode {
         answer.await.map_err(|_| OrderError::Stopping)
     }
 
-    /// Reports that the node's directory has just been confirmed to be current. `/healthz` shows
-    /// the time since then.
+    /// Reports that the node's directory was just confirmed to be current. `/healthz` shows how
+    /// much time has passed since the last such report.
     pub async fn is_current(&self) {
-        // A stopping node needs no such reports.
+        // A node that is shutting down needs no such reports.
         let _ = self.0.send(Order::Current).await;
     }
 }
 
-/// Carries orders out until all senders are dropped.
+/// Carries out orders until all senders are dropped.
 pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
     while let Some(order) = orders.recv().await {
         let (server, node) = (Arc::clone(&server), Arc::clone(&server.node));
@@ -213,10 +214,10 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
     }
 }
 
-/// Adds `put` to the directory of this process, and removes `removed`.
+/// Adds the pools `put` to the directory of this process, and removes the pools `removed`.
 ///
 /// # Errors
-/// Returns the reason if nothing was changed.
+/// If nothing was changed, returns the reason.
 pub(crate) async fn take(
     node: &Node,
     peers: &Peers,
@@ -227,10 +228,10 @@ pub(crate) async fn take(
     become_next(node, peers, move |before| before.change(put, &removed)).await
 }
 
-/// Brings this process to the state of the directory that `make` derives from the present one.
+/// Replaces the directory of this process with the one that `make` derives from it.
 ///
 /// # Errors
-/// Returns the reason if nothing was changed.
+/// If nothing was changed, returns the reason.
 async fn become_next(
     node: &Node,
     peers: &Peers,
@@ -241,7 +242,7 @@ async fn become_next(
     taken.map(drop).map_err(|error| error.to_string())
 }
 
-/// Queries the shard of this node that owns `pool`, if there is one.
+/// Sends a query to the shard that owns `pool`, if that shard is on this node.
 pub(crate) async fn look_at<T>(
     node: &Node,
     peers: &Peers,
@@ -256,7 +257,7 @@ pub(crate) async fn look_at<T>(
     answer.await.ok()
 }
 
-/// Adds up the counts of all threads, because each counts only the rows that it received.
+/// Adds up the counts of all threads, because each thread counts only the rows that it received.
 pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
     let mut counts = [0; Reason::ALL.len()];
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
@@ -269,7 +270,7 @@ pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'
     Reason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, n)| *n > 0).collect()
 }
 
-/// Queries in parts, so that no shard keeps its rows waiting.
+/// Queries the shards in parts, so that no shard keeps its rows waiting.
 pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     let directory = node.directory();
     let mut asked = Vec::with_capacity(directory.pool_count());

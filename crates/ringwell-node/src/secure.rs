@@ -1,6 +1,7 @@
-//! TLS for clients: the certificate of `[tls]`, reloaded when its files change.
+//! TLS for clients: the certificate from `[tls]`, which is reloaded when its files change.
 //!
-//! All shards share it; a handshake uses the loaded certificate, and requests never read files.
+//! All shards share one certificate in memory. A handshake uses the certificate that is loaded, and
+//! requests never read files.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,7 +21,7 @@ use crate::ServeError;
 use crate::certificates::{Stamps, Watched};
 use crate::link::tls::{TlsError, certificates};
 
-/// The TLS settings of a shard. The files are watched as long as this value lives.
+/// The TLS settings of a shard. The files are watched as long as this value exists.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
     _watched: Watched,
@@ -46,7 +47,7 @@ impl Secure {
     /// Reads the certificate, and watches its files from then on.
     ///
     /// # Errors
-    /// [`ServeError`] names the unusable file.
+    /// The [`ServeError`] names the file that cannot be used.
     pub(crate) fn begin(files: &ClientTls) -> Result<Self, ServeError> {
         let seen = Stamps::of([files.certificate.clone(), files.key.clone()]);
         let shown = Arc::new(Shown(RwLock::new(Arc::new(load(files)?))));
@@ -67,7 +68,7 @@ impl Secure {
                     tracing::warn!("{warning}");
                 }
             }
-            // One of the two files may have been replaced before the other.
+            // The other of the two files may not have been replaced yet.
             Err(error) => tracing::error!(%error, "the certificate for clients is unchanged"),
         };
         let watched = Watched::begin(seen, changed).map_err(ServeError::Thread)?;
@@ -78,18 +79,19 @@ impl Secure {
 /// Checks that the certificate can be used.
 ///
 /// # Errors
-/// [`ServeError`] names the unusable file.
+/// The [`ServeError`] names the file that cannot be used.
 pub(crate) fn check(files: &ClientTls) -> Result<(), ServeError> {
     load(files)?;
     Ok(())
 }
 
-/// Returns a warning if the certificate is not valid now: no client would accept it.
+/// Returns a warning if the certificate is not valid at present, because clients would then refuse
+/// it.
 #[must_use]
 pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
     let chain = certificates(&files.certificate).ok()?;
     let (own, others) = chain.split_first()?;
-    // Trusts any signer, because only the time is of interest.
+    // Trusts any signer, because only the period of validity is checked.
     let mut roots = RootCertStore::empty();
     roots.add(chain.last()?.clone()).ok()?;
     let provider = Arc::new(ring::default_provider());

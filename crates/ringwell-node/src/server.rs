@@ -1,4 +1,4 @@
-//! The state that the process's threads share for HTTP, in addition to the driver's [`Node`].
+//! The state that the process's threads share to serve HTTP, in addition to the driver's [`Node`].
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub(crate) struct Server {
     pub(crate) node: Arc<Node>,
     pub(crate) application: Option<Arc<Application>>,
     pub(crate) sites: Sites,
-    /// The TLS settings for clients, if any listener uses TLS.
+    /// The TLS settings for clients, if any listener for clients uses TLS.
     pub(crate) secure: Option<Secure>,
-    /// The TLS settings of links over TCP.
+    /// The TLS settings for links over TCP.
     pub(crate) links: Option<Tls>,
-    /// The memory for clients' bodies.
+    /// The memory for the bodies of clients' requests.
     pub(crate) bodies: Bodies,
 }
 
@@ -39,8 +39,8 @@ impl Server {
     }
 }
 
-/// Reads from environment variables which requests fail on purpose, for tests:
-/// `RINGWELL_DRILL_PANIC_ON` and, on the shard that owns a row, `RINGWELL_DRILL_PANIC_AT_OWNER_ON`.
+/// Reads from environment variables which requests must fail on purpose, for tests:
+/// `RINGWELL_DRILL_PANIC_ON`, and `RINGWELL_DRILL_PANIC_AT_OWNER_ON` for the shard that owns a row.
 pub(crate) fn drills() -> Drills {
     let text = |variable| std::env::var(variable).ok().map(String::into_bytes);
     Drills {

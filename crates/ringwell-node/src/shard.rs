@@ -1,5 +1,5 @@
-//! A shard as HTTP uses it: the driver's shard, its connections, and the server's additions for
-//! clients.
+//! A shard as HTTP uses it: the driver's shard, the shard's connections, and the server's additions
+//! for clients.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use crate::conn::Connections;
 use crate::platform::Tokio;
 use crate::server::Server;
 
-/// The driver's shard on a thread of the server.
+/// The driver's shard, on a thread of the server.
 pub(crate) type ShardThread = ringwell_driver::Shard<Tokio>;
 
-/// A shard that has clients.
+/// A shard that serves clients.
 #[derive(Debug)]
 pub(crate) struct HttpShard {
     shard: Rc<ShardThread>,

@@ -1,5 +1,5 @@
-//! From files to engines that serve: opens the shards, starts the threads that read them, and
-//! writes the messages for the operator. The driver (`ringwell_driver::open`) does the work.
+//! From files to engines that serve: opens the shards, starts the threads that read their files,
+//! and logs the messages for the operator. The driver (`ringwell_driver::open`) does the work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,45 +29,47 @@ pub(crate) use ringwell_driver::open::Believed;
 
 type Read = open::Read<OsFiles>;
 
-/// A shard that can serve.
+/// A shard that is ready to serve.
 pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) store: Inline<OsFiles>,
-    /// The log that stores the journal, if it is not stored in files.
+    /// The log that stores the journal, if the journal is in a log.
     pub(crate) log: Option<ShardLog>,
-    /// The time by which lockouts were lengthened without a record. The shard must not continue
-    /// before a snapshot contains it.
+    /// By how much lockouts were lengthened, if no record of this exists yet. The shard must not
+    /// serve before a snapshot contains the lengthened lockouts.
     pub(crate) lengthened: Option<Millis>,
 }
 
-/// The store of a shard whose journal is in a log; the files are a copy.
+/// The store of a shard whose journal is in a log, and whose files are a copy of it.
 pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Tokio>;
 
-/// A shard's log, and the identity under which this process writes to it.
+/// A shard's log, and the identity with which this process writes to the log.
 pub(crate) struct ShardLog {
     log: Numbered<Arc<dyn SharedLog>>,
     author: Author,
     shelf: Arc<dyn Shelf>,
-    /// The snapshots in the log.
+    /// The snapshots that the log contains.
     kept: Vec<(u64, SnapshotIndex)>,
     prefix: Prefix,
     limits: HistoryLimits,
 }
 
 impl ShardLog {
-    /// Makes the store of the shard's groups; the files are a copy.
+    /// Creates the store of the shard's groups, with `copy` as the files that copy the log.
     pub(crate) fn store(self, copy: Journal) -> CopiedLog {
         let Self { log, author, shelf, kept, prefix, limits } = self;
         LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
     }
 }
 
-/// Opens all shards of the directory. Shards that exist only in the journals have no pools. They
-/// pass their lockouts to the current owners of the numbers, and continue to answer look-ups.
+/// Opens all shards of the directory, and those that exist only in journals. The latter have no
+/// pools. They pass their lockouts on to the current owners of the numbers, and continue to answer
+/// look-ups.
 ///
 /// # Errors
-/// [`ServeError`] if a journal is damaged or cannot be read; then nothing has been changed.
+/// Returns a [`ServeError`] if a journal is damaged or cannot be read. In this case, nothing was
+/// changed.
 pub(crate) fn start(
     directory: &Directory,
     settings: &disk::Settings,
@@ -90,8 +92,8 @@ pub(crate) fn start(
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
-    // Other nodes' data is compared with the earlier contents, without the group with which this
-    // process took over the shard.
+    // The data of other nodes is compared with the journals as they were before this process took
+    // over the shards, so the group that it wrote then does not count.
     let own = u64::from(logs.is_some());
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
@@ -128,7 +130,7 @@ pub(crate) fn start(
     Ok((started, clock, findings))
 }
 
-/// The shards to be opened.
+/// Returns the shards that are to be opened.
 fn shards(
     directory: &Directory,
     settings: &disk::Settings,
@@ -166,16 +168,17 @@ fn shards(
 struct OpenLog {
     log: Arc<dyn SharedLog>,
     notes: LogNotes,
-    /// The position after the log's last message before it was opened.
+    /// The position after the log's last message, before this process opened the log.
     end: u64,
-    /// The end of the log that other processes reported.
+    /// The latest end of the log that other processes have reported.
     reached: LogEnd,
 }
 
 type OpenLogs = BTreeMap<u16, OpenLog>;
 
-/// Opens the logs of all shards. All logs are created before the first one gets a message. If one
-/// has messages and another does not exist, the latter was therefore lost.
+/// Opens the logs of all shards. All logs are created before a message is appended to any of them.
+/// If one log contains messages and another does not exist, the missing log must therefore have
+/// been lost.
 fn open_logs(
     logs: &dyn Logs,
     shards: &[u16],
@@ -196,7 +199,7 @@ fn open_logs(
     Ok(opened.into_iter().collect())
 }
 
-/// Does `work` for each item, on a separate thread each.
+/// Calls `work` for each item, each time on a new thread.
 fn each<I: Send, T: Send>(
     items: impl Iterator<Item = I>,
     work: impl Fn(I) -> Result<T, ServeError> + Sync,
@@ -215,7 +218,7 @@ fn each<I: Send, T: Send>(
     })
 }
 
-/// Reads each shard's log where it goes beyond this machine's files, and takes the shard over.
+/// Reads the part of each shard's log that this machine's files lack, and takes the shard over.
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
@@ -226,7 +229,8 @@ fn take_over(
     Ok(followed.into_iter().unzip())
 }
 
-/// Refuses to start if a shard beyond these has a log: its lockouts would be unknown to all shards.
+/// Refuses to start if a log exists for a shard beyond these, because none of these shards would
+/// respect its lockouts.
 fn refuse_more_shards(
     logs: &dyn Logs,
     membership: Option<&Membership>,
@@ -243,7 +247,7 @@ fn refuse_more_shards(
     Ok(())
 }
 
-/// The directory, the settings of the files, and how far the files are trusted.
+/// The directory, the settings of the files, and how far the files may be trusted.
 type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
 
 fn follow(
@@ -284,7 +288,7 @@ fn follow(
     Ok((read, (shard, ShardLog { log, author, shelf, kept, prefix, limits })))
 }
 
-/// Reads all shards, each on a separate thread.
+/// Reads the files of all shards, each on a separate thread.
 fn read_all(
     directory: &Directory,
     shards: &[u16],
@@ -295,7 +299,7 @@ fn read_all(
     each(shards.iter().copied(), |shard| read(shard, directory, settings, believed, are_copies))
 }
 
-/// Reads one shard's newest complete snapshot and the journal after it.
+/// Reads one shard's newest complete snapshot, and the part of the journal after the snapshot.
 fn read(
     shard: u16,
     directory: &Directory,
@@ -325,7 +329,7 @@ impl From<OverflowTaken> for ServeError {
     }
 }
 
-/// Logs the doubts about a shard, and returns what it needs to serve.
+/// Logs warnings about doubts on a shard, and returns everything that the shard needs to serve.
 fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Settings) -> Started {
     let Opened { shard, engine, store, doubts, verdict } = opened;
     let directory = settings.shard_directory(u32::from(shard));

@@ -1,4 +1,4 @@
-//! A shard thread's work for its connections, apart from answering.
+//! The tasks of a shard's thread for its connections, apart from answering requests.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::conn::PhaseLimits;
 use crate::shard::HttpShard;
 
-/// The interval between two sweeps of connections.
+/// The interval between two sweeps over the connections.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Enforces the time limits of the connections' phases until the thread ends. This is a separate
-/// task, so that a hanging disk does not keep slow clients connected.
+/// Enforces the time limits on the phases of connections, until the thread ends. This is a task of
+/// its own, so that slow clients are disconnected even while a disk hangs.
 pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     let limits = &thread.node.config.limits;
     let phases = PhaseLimits {

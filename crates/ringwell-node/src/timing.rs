@@ -1,4 +1,4 @@
-//! The time that an answer took, in its header.
+//! The header fields that contain the time taken by an answer.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 static PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// The beginning of `Server-Timing`.
+/// The beginning of the value of `Server-Timing`.
 const NAME: &[u8] = b"total;dur=";
 /// Decimals of a millisecond.
 const DECIMALS: usize = 3;
-/// The maximum number of digits of a time in microseconds.
+/// The maximum number of digits in a time in microseconds.
 const DIGITS_MAX: usize = 20;
 const BYTES_MAX: usize = NAME.len() + DIGITS_MAX + 1;
 
-/// Sets the time since the request was complete, in milliseconds: as an integer and with decimals.
-/// Replaces earlier times.
+/// Sets the time since the complete request had arrived, in milliseconds: once as an integer and
+/// once with decimals. Replaces earlier times.
 pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut text = [0; BYTES_MAX];
     let (timing, whole) = write(us, &mut text);
-    // Digits and a name are always valid. Most answers take a few milliseconds; that value then
-    // needs no memory of its own.
+    // A value that consists of digits and a name is always valid. Most answers take only a few
+    // milliseconds. For these, the integer is a static text and needs no memory.
     let whole = match usize::try_from(us / 1000) {
         Ok(ms) if ms < 10 => Ok(HeaderValue::from_static(&"0123456789"[ms..=ms])),
         _ => whole.try_into(),
@@ -35,8 +35,8 @@ pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     }
 }
 
-/// Sets a field. Answers have few fields, and a batch's answer begins with these two, so checking
-/// each is cheaper than a look-up by the hash of its name.
+/// Sets a field. Answers have few fields, and the answer to a batch begins with these two.
+/// Comparing each name is therefore cheaper than a look-up by hash.
 fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
     match headers.iter_mut().find(|(known, _)| *known == name) {
         Some((_, place)) => *place = value,
@@ -44,8 +44,8 @@ fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
     }
 }
 
-/// Writes the time into `text`, from its end and without the formatting machinery. Returns the
-/// value of `Server-Timing`, and the part of it with the whole milliseconds.
+/// Writes the time into `text`, beginning at the end and without the formatting machinery. Returns
+/// the value of `Server-Timing`, and the part of that value with the whole milliseconds.
 fn write(us: u64, text: &mut [u8; BYTES_MAX]) -> (&[u8], &[u8]) {
     let point = BYTES_MAX - DECIMALS - 1;
     text[point] = b'.';

@@ -1,5 +1,5 @@
-//! Single steps of a shard must stay short regardless of the size of its data. They are measured in
-//! CPU time of this thread, which other programs on the machine do not affect.
+//! The steps of a shard must stay short, no matter how much data the shard has. They are measured
+//! in CPU time of the current thread, which other programs on the machine do not affect.
 //!
 //! `cargo test -p ringwell-node --release --test cliffs -- --nocapture` prints the figures.
 
@@ -27,7 +27,7 @@ fn engine(numbers: u32) -> Engine {
     Restore::new(vec![spec], 1_000_000).finish(Tip::FIRST.raise_epoch(), START, false).0
 }
 
-/// Allocates a row, and returns its outcome and the CPU time.
+/// Allocates a number for one row, and returns the outcome and the CPU time.
 fn allocate(engine: &mut Engine, clock: Millis, retry: Option<RowKey>) -> (Outcome, Duration) {
     let now = engine.at(clock);
     let ask = Ask { pool: 0, id: PoolId(1), params: [b"m1=autos", b""], visitor: None, retry };

@@ -7,8 +7,8 @@ use ringwell_driver::clock;
 use ringwell_engine::{Clocks, Reading, Recorded};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time since boot, which continues while the machine sleeps. On macOS, where an engine in a gem
-/// runs, that is the monotonic clock.
+/// The clock for the time since boot, which also advances while the machine sleeps. On macOS, where
+/// an engine in a gem can run, it is the monotonic clock.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
@@ -19,25 +19,25 @@ const COARSE: ClockId = ClockId::MonotonicCoarse;
 #[cfg(not(target_os = "linux"))]
 const COARSE: ClockId = ClockId::Monotonic;
 
-/// Shard time by the clocks of this machine.
+/// Shard time according to this machine's clocks.
 #[derive(Clone, Debug)]
 pub struct Clock(clock::Clock);
 
 impl Clock {
-    /// A clock for a process without history.
+    /// Starts a clock for a process that has no history.
     #[must_use]
     pub fn start() -> Self {
         Self::resume(&[])
     }
 
-    /// A clock that continues from the shards' files.
+    /// Starts a clock that continues from the times recorded in the shards' files.
     #[must_use]
     pub fn resume(recorded: &[Recorded]) -> Self {
         let reading = reading();
         Self::going_on(reading.resume(recorded), reading.since_boot)
     }
 
-    /// A clock that continues from readings taken at the given time since boot.
+    /// Starts a clock that continues from `clocks`, which were read at `since_boot`.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(clock::Clock::going_on(clocks, since_boot))
@@ -49,54 +49,54 @@ impl Clock {
         self.0.now(boot_time())
     }
 
-    /// The current readings of the clocks.
+    /// Returns the current readings of the clocks.
     #[must_use]
     pub fn clocks(&self) -> Clocks {
         self.0.clocks(boot_time(), wall_time())
     }
 
-    /// Shard time without the clocks of a machine, for tests.
+    /// Returns the shard time without the machine's clocks, for tests.
     #[must_use]
     pub fn shard_time(&self) -> clock::Clock {
         self.0.clone()
     }
 }
 
-/// Time since some origin, accurate to a few milliseconds: precise enough for limits of seconds,
-/// and a fifth of the cost of an exact reading.
+/// Returns the time since an arbitrary origin, with an error of a few milliseconds. That is precise
+/// enough for limits of seconds, and costs a fifth of an exact reading.
 #[must_use]
 pub fn coarse_time() -> Duration {
     read(COARSE)
 }
 
-/// The clocks of the machine.
+/// Reads the machine's clocks.
 #[must_use]
 pub fn reading() -> Reading {
     clock::reading(boot(), boot_time(), wall_time())
 }
 
-/// Identifies this boot of the machine. If the system does not report it, each start counts as a
-/// boot.
+/// Returns a number that identifies the machine's current boot. If the system does not report a
+/// boot, each start of the process counts as one.
 fn boot() -> u64 {
     let read = |path: &str| std::fs::read(path).unwrap_or_default();
     let mut id = read("/proc/sys/kernel/random/boot_id");
     if id.is_empty() {
         id = wall_time().as_nanos().to_le_bytes().to_vec();
     }
-    // In a separate time namespace, a process has a different time since boot.
+    // In a time namespace of its own, a process sees another time since boot.
     id.extend(read("/proc/self/timens_offsets"));
     let mut first = [0; 8];
     first.copy_from_slice(&blake3::hash(&id).as_bytes()[..8]);
     u64::from_le_bytes(first).max(1)
 }
 
-/// The wall clock's time since 1970.
+/// Returns the time since 1970 according to the wall clock.
 #[must_use]
 pub fn wall_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Time since the machine was booted, suspension included.
+/// Returns the time since the machine was booted, including the time in which it was suspended.
 #[must_use]
 pub fn boot_time() -> Duration {
     read(SINCE_BOOT)

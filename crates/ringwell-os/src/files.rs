@@ -1,4 +1,4 @@
-//! The files of the operating system; errors name the file and the operation.
+//! The operating system's files. Errors name the file and the operation.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -12,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::platform;
 
-/// New files are accessible only to their owner. These files contain visitors' parameters, and
-/// keys.
+/// New files are accessible only to their owner, because they contain visitors' parameters and
+/// keys. These files contain visitors' parameters, and keys.
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -21,16 +21,16 @@ const DIRECTORY_MODE: u32 = 0o700;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsFiles;
 
-/// An open file and its name when it was opened.
+/// An open file, with the path at which it was opened.
 #[derive(Debug)]
 pub struct OsFile {
     file: File,
     path: PathBuf,
-    /// Whether a write is on the disk when it returns.
+    /// Whether each write is on the disk when it returns.
     is_direct: bool,
 }
 
-/// Names the file and the action in an error.
+/// Adds the file and the action to an error.
 pub(crate) trait Context<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, FileError>;
 }
@@ -44,7 +44,7 @@ impl<T> Context<T> for io::Result<T> {
     }
 }
 
-/// Whether the file system, a quota on it, or the table of open files is full.
+/// Whether the error means that the file system, a quota or the table of open files is full.
 fn is_full(error: &io::Error) -> bool {
     let full = [Errno::NOSPC, Errno::DQUOT, Errno::MFILE, Errno::NFILE];
     error.raw_os_error().is_some_and(|code| full.map(Errno::raw_os_error).contains(&code))
@@ -59,7 +59,7 @@ impl Files for OsFiles {
 
     fn open(&self, path: &Path, access: Access) -> Result<OsFile, FileError> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            // A named pipe would block the start forever.
+            // Opening a named pipe would block startup forever.
             let error = io::Error::other("it is not a regular file: move it away");
             return Err(error).context("open", path);
         }
@@ -138,7 +138,8 @@ impl Files for OsFiles {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // A name that is not UTF-8 does not belong to Ringwell.
+            // Ringwell's files have no such names, so a name that is not UTF-8 belongs to another
+            // program.
             names.extend(entry.context("list", directory)?.file_name().into_string().ok());
         }
         Ok(names)
@@ -173,17 +174,18 @@ impl OsFile {
     }
 }
 
-/// Makes a directory and those above it, durably, accessible only to its owner.
+/// Creates a directory and its ancestors durably, accessible only to their owner.
 ///
-/// An existing directory is made durable too, because the process that made it may have ended
-/// before doing so.
+/// If the directory exists, it is made durable nevertheless, because the process that created it
+/// may have ended before doing so.
 ///
 /// # Errors
 /// [`FileError`]
 pub fn create_directory(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return match path.parent().map_or(Ok(()), sync_names) {
-            // Another process made it first.
+            // This process may not read the parent directory, so another user created the
+            // directory.
             Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             flushed => flushed,
         };
@@ -195,7 +197,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => {
             made.context("create", path)?;
-            // Sets the mode regardless of the umask.
+            // Sets the mode that is wanted, no matter what the umask is.
             let private = Permissions::from_mode(DIRECTORY_MODE);
             fs::set_permissions(path, private).context("restrict", path)?;
         }
@@ -203,7 +205,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
     path.parent().map_or(Ok(()), sync_names)
 }
 
-/// A warning for the operator if accounts other than the owner may read the data directory.
+/// Returns a warning for the operator if accounts other than the owner can read the data directory.
 #[must_use]
 pub fn warn_of_mode(data: &Path) -> Option<String> {
     let mode = fs::metadata(data).ok()?.permissions().mode() & 0o777;
@@ -226,14 +228,16 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
 }
 
-/// Opens a file for writes that bypass the page cache, where the operating system supports this: a
-/// write is on the disk when it returns. Memory, offset and length must be aligned to blocks.
+/// Opens a file for writes that bypass the page cache, if the operating system supports this. Each
+/// write is then on the disk when it returns. The address in memory, the offset and the length must
+/// be aligned to blocks.
 fn open_direct(path: &Path) -> io::Result<File> {
     let flags = platform::DIRECT.unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// Whether a file system opens files for direct writes but then fails to do them.
+/// Whether the error comes from a file system that opens files for direct writes although it cannot
+/// perform such writes.
 fn refuses_direct(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
@@ -241,7 +245,7 @@ fn refuses_direct(error: &io::Error) -> bool {
 /// Unguessable bytes.
 ///
 /// # Errors
-/// If the operating system has no random bytes.
+/// Fails if the operating system provides no random bytes.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
-//! The store of a server's shard: a separate thread stores its groups in files.
+//! The store of a server's shard, in which a separate thread writes the groups to files.
 //!
-//! Invariant: groups are stored in order without gaps. After any failure except a full disk or a
-//! lack of file descriptors, nothing more is stored.
+//! Invariant: groups are stored in order and without gaps. After a failure, nothing more is stored,
+//! unless the disk was full or no file descriptor was free.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -21,19 +21,19 @@ use tokio::sync::oneshot;
 
 use crate::OsFiles;
 
-/// One shard's journal, open for storing groups.
+/// One shard's journal, open for new groups.
 #[derive(Debug)]
 pub struct Journal {
     handle: Arc<store::Journal<OsFiles>>,
     groups: Sender<Group>,
-    /// The results of the groups, in order.
+    /// The results of storing the groups, in the order of the groups.
     appended: RefCell<UnboundedReceiver<Appended>>,
     spares: Arc<Spares<OsFiles>>,
     flusher: Vec<JoinHandle<()>>,
     filler: Vec<JoinHandle<()>>,
 }
 
-/// The thread that stores groups: one frame is written and flushed at a time.
+/// The thread that stores groups. It writes and flushes one frame at a time.
 struct Flusher {
     journal: Arc<store::Journal<OsFiles>>,
     frames: Frames<OsFiles>,
@@ -77,9 +77,9 @@ impl Journal {
         })
     }
 
-    /// Stores groups in progress and ends the threads, unless that has already been done.
+    /// Stores the groups in progress and ends the threads, unless this was done before.
     fn end(&mut self) -> Result<(), String> {
-        // The thread stores groups until there is no sender.
+        // The thread stores groups until the sender is dropped.
         self.groups = channel().0;
         let flusher = join(&mut self.flusher);
         self.spares.close();
@@ -98,7 +98,7 @@ impl Store for Journal {
     type Draft = SnapshotFile<OsFiles>;
 
     fn append(&self, group: Group) -> impl Future<Output = Appended> {
-        // If the thread has ended, so has the channel that is polled.
+        // If the thread has ended, the channel that is polled next has ended too, and reports it.
         drop(self.groups.send(group));
         poll_fn(|cx| self.poll_appended(cx))
     }
@@ -118,14 +118,14 @@ impl Store for Journal {
     async fn drop_part(&self, part: Part) -> Result<(), FileError> {
         let Some(dropped) = self.handle.drop_segment(part) else { return Ok(()) };
         let (done, put_away) = oneshot::channel();
-        // Flushing the directory must not happen here or delay a waiting group.
+        // Flushing the directory is slow, so it must not be done on this thread, nor delay a group
+        // that waits to be stored.
         let thread = Builder::new().name("journal-drop".to_owned());
         let spawned = thread.spawn(move || drop(done.send(dropped.put_away())));
         if let Err(error) = spawned {
             return Err(FileError::new("start a thread for", self.handle.directory(), error));
         }
-        // If there is no answer, the thread has panicked; the file is checked again at the next
-        // start.
+        // If there is no answer, the thread has panicked. The next start checks the file again.
         put_away.await.unwrap_or(Ok(()))
     }
 

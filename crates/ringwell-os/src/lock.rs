@@ -1,8 +1,8 @@
-//! The lock that keeps two processes out of one data directory.
+//! The lock that prevents two processes from using one data directory.
 //!
-//! There are two locks: on the directory itself, and on a file in it that names the owner. The lock
-//! on the file alone is not enough: if the file is removed, the next process makes another one and
-//! locks that.
+//! There are two locks: one on the directory itself, and one on a file in the directory, which
+//! names the process that has the lock. The lock on the file is not enough: if the file were
+//! removed, the next process would create another file and lock that one.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek as _};
@@ -19,35 +19,36 @@ use crate::files::{Context, FILE_MODE, create_directory};
 /// The lock's file.
 const NAME: &str = "LOCK";
 
-/// Longest content of a lock's file: a process number.
+/// The maximum length of the lock file, which contains a process number.
 const PID_BYTES_MAX: usize = 20;
 
-/// An empty lock is read again up to this many times, with this pause in between.
+/// A lock file that is still empty is read again up to this many times, with this pause before each
+/// attempt.
 const READS_MAX: usize = 20;
 const READ_AGAIN: Duration = Duration::from_millis(5);
 
-/// Holds a data directory for this process until it is dropped.
+/// Locks a data directory for this process until it is dropped.
 #[derive(Debug)]
 pub struct DataLock {
     path: PathBuf,
-    /// The locks are released with the open files, even when the process dies.
+    /// The operating system releases the locks when the files are closed, even if the process dies.
     file: File,
     /// `None` if the file system cannot lock directories.
     _directory: Option<File>,
 }
 
-/// The data directory cannot be locked.
+/// The reason why the data directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process serves from it.
+    /// Another process serves from the data directory.
     #[error("{} is in use by process {pid}: stop that first", path.display())]
     Held {
         /// The lock's file.
         path: PathBuf,
-        /// The file's text about its owner.
+        /// The text in the file, which identifies the owner.
         pid: String,
     },
-    /// Something else is at the lock's path.
+    /// The path of the lock file contains something else.
     #[error(
         "{} is not a lock of this program: it must be a plain file with a process number. Nothing was \
          written to it; move it away",
@@ -57,14 +58,14 @@ pub enum LockError {
         /// The file found.
         path: PathBuf,
     },
-    /// The lock's file cannot be used.
+    /// The lock file cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl DataLock {
-    /// Makes the directory if it is missing, and locks it. Does not follow a symlink in place of
-    /// the lock, and changes no file that is not a lock.
+    /// Creates the directory if it is missing, and locks it. A symlink in place of the lock file is
+    /// not followed, and a file that is not a lock is not changed.
     ///
     /// # Errors
     /// [`LockError`]
@@ -99,17 +100,17 @@ impl DataLock {
         if !metadata.is_file() || metadata.nlink() > 1 || pid_in(&mut file).is_none() {
             return Err(LockError::Foreign { path });
         }
-        // All texts have one length, so that no truncation is needed; `$(cat LOCK)` drops trailing
-        // newlines.
+        // All texts have the same length, so the file need not be truncated. They end with
+        // newlines, which `$(cat LOCK)` drops.
         let pid = format!("{:\n<PID_BYTES_MAX$}", std::process::id());
         file.write_all_at(pid.as_bytes(), 0).context("write", &path)?;
         let lock = Self { path, file, _directory: directory };
-        // Another process may have removed the file before it was locked.
+        // Another process may have removed the file before this process locked it.
         if lock.is_held() { Ok(lock) } else { Err(LockError::Foreign { path: lock.path }) }
     }
 
-    /// Whether the lock's file is still the locked one. If not, another process may have the data
-    /// directory.
+    /// Whether the file at the lock's path is still the file that this process locked. If it is
+    /// not, another process may be using the data directory.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let same = |ours: Metadata, there: Metadata| {
@@ -126,24 +127,25 @@ impl DataLock {
     }
 }
 
-/// Keeps servers out of a data directory that is only read, until it is dropped.
+/// Keeps servers out of a data directory that this process only reads, until it is dropped.
 #[derive(Debug)]
 pub struct ReadLock {
-    /// The directory, and the lock's file if there is one.
+    /// The directory, and the lock file if there is one.
     _files: [Option<File>; 2],
 }
 
 impl ReadLock {
-    /// Takes a lock that other readers may take too. Changes nothing: the lock's file may be
-    /// missing, and the file system need not support locks.
+    /// Takes a lock that other readers may have at the same time. Nothing is changed. The lock file
+    /// may be missing, and the file system need not support locks.
     ///
     /// # Errors
-    /// [`LockError::Held`] if a server has the directory; [`LockError::File`] if it cannot be read.
+    /// Returns [`LockError::Held`] if a server uses the directory, and [`LockError::File`] if the
+    /// directory or the lock file cannot be read.
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
         let path = data.join(NAME);
         let directory = File::open(data).context("open", data)?;
-        // Another kind of file in its place is not a lock; opening a pipe would wait for its
-        // writer.
+        // Anything other than a regular file is not a lock, and opening a pipe would block until
+        // there is a writer.
         let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
         let mut file = if is_file { Some(File::open(&path).context("open", &path)?) } else { None };
         let has_server =
@@ -156,10 +158,10 @@ impl ReadLock {
     }
 }
 
-/// Checks that a server could lock the data directory if no other server had. Changes nothing.
+/// Checks that a server could lock the data directory if no other server used it. Changes nothing.
 ///
 /// # Errors
-/// [`LockError`], but not [`LockError::Held`].
+/// Returns any [`LockError`] except [`LockError::Held`].
 pub fn check_lock(data: &Path) -> Result<(), LockError> {
     let path = data.join(NAME);
     let Ok(there) = fs::symlink_metadata(&path) else { return Ok(()) };
@@ -176,7 +178,7 @@ fn no_follow() -> i32 {
 
 fn held(path: PathBuf, file: &mut File) -> LockError {
     let mut pid = pid_in(file);
-    // Its owner may have locked it but not yet written its number.
+    // The owner may have locked the file without having written its process number yet.
     for _ in 0..READS_MAX {
         if pid.as_deref() != Some("") || file.rewind().is_err() {
             break;
@@ -191,7 +193,8 @@ fn shown(pid: Option<String>) -> String {
     pid.filter(|pid| !pid.is_empty()).unwrap_or_else(|| "of unknown number".to_owned())
 }
 
-/// The process number in a lock's file, empty in a new one; `None` if it holds something else.
+/// Returns the process number in a lock file, which is empty in a new file; `None` if the file
+/// contains anything else.
 fn pid_in(file: &mut File) -> Option<String> {
     let mut text = String::new();
     let read: io::Result<usize> = file.take(PID_BYTES_MAX as u64 + 1).read_to_string(&mut text);

@@ -1,14 +1,15 @@
-//! Calls that only Linux has: writes that bypass the page cache, advice about it, magic numbers and
-//! mounts of file systems.
+//! Calls that exist only on Linux: writes that bypass the page cache, advice about the cache, and
+//! the magic numbers and mounts of file systems.
 //!
-//! Servers run on Linux. The engine in a gem runs on macOS too: there a journal is flushed after
+//! Servers run on Linux. The engine in a gem also runs on macOS. There, a journal is flushed after
 //! each write, and no file system is reported as doubtful.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Flags of `open` for writes that are on disk when they return; `None` if there are none.
+/// The flags with which `open` makes each write reach the disk before it returns; `None` if there
+/// are no such flags.
 #[cfg(target_os = "linux")]
 pub(crate) const DIRECT: Option<i32> = {
     use rustix::fs::OFlags;
@@ -17,8 +18,8 @@ pub(crate) const DIRECT: Option<i32> = {
 #[cfg(not(target_os = "linux"))]
 pub(crate) const DIRECT: Option<i32> = None;
 
-/// Asks for a file's bytes from the disk instead of the cache. If the file system ignores this
-/// advice, cached bytes are read.
+/// Asks the kernel to read a file's bytes from the disk rather than from the cache. If the file
+/// system ignores this advice, the bytes in the cache are read.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_past_cache(file: &File) {
     use rustix::fs::{Advice, fadvise};
@@ -28,9 +29,10 @@ pub(crate) fn read_past_cache(file: &File) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read_past_cache(_: &File) {}
 
-/// The inode of the file system's directory in sysfs. The kernel makes that directory at the mount
-/// and removes it at the unmount; it numbers the inodes of sysfs in the order in which they are
-/// made. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
+/// Returns the inode of the directory that sysfs has for the file system, so that another mount can
+/// be recognized. The kernel creates that directory when the file system is mounted, and removes it
+/// when the file system is unmounted. It numbers the inodes of sysfs in the order of their
+/// creation. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
 #[cfg(target_os = "linux")]
 pub(crate) fn mount_of(path: &Path) -> Option<u64> {
     use std::fs::metadata;
@@ -44,7 +46,7 @@ pub(crate) fn mount_of(path: &Path) -> Option<u64> {
             .iter()
             .find_map(|kind| metadata(Path::new("/sys/fs").join(kind).join(name)).ok())
     };
-    // Network file systems and FUSE.
+    // This is the case for network file systems and FUSE.
     let of_no_device = || metadata(format!("/sys/class/bdi/{major}:{minor}")).ok();
     let found = if major > 0 { of_device() } else { of_btrfs(path).or_else(of_no_device) };
     Some(found?.ino())
@@ -54,8 +56,8 @@ pub(crate) fn mount_of(_: &Path) -> Option<u64> {
     None
 }
 
-/// The directory of a btrfs, whose name is the file system's UUID. `statvfs` reports the exclusive
-/// or of the UUID's first and third words.
+/// Returns the directory of a btrfs file system in sysfs, whose name is the file system's UUID.
+/// `statvfs` reports only the exclusive or of the UUID's first and third words.
 #[cfg(target_os = "linux")]
 fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     const BTRFS: rustix::fs::FsWord = 0x9123_683e;
@@ -74,11 +76,11 @@ fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     std::fs::metadata(Path::new("/sys/fs/btrfs").join(name)).ok()
 }
 
-/// Name of the directory's file system, if it is one that does not keep its promises.
+/// Returns the name of the directory's file system, if it is one that does not keep its promises.
 #[cfg(target_os = "linux")]
 pub(crate) fn doubtful_file_system(directory: &Path) -> io::Result<Option<&'static str>> {
     use rustix::fs::FsWord;
-    // Magic numbers as in statfs(2).
+    // The magic numbers are listed in statfs(2).
     const KINDS: [(FsWord, &str); 4] = [
         (0x0102_1994, "tmpfs"),
         (0x8584_58f6, "ramfs"),

@@ -1,4 +1,4 @@
-//! Tests whether the disk can be trusted, before it is used.
+//! Tests whether the disk can be trusted, before the server uses it.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -12,28 +12,29 @@ use crate::files::{Context, create};
 use crate::platform;
 
 const FLUSHES: usize = 50;
-/// No disk stores a block this fast; memory and disks that answer from a volatile cache do.
+/// No disk stores a block in less time. Only memory does, or a disk that answers from a volatile
+/// cache.
 const BELIEVABLE: Duration = Duration::from_micros(20);
 
 /// The result of the test.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// The median of the flushes.
+    /// The median duration of the flushes.
     pub flush_p50: Duration,
-    /// The 99th percentile of the flushes.
+    /// The 99th percentile of the durations of the flushes.
     pub flush_p99: Duration,
-    /// Name of the file system, if it is one that does not keep its promises.
+    /// The name of the file system, if it is one that does not keep its promises.
     pub doubtful_file_system: Option<&'static str>,
 }
 
-/// Writes and flushes a few blocks of a file in `directory`, and removes it.
+/// Writes a few blocks to a new file in `directory`, flushing each one, and removes the file.
 ///
 /// # Errors
-/// [`FileError`] if the directory cannot be written.
+/// Returns a [`FileError`] if the directory cannot be written.
 pub fn probe(directory: &Path) -> Result<Probe, FileError> {
     let path = directory.join("probe.tmp");
     let result = measure(&path);
-    // The file is only a test; the measurement matters.
+    // A leftover file does no harm, so an error does not matter here.
     let _ = fs::remove_file(&path);
     let mut times = result?;
     times.sort_unstable();
@@ -47,7 +48,8 @@ pub fn probe(directory: &Path) -> Result<Probe, FileError> {
 }
 
 impl Probe {
-    /// Sentences for the operator: the reasons why stored groups may not survive a power cut.
+    /// Returns the reasons why stored groups may not survive a power cut, as sentences for the
+    /// operator.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -69,7 +71,7 @@ impl Probe {
 }
 
 fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
-    // Removes a file that an interrupted start may have left.
+    // Removes the file of an earlier start that was interrupted.
     let _ = fs::remove_file(path);
     let file = create(path)?;
     let block = [0x5A; BLOCK_BYTES];

@@ -1,4 +1,4 @@
-//! A secret that a data directory keeps for its lifetime.
+//! A secret that is created once for a data directory and then kept there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use crate::random;
 /// Bytes of a secret.
 const BYTES: usize = 32;
 
-/// Reads the secret at `path`, or makes one there that only its owner can read.
+/// Reads the secret at `path`. If there is none, creates one that only its owner can read.
 ///
 /// # Errors
-/// If the file cannot be read or written, or has other contents.
+/// Fails if the file cannot be read or written, or contains something else.
 pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
     match File::open(path) {
         Ok(mut file) => {
@@ -39,10 +39,10 @@ pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether [`kept_secret`] would accept the file at `path`, or make it.
+/// Checks that [`kept_secret`] would accept the file at `path`, or would create it.
 ///
 /// # Errors
-/// If it would refuse it.
+/// Fails if [`kept_secret`] would refuse the file.
 pub fn check_secret(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(found) if found.len() != BYTES as u64 => Err(no_secret(path)),

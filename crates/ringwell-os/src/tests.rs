@@ -1,4 +1,4 @@
-//! Tests on real files, in a temporary directory. No test sleeps for a fixed time.
+//! Tests that use real files in a temporary directory. No test sleeps for a fixed time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,11 +32,11 @@ mod damage;
 mod full;
 mod history;
 
-/// The parts of a shard that concern its journal.
+/// The parts of a shard that belong to its journal.
 struct Shard {
     journal: Journal,
     writer: Writer,
-    /// The result of recovery.
+    /// The groups that recovery found.
     seen: Vec<Group>,
     verdict: Verdict,
 }
@@ -71,11 +71,11 @@ fn open(settings: &Settings) -> Shard {
     Shard { journal, writer: Writer::new(tip), seen, verdict }
 }
 
-/// All clocks of the machine show the same.
+/// All clocks of the machine show the same time.
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
 impl Shard {
-    /// A group with `bytes` of parameters.
+    /// Seals a group whose parameters have `bytes` bytes.
     fn group(&mut self, bytes: usize) -> Group {
         let params = vec![b'x'; bytes.min(16_000)];
         for _ in 0..bytes.div_ceil(16_000).max(1) {
@@ -105,7 +105,7 @@ impl Shard {
         group
     }
 
-    /// Publishes an empty snapshot of everything so far.
+    /// Publishes an empty snapshot that covers everything so far.
     fn snapshot(&self) {
         let tip = self.writer.tip();
         let header = SnapshotHeader {
@@ -125,14 +125,15 @@ impl Shard {
         file.publish(tip.next_n - 1).unwrap();
     }
 
-    /// The files as a killed process would leave them, in `to`: nothing more is written or closed.
-    /// A copy, because the threads of this process cannot be killed and continue to make spares.
+    /// Copies the files to `to` as a killed process would have left them: nothing more is written,
+    /// and nothing is closed. They are copied because the threads of this process cannot be killed
+    /// and continue to create spare segments.
     fn kill(self, settings: &Settings, to: &Path) -> Settings {
         let killed = Settings { data: to.to_owned(), ..settings.clone() };
         fs::create_dir_all(killed.shard_directory(0)).unwrap();
         for name in names(settings) {
             let [from, to] = [settings, &killed].map(|s| s.shard_directory(0).join(&name));
-            // A file that is being made may or may not have its final name.
+            // A file that is being created may not have its final name yet, so it may not be found.
             let _ = fs::copy(from, to);
         }
         std::mem::forget(self.journal);
@@ -140,7 +141,7 @@ impl Shard {
     }
 }
 
-/// Waits for another thread's work.
+/// Waits for the result of another thread's work.
 fn wait<T>(work: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -194,7 +195,8 @@ fn each_start_raises_the_epoch_and_begins_a_segment() {
         let shard = open(&settings);
         assert_eq!(shard.writer.tip(), Tip { epoch: round, ..Tip::FIRST });
         shard.journal.close().unwrap();
-        // A complete start removes the empty segments, once it is recorded as the last start.
+        // The empty segments are still there: only a complete start removes them, after it was
+        // recorded as the last start.
         let all: Vec<_> = (1..=round).map(|segno| format!("{segno:016}.rpj")).collect();
         assert_eq!(names(&settings), all);
     }
@@ -280,7 +282,7 @@ fn a_rotten_end_is_reported_until_a_group_follows() {
         assert!(matches!(shard.verdict, Verdict::Rotten(_)));
         assert_eq!(shard.seen.len(), 1);
     }
-    // The damaged frame is kept for a later investigation.
+    // The damaged frame is kept, so that it can be investigated later.
     assert_eq!(fs::read(&path).unwrap(), bytes);
     open(&settings).store(10);
     assert_eq!(open(&settings).verdict, Verdict::Clean);
@@ -292,7 +294,7 @@ fn after_a_failure_nothing_is_stored() {
     let settings = Settings { spare_segments: 0, ..settings(data.path()) };
     let mut shard = open(&settings);
     shard.store(60_000);
-    // The next segment cannot be made.
+    // After this, the next segment cannot be created.
     fs::remove_dir_all(settings.shard_directory(0)).unwrap();
     let group = shard.group(100_000);
     let Appended::Failed(error) = shard.append(&group) else { panic!() };
@@ -339,15 +341,16 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
-    // Another shard gets a journal; both are remembered under the same name, and under a new one.
+    // Another shard gets a journal. Both journals are remembered, under the same name and under a
+    // new one.
     let more = read_or_draw(&one, &both);
     assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
     let renamed = Identity::rename(&OsFiles, one.path()).unwrap();
     assert_ne!(renamed.id, drawn.id);
     assert_eq!(renamed.journals, both);
-    // A journal that is not written any more is forgotten.
+    // A journal that is no longer written is forgotten.
     assert_eq!(read_or_draw(&one, &first).journals, first);
-    // Data of earlier releases.
+    // These files were written by earlier releases.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();
     let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();
     assert_eq!((&*earlier.id, earlier.journals.len()), ("0123", 0));

@@ -1,9 +1,9 @@
-//! Callers, who call numbers that visitors have seen, while faults happen.
+//! Callers who call the numbers that visitors have seen, while faults happen.
 //!
-//! A call is attributed once, at its first event, by the same look-up as in `ringwell-calls`, which
-//! finds the number's holder at that time, by the wall clock. Owns the choice of numbers to call,
-//! and the decision which answers are wrong. A node that cannot answer is not a fault: the caller
-//! is connected without a visitor.
+//! A call is attributed once, at its first event. The look-up is the one that `ringwell-calls`
+//! uses, and finds the number's holder at that time according to the wall clock. Owns the choice of
+//! the numbers to call, and the decision which answers are wrong. It is not a violation if a node
+//! cannot answer: the caller is then connected without a visitor.
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment};
@@ -13,17 +13,20 @@ use crate::fault::Kind;
 use crate::model::{Grant, Judged, Wanted};
 use crate::world::{ORIGIN_US, World};
 
-/// Look-ups of calls are numbered from this value; those at the end of a run from zero.
+/// The look-ups of calls have numbers from this one on. The look-ups at the end of a run are
+/// numbered from zero.
 const FIRST: usize = 1 << 32;
 
 impl World {
-    /// Calls a number that no other visitor has been given since its visitor saw it.
+    /// Calls a number that has not been given to another visitor since its visitor saw it.
     pub(crate) fn ring(&mut self) {
-        // Assumes a slightly earlier beginning, because owners' clocks may differ by that much.
+        // Assumes that the call began slightly earlier, because the clocks of owners may differ by
+        // that much.
         let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
-            // The node's clock may be set before it continues and answers.
+            // While a node is paused, its clock may be set before it continues and answers, so
+            // paused nodes do not count.
             let goes_on = self.nodes[home].paused_until <= self.now();
             goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };
@@ -44,19 +47,20 @@ impl World {
         self.rung.push(Rung { which, wanted, at, has_gaps });
     }
 
-    /// Checks that each attributed call names the visitor who was shown its number.
+    /// Checks that each call that was attributed leads to the visitor who was shown the number.
     pub(crate) fn check_calls(&mut self) -> Judged {
         for Rung { which, mut wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
-            // The number may have gone out again before the answer: the visitor's record need not be
-            // kept any more, and a wrong clock may date the next visitor before the call.
+            // The number may have gone out again before the answer. In that case, the first
+            // visitor's record may already be dropped, and a wrong clock may date the next visitor
+            // before the call.
             let was_right = {
                 let model = self.shared.model.borrow();
                 let later = model.grants_after(&wanted);
                 wanted.is_newest &= later.is_empty();
                 later.iter().all(|it| self.was_right(self.cluster.home(it.shard), it.true_us))
             };
-            // Unanswered: the node was down, or ended in the meantime. If the disk was too slow for
-            // the visitor's record, the call is looked up again later.
+            // If there is no answer, the node was down, or ended in the meantime. If the visitor's
+            // record was not on the disk in time, the call is looked up again later.
             let answer = self.looked.remove(&which).and_then(Result::ok);
             let answer = answer.filter(|it| was_right && (it.held.is_some() || !has_gaps));
             if let Some(found) = answer.filter(|it| it.missing != Some(Missing::TooLong)) {

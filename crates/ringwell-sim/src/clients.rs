@@ -1,4 +1,4 @@
-//! Clients: their requests, repeats, departures, and releases.
+//! Clients: their requests and repeats, disconnections, and releases.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,15 +25,16 @@ use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
-/// The longest delay of an answer, apart from delays of its own thread; for a number, in any case.
+/// The maximum delay of an answer beyond its deadline, apart from delays of its own thread. An
+/// answer with a number is never excused.
 const LATE_MAX_US: u64 = 5 * MS;
-/// The time after which the numbers of a client that disconnected are free.
+/// The time after which the numbers of a disconnected client must be free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
-/// Batches from this number on are probes.
+/// Batches with this number or a higher one are probes.
 const PROBES: u32 = 1 << 20;
-/// Keys that clients use for more than one batch.
+/// The number of keys that clients use for more than one batch.
 const KEYS_SHARED: u64 = 3;
 /// A row of a batch.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ pub(crate) struct RowAsk {
     pub(crate) mark: Mark,
 }
 
-/// The parameters of a row, which identify it everywhere.
+/// The contents of a row's parameters, which identify the row everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) batch: u64,
@@ -59,7 +60,7 @@ impl Mark {
         format!("b={batch}&r={row}&k={}&u={visitor}", u8::from(is_repeatable))
     }
 
-    /// The mark in a row's parameters.
+    /// Reads the mark from a row's parameters.
     pub(crate) fn read(params: &str) -> Option<Self> {
         let value = |name: char| {
             let mut pairs = params.split('&').filter_map(|pair| pair.split_once('='));
@@ -77,12 +78,12 @@ impl Mark {
 #[derive(Clone, Debug)]
 struct Batch {
     rows: Vec<RowAsk>,
-    /// The idempotency key, if the batch is repeatable. Other batches may have the same key.
+    /// The idempotency key, if the batch is repeatable. Other batches may use the same key.
     key: Option<u64>,
-    /// Whether it is sent by GET.
+    /// Whether the batch is sent as a GET request.
     is_single: bool,
     deadline_us: u64,
-    /// The delay after which the client disconnects.
+    /// The time after which the client disconnects, if it does.
     abort_after: Option<u64>,
     attempts: u8,
 }
@@ -97,12 +98,12 @@ pub(crate) struct Clients {
     gap_us: u64,
     pub(crate) length_us: u64,
     only: Option<BTreeSet<u32>>,
-    /// Batches whose clients have no answer and repeat them.
+    /// Batches that are to be repeated, because their clients have no answer.
     again: Vec<u32>,
     probes: u32,
 }
 
-/// The id of a batch as it was sent: its index and its attempt.
+/// The id of one sending of a batch, which consists of the batch's index and the attempt.
 fn sent(index: u32, attempt: u8) -> u64 {
     u64::from(index) << 8 | u64::from(attempt)
 }
@@ -137,12 +138,12 @@ impl Clients {
         self.batch(id).map_or_else(Vec::new, |batch| batch.rows.clone())
     }
 
-    /// The identity of the batch for the model, if it is repeatable.
+    /// The batch as the model identifies it, if the batch is repeatable.
     pub(crate) fn retry(&self, id: u64) -> Option<u64> {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
 
-    /// Handles a batch that has no answer and will not get one.
+    /// Handles a batch that will get no answer.
     pub(crate) fn unsent(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&index(id)) else { return };
         if batch.key.is_some() && batch.attempts < ATTEMPTS_MAX {
@@ -150,14 +151,14 @@ impl Clients {
         }
     }
 
-    /// The count of batches sent.
+    /// Returns the number of batches that were sent.
     pub(crate) fn count(&self) -> u32 {
         self.next
     }
 }
 
 impl World {
-    /// Sends the next client's batch.
+    /// Sends the batch of the next client.
     pub(crate) fn next_batch(&mut self) {
         let gap = self.clients.random.between(1, 2 * self.clients.gap_us);
         let gap = self.pace.until_batch_us(self.now(), gap);
@@ -182,7 +183,7 @@ impl World {
         let mut rows = Vec::new();
         for row in 0..self.clients.random.between(1, ROWS_MAX) {
             let random = &mut self.clients.random;
-            // Some pools are requested more than others.
+            // Some pools are requested more often than others.
             let pool = pools[random.index(pools.len()).min(random.index(pools.len()))];
             let visitor = random.between(1, 6);
             let is_visitor = self.faults.strikes(Kind::Visitor);
@@ -205,7 +206,7 @@ impl World {
         Batch { rows, key, is_single, deadline_us, abort_after, attempts: 0 }
     }
 
-    /// Sends a batch to a shard of a node, for the first time or again.
+    /// Sends a batch to a shard of some node, for the first time or again.
     fn send_batch(&mut self, index: u32) {
         let Some(batch) = self.clients.batches.get_mut(&index) else { return };
         let id = sent(index, batch.attempts);
@@ -238,7 +239,7 @@ impl World {
         thread.sim.executor.spawn(asked);
     }
 
-    /// Handles an answer that is sent.
+    /// Handles an answer that a node is sending.
     pub(crate) fn answer_leaves(&mut self, answered: machine::Answered) -> Judged {
         let machine::Answered { node, batch: id, shard, since_us, deadline_us, rows, is_failed } =
             answered;
@@ -251,7 +252,8 @@ impl World {
             return Err(Violation { rule: "panic", text, number: 0, shard });
         }
         let last_us = deadline_us + LATE_MAX_US;
-        // An idle thread has missed the deadline.
+        // If the thread was idle after the deadline, it had time to answer, so a late answer is its
+        // own fault.
         let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
         let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
         Model::answered_late(id, shard, late_us)?;
@@ -280,7 +282,7 @@ impl World {
             };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // Other numbers are repeatable and are not returned.
+        // The other numbers belong to repeatable rows, and clients do not return those.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -288,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles a client that has disconnected without its answer.
+    /// Handles a client that disconnected before it had an answer.
     pub(crate) fn aborted(&mut self, node: usize, id: u64) {
         if let Some(running) = self.nodes[node].running.as_mut() {
             running.batches.remove(&id);
@@ -302,7 +304,7 @@ impl World {
         self.send_batch(index);
     }
 
-    /// Lets clients without an answer repeat their batch after a while.
+    /// Lets clients that have no answer repeat their batches after a while.
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);
@@ -311,7 +313,8 @@ impl World {
         }
     }
 
-    /// Handles an arrived answer: some clients still repeat the batch, some release numbers.
+    /// Handles an answer that has arrived. Some clients repeat the batch nevertheless, and some
+    /// release numbers.
     fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
@@ -324,7 +327,7 @@ impl World {
         }
     }
 
-    /// Gives a number back for a client, at any node.
+    /// Releases a number for a client, through any node.
     pub(crate) fn release_by_client(&mut self, code: u64, at_ms: u64) {
         let (node, now_us) = (self.chance.index(self.nodes.len()), self.now());
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
@@ -342,7 +345,7 @@ impl World {
         }
     }
 
-    /// Requests a number of every pool from every shard of every node.
+    /// Requests a number from every pool, through every shard of every node.
     pub(crate) fn probe(&mut self) {
         let shards = u16::try_from(self.cluster.homes.len()).unwrap_or(0);
         for shard in 0..shards {
@@ -375,7 +378,7 @@ impl World {
 }
 
 impl Clients {
-    /// The delay before a client repeats a batch.
+    /// Returns the time after which a client repeats a batch.
     fn pause(&self, index: u32, max_us: u64) -> u64 {
         let attempts = self.batches.get(&index).map_or(0, |batch| batch.attempts);
         MS + mix(self.seed ^ sent(index, attempts)) % max_us
@@ -383,7 +386,7 @@ impl Clients {
 }
 
 impl Batch {
-    /// The text after the pool in a row's request.
+    /// Returns the text that follows the pool's id in a row's request.
     fn query(row: &RowAsk) -> String {
         let visitor = row.visitor.map_or_else(String::new, |v| format!("&ringwell_visitor=v{v}"));
         format!("ring_pool_key={KEY}&{}{visitor}", row.mark.text())
@@ -398,7 +401,7 @@ impl Batch {
         format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
     }
 
-    /// The batch's identity for owners, if it may be sent again.
+    /// Returns the digest with which owners identify the batch, if the batch is repeatable.
     fn digest(&self, body: &[u8]) -> Option<[u8; 16]> {
         let key = format!("key-{}", self.key?);
         let digest = match self.rows.first().filter(|_| self.is_single) {
@@ -411,7 +414,7 @@ impl Batch {
     }
 }
 
-/// Runs a client's request until it is answered or the client disconnects.
+/// Processes a client's request until it is answered or the client disconnects.
 async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     let since = sim.moment();
     let body = batch.body();
@@ -453,7 +456,7 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     }
 }
 
-/// The client's reading of a row.
+/// Reads a row of the answer as the client sees it.
 pub(crate) fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
     let given = answered.given_number(row).map(|(number, at)| (number.to_code(), at.0));
     let shown = match answered.row(row) {

@@ -1,4 +1,4 @@
-//! The data shared by all nodes of a run: pools, shards, and the versions of the map.
+//! The data that all nodes of a run share: the pools, the shards, and the versions of the map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use ringwell_driver::membership::Membership;
 use crate::model::PoolRule;
 use crate::random::Random;
 
-/// The key of every pool.
+/// The ring pool key of every pool.
 pub(crate) const KEY: &str = "the-key-of-all-pools";
 
-/// A cluster file: the owner of each pool. Each pool has a separate bucket here.
+/// A map, which assigns an owner to each pool. In the simulator, no two pools share a bucket.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) version: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The owners of all buckets before anything moves.
+    /// Returns the owners of all buckets, before any bucket has moved.
     pub(crate) fn owners(&self, shards: usize) -> Owners {
         let mut buckets = vec![(0_u64, 0_u16); usize::from(BUCKETS)];
         let mut used = BTreeSet::new();
@@ -43,19 +43,19 @@ impl Map {
 /// The machines, their shards, and the pools.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// The node of each shard.
+    /// The node to which each shard belongs.
     pub(crate) homes: Vec<usize>,
     pub(crate) nodes: usize,
     /// The newest list of pools.
     pub(crate) pools: BTreeMap<u64, PoolRule>,
-    /// The count of changes to the list.
+    /// The number of times that the list was changed.
     pub(crate) lists: u64,
-    /// All maps so far, the newest last.
+    /// All maps of the run, in ascending order of their versions.
     pub(crate) maps: Vec<Rc<Map>>,
 }
 
 impl Cluster {
-    /// Draws a cluster. Its pools get one of these lifetimes, in milliseconds.
+    /// Draws a cluster. Each of its pools has one of these lifetimes, in milliseconds.
     pub(crate) fn draw(random: &mut Random, lifetimes: [u64; 5], are_large: bool) -> Self {
         let nodes = [1, 2, 2, 3][random.index(4)];
         let mut homes = Vec::new();
@@ -67,11 +67,12 @@ impl Cluster {
         for index in 0..random.between(2, 8) {
             let id = 100 + index * 7;
             let lifetime_ms = lifetimes[random.index(5)];
-            // Codes of numbers; every third pool has numbers of another country.
+            // The codes of the pool's numbers. In every third pool, the numbers have another
+            // country code.
             let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
             let first = plan + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];
-            // Large enough that a snapshot of them takes many pieces.
+            // With so many numbers, a snapshot consists of many pieces.
             let count = if are_large { 700 + count } else { count };
             let numbers = (first..first + count).collect();
             pools.insert(id, PoolRule { lifetime_ms, numbers });
@@ -94,13 +95,14 @@ impl Cluster {
         self.homes[usize::from(shard)]
     }
 
-    /// Adds a map with these owners.
+    /// Adds a map with these owners, and returns it.
     pub(crate) fn change(&mut self, owners: BTreeMap<u64, u16>) -> Rc<Map> {
         self.maps.push(Rc::new(Map { version: self.newest().version + 1, owners }));
         self.newest()
     }
 
-    /// The newest list of pools in the directory's form, without some of them.
+    /// Returns the newest list of pools as the directory represents it, without the pools in
+    /// `late`.
     pub(crate) fn ring_pools(&self, late: &BTreeSet<u64>) -> Vec<Arc<RingPool>> {
         let pool = |(id, rule): (&u64, &PoolRule)| {
             Arc::new(ring_pool(*id, rule.lifetime_ms, ranges(&rule.numbers)))
@@ -108,7 +110,8 @@ impl Cluster {
         self.pools.iter().filter(|(id, _)| !late.contains(id)).map(pool).collect()
     }
 
-    /// The directory of a starting node, without the pools that are added later.
+    /// Returns the directory of a node that starts, without the pools in `late`, which are added
+    /// later.
     pub(crate) fn directory(&self, late: &BTreeSet<u64>) -> Directory {
         let shards = u16::try_from(self.homes.len()).unwrap_or(u16::MAX);
         let placement = self.newest().owners(self.homes.len()).placement();
@@ -117,7 +120,7 @@ impl Cluster {
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }
 
-    /// A node's membership in the cluster of this file.
+    /// Returns a node's membership in the cluster of this map.
     pub(crate) fn membership(&self, map: &Map, node: usize) -> Membership {
         let listen = |port: usize| Listen::Tcp {
             host: "127.0.0.1".to_owned(),
@@ -164,7 +167,7 @@ fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
     RingPool::new(fields).unwrap_or_else(|faults| unreachable!("pools made here: {faults:?}"))
 }
 
-/// Numbers in rising order as ranges.
+/// Combines numbers in ascending order into ranges.
 pub(crate) fn ranges(numbers: &[u64]) -> Vec<NumberRange> {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let range = |run: &[u64]| {

@@ -1,9 +1,10 @@
-//! Data directories that are restored from a copy, and the nodes with newer facts than the copy.
+//! Data directories that are restored from copies, and what the other nodes know that such a copy
+//! lacks.
 //!
-//! Either an operator marks the data (`ringwell restore`, `serve --restored`), or only other nodes
-//! can detect the copy. Follows the rules for operators: a copy is not restored if it is from
-//! before a new map, or from before a move while a node that knows of the move is down, or while
-//! lockouts of a longer lifetime may run.
+//! Either an operator marks the restored data (`ringwell restore`, `serve --restored`), or only the
+//! other nodes can detect that it is a copy. The rules for operators are respected: a copy is not
+//! restored if a new map is newer than the copy, if a move is newer and a node that knows of the
+//! move is down, or while a lockout of a longer lifetime may last.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::older::{Copied, CopiedJournal, Known, Lost, Older};
 use crate::world::{MS, SECOND, World};
 
 impl World {
-    /// Makes a copy of a node's data, as an operator, and puts it back some time later.
+    /// Copies a node's data, as an operator would, and restores the copy some time later.
     pub(crate) fn copy_data(&mut self, node: usize, kind: Kind) {
         if self.durability == Durability::Memory {
             return;
@@ -43,7 +44,7 @@ impl World {
         self.queue.add(self.now() + later, Event::CopyBack(copied));
     }
 
-    /// Loses the journal of one of a node's shards; its others remain.
+    /// Loses the journal of one shard of a node. The node's other journals remain.
     pub(crate) fn lose_journal(&mut self) {
         let random = self.faults.stream(Kind::LostJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(500_000));
@@ -52,7 +53,7 @@ impl World {
         let written = self.journal_written(node, shard);
         self.stop(node, false);
         let lost = self.nodes[node].files.disk().lose_shard(shard);
-        // The loss is detected at startup without other nodes.
+        // Startup detects this loss without the help of other nodes.
         let before = self.nodes[node].older;
         let since_us = before.map_or(u64::MAX, |older| older.since_us);
         self.nodes[node].older = Some(Older { is_marked: true, since_us });
@@ -63,8 +64,8 @@ impl World {
         }
     }
 
-    /// Makes a copy of the journal of one of a node's shards, as an operator, puts it back some
-    /// time later, and sometimes brings back the original after that.
+    /// Copies the journal of one shard of a node, as an operator would, and restores the copy some
+    /// time later. Sometimes the original is brought back after that.
     pub(crate) fn copy_journal(&mut self) {
         let random = self.faults.stream(Kind::CopiedJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(700_000));
@@ -93,7 +94,8 @@ impl World {
     pub(crate) fn put_journal_back(&mut self, copied: &CopiedJournal) {
         let CopiedJournal { node, shard, at, map, back_us, .. } = *copied;
         let written = self.journal_written(node, shard);
-        // A node detects without others that it has been started since then.
+        // If the node has started again since the copy was made, it detects the copy without the
+        // help of other nodes.
         let is_marked = written != copied.written;
         let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
         let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
@@ -118,7 +120,8 @@ impl World {
         }
     }
 
-    /// The drawn shard of a node whose journal may be lost or copied now.
+    /// Returns the node and the shard that were drawn, if the shard's journal may be lost or copied
+    /// now.
     fn journal(&self, which: u64, drawn: u64) -> Option<(usize, u16)> {
         let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
@@ -136,21 +139,23 @@ impl World {
             || self.durability == Durability::Memory
             || self.nodes[node].is_refused
             || self.nodes[node].before_moves.is_some()
-            // Bringing back one journal must not hide that another one is lost.
+            // If two journals were lost, bringing back one of them would hide the loss of the
+            // other.
             || self.nodes[node].older.is_some()
     }
 
-    /// The entry of `identity.json` for the journal of a shard.
+    /// Returns the entry in `identity.json` for a shard's journal.
     fn journal_written(&self, node: usize, shard: u16) -> Option<WrittenJournal> {
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten()?;
         known.journals.get(&shard).cloned()
     }
 
-    /// Brings back a lost journal, in place of the one that was written since.
+    /// Brings back a lost journal, in place of the journal that was written since then.
     pub(crate) fn bring_back(&mut self, lost: &Lost) {
         let Lost { node, shard, at, before, .. } = *lost;
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
-        // If a new disk has no name, nothing shows that this is not the journal written last.
+        // If a new disk has no identity yet, nothing shows that this journal is not the one that
+        // was written last.
         let may_not = known.is_none()
             || self.faults.are_over
             || self.is_in_between()
@@ -165,8 +170,8 @@ impl World {
         let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
-                // Nothing has been served without that journal. A copy may have been restored
-                // meanwhile.
+                // Nothing was served without this journal, so nothing is missing. However, a copy
+                // may have been restored in the meantime.
                 let since = self.nodes[node].older.filter(|older| !older.is_marked);
                 since.or(before)
             } else {
@@ -176,7 +181,7 @@ impl World {
         self.tell(node, &[], || format!("the journal of shard {shard} is brought back"));
     }
 
-    /// The owners by which a node serves, and the buckets that it is giving away.
+    /// Returns the owners according to which a node serves, and the buckets that it is giving away.
     fn owners_served(&self, node: usize) -> Option<(Owners, Vec<Leaving>)> {
         let served = self.nodes[node].files.served()?;
         Some((served.owners?, served.leaving))
@@ -205,7 +210,7 @@ impl World {
         self.stop(node, false);
         let mark = if is_marked { restored_mark() } else { None };
         self.nodes[node].files.disk().put_back(&copied.files, mark);
-        // Data that never served have not been replaced.
+        // If the data that is replaced here never served, it still lacks what it lacked before.
         let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
         let since_us = before.min(copied.at);
         self.nodes[node].older = Some(Older { is_marked, since_us });
@@ -216,12 +221,12 @@ impl World {
         self.tell(node, &[], || format!("its data are put back from the copy, {how}"));
     }
 
-    /// The buckets of a node that has only given some away since the copy was made, if all other
-    /// nodes serve: they know of the moves.
+    /// Returns the buckets of a node that has only given buckets away since the copy was made, if
+    /// all other nodes serve and therefore know of the moves.
     fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
         let node = copied.node;
         if self.nodes[node].before_moves.is_some() {
-            // The node's present data are not the data that it served last.
+            // The node's current data is not the data with which it served last.
             return None;
         }
         let (now, leaving) = self.owners_served(node)?;
@@ -237,7 +242,7 @@ impl World {
             let (now, then) = (now.get(bucket)?, then.get(bucket)?);
             if is_own(now) {
                 own.insert(bucket);
-                // No node would serve such a bucket until the next map.
+                // If a bucket was gained since, no node would serve it until there is a new map.
                 has_gained |= now != then;
             }
         }
@@ -245,8 +250,8 @@ impl World {
         (serve && is_quiet && !has_gained).then_some(own)
     }
 
-    /// The nodes that have a record of a different journal of this shard of `node`, or of one that
-    /// does not end before `next_n`.
+    /// Finds the nodes whose record shows another journal of this shard of `node`, or a journal
+    /// that ends after `next_n`.
     pub(crate) fn known_by(&self, node: usize, shard: u16, next_n: u64) -> Known {
         let data = Path::new(DATA);
         let own = Identity::read(&self.nodes[node].files, data).ok().flatten();
@@ -260,8 +265,8 @@ impl World {
         Known { shard, by: others.filter(knows).collect() }
     }
 
-    /// Handles a node with older data that begins to serve: it has lost allocations that no node
-    /// knows.
+    /// Handles a node that begins to serve with older data. It has lost allocations of which no
+    /// other node knows.
     pub(crate) fn excuse_older(&mut self, node: usize) {
         let Some(older) = self.nodes[node].older.take() else { return };
         self.holds_unknown();

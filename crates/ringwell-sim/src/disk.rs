@@ -1,9 +1,10 @@
-//! One machine's disk and its page cache, as a list of named files.
+//! The disk of one machine and its page cache, as a list of files with names.
 //!
-//! Written bytes are in the cache at once and on the disk after a flush. After a power cut any
-//! subset of the unflushed blocks is on the disk; a kill keeps the cache. The same applies to
-//! names: a change of the directory is durable after the directory was flushed. The machine may
-//! stop at every call that changes something. Knows nothing of journals.
+//! Bytes are in the cache as soon as they are written, and on the disk after a flush. After a power
+//! cut, the disk contains an arbitrary subset of the unflushed blocks. If only the process is
+//! killed, the cache survives. The same applies to names: a change to a directory is durable after
+//! the directory has been flushed. The machine may stop at any call that changes something. This
+//! module does not know the format of journals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +12,11 @@ use crate::fault::{Faults, Kind};
 use crate::older::Copy;
 use crate::random::Random;
 
-/// The unit of a write; after a power failure, a write may end at any sector.
+/// The unit of a write. After a power cut, a write may end at any sector.
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// The name of a file. `shard` is `u16::MAX` for the node's own files.
+/// The name of a file. For the node's own files, `shard` is `u16::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) shard: u16,
@@ -28,7 +29,7 @@ pub(crate) enum Sort {
     Segment,
     Spare,
     Snapshot,
-    /// An unfinished snapshot, spare or map.
+    /// A snapshot, spare segment or map that is not complete yet.
     Unfinished,
     Map,
 }
@@ -37,9 +38,9 @@ pub(crate) enum Sort {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle {
     id: u64,
-    /// Its name when it was opened.
+    /// The name of the file when it was opened.
     name: Name,
-    /// Whether writes are in transit until the flush, so that they may be stored partly.
+    /// Whether writes bypass the cache. Until the next flush, they may be stored only in part.
     is_direct: bool,
 }
 
@@ -50,7 +51,7 @@ pub(crate) enum Trouble {
     Io,
     /// The file does not exist.
     Missing,
-    /// The machine or the process has stopped, and further calls have no effect.
+    /// The machine or the process has stopped, so calls have no effect any more.
     Crashed,
 }
 
@@ -59,7 +60,7 @@ struct File {
     cached: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// Modified blocks that a flush has falsely reported as durable.
+    /// Modified blocks that a flush has reported as durable although they are not.
     claimed: BTreeSet<usize>,
 }
 
@@ -79,39 +80,39 @@ pub(crate) struct Disk {
     names: BTreeMap<Name, u64>,
     durable_names: BTreeMap<Name, u64>,
     changes: Vec<Change>,
-    /// Unflushed writes that bypass the cache: file, offset and length.
+    /// The writes that bypass the cache and are not flushed, as offset and length by file.
     on_their_way: BTreeMap<u64, (u64, u64)>,
-    /// Shards that have a directory.
+    /// The shards that have a directory.
     pub(crate) directories: BTreeSet<u16>,
-    /// Increases with each end of a process, so that calls of earlier ones have no effect.
+    /// Increases whenever a process ends, so that later calls of this process have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
     /// Whether nothing becomes durable until the disk is mounted again.
     pub(crate) is_dead: bool,
-    /// Whether its file system has noticed that, so that it refuses writes as well.
+    /// Whether the disk's file system has noticed this, and therefore refuses writes too.
     pub(crate) is_read_only: bool,
-    /// The count of times that it was mounted again.
+    /// The number of times that the disk was mounted again.
     pub(crate) mounts: u64,
     pub(crate) has_stopped: bool,
-    /// Data that it reported as stored but did not keep: writes lost or misplaced, flushes that
-    /// failed silently.
+    /// The number of times that the disk lost data that it had reported as stored: lost or
+    /// misplaced writes, and flushes that failed silently.
     pub(crate) lies: u64,
-    /// Flipped bits, which an operator can restore from a copy.
+    /// The bits that have flipped. An operator can restore them from a copy.
     flips: Vec<(Name, usize, u8)>,
-    /// Lost ends of files, which an operator can restore from a copy.
+    /// The ends that files have lost. An operator can restore them from a copy.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
-    /// Whether a disk that was lost had violated its guarantees before.
+    /// Whether a disk that was lost before this one had already violated its guarantees.
     pub(crate) former_was_to_blame: bool,
-    /// Whether groups count as stored without a flush: durability `os`.
+    /// Whether groups count as stored without a flush, which is the durability `os`.
     pub(crate) is_os: bool,
-    /// Whether groups may have been answered since the last orderly stop.
+    /// Whether groups may have been answered since the last orderly shutdown.
     pub(crate) has_served: bool,
     /// Whether a power cut or a failed flush has lost such groups since the last start.
     pub(crate) has_lost_groups: bool,
     /// Whether a power cut or a failed flush has ever lost such groups.
     lost_groups: bool,
-    /// Whether a snapshot or a map was published since the last check.
+    /// Whether a snapshot or a map was published since this was last checked.
     pub(crate) has_published: bool,
 }
 
@@ -125,7 +126,7 @@ impl Disk {
         if self.has_stopped { Err(Trouble::Crashed) } else { Ok(()) }
     }
 
-    /// Begins a call that reaches the disk, or changes names.
+    /// Begins a call that accesses the disk or changes names.
     fn begin_on_disk(&mut self, faults: &mut Faults) -> DiskResult {
         self.begin(faults)?;
         if self.is_dead { Err(Trouble::Io) } else { Ok(()) }
@@ -136,19 +137,19 @@ impl Disk {
         self.lost_groups || self.may_refuse()
     }
 
-    /// Whether a node may refuse to start because of that.
+    /// Whether a node may refuse to start because the disk violated its guarantees or was damaged.
     pub(crate) fn may_refuse(&self) -> bool {
         self.lies > 0 || self.was_damaged
     }
 
-    /// Loses all files, as on a new disk.
+    /// Loses all files, as if the disk were replaced with a new one.
     pub(crate) fn wipe(&mut self) {
         let Self { life, is_os, mounts, .. } = *self;
         let former_was_to_blame = self.former_was_to_blame || self.is_to_blame();
         *self = Self { life, mounts, former_was_to_blame, is_os, ..Self::default() };
     }
 
-    /// Loses the files of one shard, as if its volume were not mounted. Returns them.
+    /// Loses the files of one shard, as if the shard's volume were not mounted. Returns them.
     pub(crate) fn lose_shard(&mut self, shard: u16) -> Copy {
         let lost = self.copy().of_shard(shard);
         self.names.retain(|name, _| name.shard != shard);
@@ -161,7 +162,7 @@ impl Disk {
         lost
     }
 
-    /// Restores the lost files of a shard, in place of those written since.
+    /// Restores the files that a shard has lost, in place of those that were written since then.
     pub(crate) fn bring_back(&mut self, shard: u16, lost: &Copy) {
         drop(self.lose_shard(shard));
         self.lies += u64::from(lost.was_to_blame);
@@ -174,7 +175,7 @@ impl Disk {
         }
     }
 
-    /// A copy of the present files.
+    /// Copies the current files.
     pub(crate) fn copy(&self) -> Copy {
         let file = |id: &u64| self.files.get(id).map(|file| file.cached.clone());
         let files = self.names.iter().filter_map(|(name, id)| Some((*name, file(id)?)));
@@ -182,7 +183,8 @@ impl Disk {
         Copy { files: files.collect(), directories: self.directories.clone(), was_to_blame }
     }
 
-    /// Replaces the files by those of a copy, durably; with a mark if the operator makes one.
+    /// Replaces the files with those of a copy, durably. If the operator sets a mark, the mark is
+    /// added.
     pub(crate) fn put_back(&mut self, copy: &Copy, mark: Option<Name>) {
         self.wipe();
         self.directories.clone_from(&copy.directories);
@@ -215,18 +217,18 @@ impl Disk {
         self.names.contains_key(&name)
     }
 
-    /// The numbers of a shard's files of one sort, lowest first.
+    /// Returns the numbers of a shard's files of one sort, in ascending order.
     pub(crate) fn list(&self, shard: u16, sort: Sort) -> Vec<u64> {
         let of = |name: &&Name| name.shard == shard && name.sort == sort;
         self.names.keys().filter(of).map(|name| name.number).collect()
     }
 
-    /// The names of a shard's files, or of the node's own.
+    /// Returns the names of a shard's files, or of the node's own files.
     pub(crate) fn names(&self, shard: u16) -> Vec<Name> {
         self.names.keys().filter(|name| name.shard == shard).copied().collect()
     }
 
-    /// The length of a file as readers see it.
+    /// Returns the length of a file as readers see it.
     pub(crate) fn len(&self, file: &Handle) -> u64 {
         self.files.get(&file.id).map_or(0, |file| file.cached.len() as u64)
     }
@@ -246,7 +248,7 @@ impl Disk {
         self.open(name, false)
     }
 
-    /// Writes into the cache. Its faults appear at a flush, at a crash, or never.
+    /// Writes bytes into the cache. The faults of a write appear at a flush, at a crash, or never.
     pub(crate) fn write(
         &mut self,
         faults: &mut Faults,
@@ -272,7 +274,7 @@ impl Disk {
             bytes =
                 &bytes[..faults.stream(Kind::WriteError).index(bytes.len() / BLOCK + 1) * BLOCK];
         } else if name.sort == Sort::Unfinished && name.shard == u16::MAX {
-            // The map is text, so its faults appear when it is read.
+            // The map is text, so a fault in it is detected when the map is read.
         } else if faults.strikes(Kind::LostWrite) {
             self.lies += 1;
             return Ok(());
@@ -285,7 +287,7 @@ impl Disk {
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 
-    /// Sets the length of a file to the end of its written bytes.
+    /// Sets the length of a file to `len`, up to which it was written.
     pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> DiskResult {
         self.begin_on_disk(faults)?;
         let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
@@ -296,14 +298,14 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes written bytes durable.
+    /// Makes the written bytes of a file durable.
     pub(crate) fn flush(&mut self, faults: &mut Faults, handle: &Handle) -> DiskResult {
         self.begin_on_disk(faults)?;
         let name = handle.name;
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
-        // The map is text: a damaged one is detected when it is read, but one from before a move
-        // cannot be detected.
+        // The map is text, so a damaged map is detected when it is read. However, nothing can
+        // detect a map from before a move, so flushes of the map never lie.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;
@@ -314,8 +316,8 @@ impl Disk {
         let mut dirty = std::mem::take(&mut file.dirty);
         let claimed = std::mem::take(&mut file.claimed);
         if fails {
-            // Some blocks are stored; all count as clean from now on, so that the next flush
-            // falsely succeeds.
+            // Some of the blocks are stored, but all of them count as clean from now on. The next
+            // flush therefore succeeds although it should not.
             let lost = dirty.extract_if(.., |_| faults.stream(Kind::FlushError).chance(500_000));
             let lost: Vec<_> = lost.collect();
             self.lies += lost.iter().filter(|block| claimed.contains(block)).count() as u64;
@@ -369,7 +371,7 @@ impl Disk {
         Ok(got)
     }
 
-    /// Drops the clean pages of a file from the cache.
+    /// Drops the unmodified pages of a file from the cache.
     pub(crate) fn forget_cache(&mut self, file: &Handle) {
         let Ok(file) = self.opened(file) else { return };
         for block in 0..file.cached.len().div_ceil(BLOCK) {
@@ -379,7 +381,8 @@ impl Disk {
         }
     }
 
-    /// Handles a killed process: a part of its writes that bypass the cache is stored.
+    /// Handles a process that is killed: of its writes that bypass the cache, only a part is
+    /// stored.
     pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
         self.life += 1;
@@ -395,13 +398,13 @@ impl Disk {
         }
     }
 
-    /// Lets nothing become durable from now on.
+    /// From now on, nothing becomes durable.
     pub(crate) fn die(&mut self, is_read_only: bool) {
         (self.is_dead, self.is_read_only) = (true, is_read_only);
     }
 
-    /// Handles a power cut: any subset of the unflushed data is stored. Then the disk is mounted
-    /// again.
+    /// Handles a power cut: an arbitrary subset of the unflushed data is stored. After that, the
+    /// disk is mounted again.
     pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
         (self.is_dead, self.is_read_only) = (false, false);
         self.mounts += 1;
@@ -428,7 +431,7 @@ impl Disk {
         self.names = names;
         for (id, file) in &mut self.files {
             let dirty = std::mem::take(&mut file.dirty);
-            // The groups of a start that did not get as far as serving have not been answered.
+            // If the process did not get as far as serving, its groups were not answered.
             let has_groups = self.is_os && self.has_served && segments.contains(id);
             for block in dirty {
                 let fate = faults.stream(Kind::Power).below(3);
@@ -450,13 +453,13 @@ impl Disk {
         self.lost_groups |= self.has_lost_groups;
     }
 
-    /// Flips a bit of stored data. Returns the file's name.
+    /// Flips a bit in stored data. Returns the name of the file.
     pub(crate) fn rot(&mut self, random: &mut Random) -> Option<Name> {
         let of_shards = self.names.iter().filter(|(name, _)| name.shard < u16::MAX);
         let names: Vec<(Name, u64)> = of_shards.map(|(name, id)| (*name, *id)).collect();
         let (name, id) = *names.get(random.index(names.len()))?;
         let file = self.files.get_mut(&id).filter(|file| !file.durable.is_empty())?;
-        // Most of a file is zeros for later use, so finding data takes a few attempts.
+        // Most of a file consists of zeros for later use, so it takes a few attempts to find data.
         let mut byte = random.index(file.durable.len());
         for _ in 0..64 {
             if file.durable[byte] != 0 {
@@ -467,7 +470,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// Flips a bit in the last nonempty block of a shard's journal.
+    /// Flips a bit in the last block of a shard's journal that contains data.
     pub(crate) fn rot_at_end(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };
@@ -477,7 +480,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// Cuts the end off the newest file of a shard's journal, at most two blocks of its contents.
+    /// Cuts off the end of the newest file of a shard's journal, with at most two blocks of data.
     pub(crate) fn shorten(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };
@@ -491,8 +494,8 @@ impl Disk {
         Some(name)
     }
 
-    /// Flips bits, but never two of one block before a start has seen the first: together they may
-    /// hide a frame, which no format can detect.
+    /// Flips bits, but only one in each block until a start has noticed it. Two flipped bits in one
+    /// block may hide a frame, and no format can detect that.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
         let is_there =
             |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;
@@ -508,15 +511,16 @@ impl Disk {
         Some(name)
     }
 
-    /// Accepts the present files: a start continues from them, so a copy of their earlier state is
-    /// useless from then on.
+    /// Accepts the current files. The node continues from them, so copies of their earlier state
+    /// are useless from now on.
     pub(crate) fn accept(&mut self) {
         self.flips.clear();
         self.tails.clear();
         self.has_lost_groups = false;
     }
 
-    /// Restores damaged data from a copy, as an operator. Returns `false` if there is other damage.
+    /// Restores damaged data from a copy, as an operator would. Returns `false` if there is damage
+    /// that no copy can repair.
     pub(crate) fn mend(&mut self) -> bool {
         for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
             let Ok(file) = self.file(name) else { continue };
@@ -533,7 +537,7 @@ impl Disk {
         self.can_mend()
     }
 
-    /// Whether a copy contains the damaged parts.
+    /// Whether all damage can be repaired from a copy.
     pub(crate) fn can_mend(&self) -> bool {
         self.lies == 0 && !self.lost_groups
     }
@@ -562,7 +566,7 @@ impl File {
         self.durable[from..to].copy_from_slice(&self.cached[from..to]);
     }
 
-    /// Stores some sectors of a block on the disk.
+    /// Stores some of a block's sectors on the disk.
     fn tear(&mut self, block: usize, random: &mut Random) {
         let (from, to) = self.range(block);
         if self.durable.len() < to {
@@ -579,7 +583,7 @@ impl File {
     /// Loads a block from the disk into the cache.
     fn restore(&mut self, block: usize) {
         let (from, to) = self.range(block);
-        // A file that was extended but not flushed is shorter on the disk.
+        // If a file was extended but not flushed, it is shorter on the disk than in the cache.
         let known = self.durable.len().clamp(from, to);
         let on_disk = self.durable.get(from..known).unwrap_or_default();
         let (there, beyond) = self.cached[from..to].split_at_mut(on_disk.len());

@@ -1,4 +1,4 @@
-//! Events, their times and their order, in addition to the polls of tasks.
+//! Events, their times and their order. The polls of tasks are not events.
 
 use std::collections::BTreeMap;
 
@@ -15,62 +15,63 @@ use crate::random::Random;
 pub(crate) enum Event {
     /// The next client sends its batch.
     Client,
-    /// A batch is sent again.
+    /// A client sends its batch again.
     Again(u32),
-    /// A batch arrives at a shard, in this life of its node.
+    /// A batch arrives at a shard, if its node is still in this life.
     Batch { node: usize, life: u32, shard: u16, batch: u64 },
-    /// Every second: faults may affect machines.
+    /// A second has passed, so faults may happen to machines.
     Second,
-    /// A stopped node starts; in this life only.
+    /// A node that has stopped starts, if it is still in this life.
     Start(usize, u32),
-    /// An operator stops a node, so that it starts again.
+    /// An operator stops a node so that it starts again.
     Restart(usize, u32),
-    /// An operator attends to a node that does not start.
+    /// An operator takes care of a node that does not start.
     Repair(usize, u32),
-    /// The second half of a change of the map: the node that gets a pool starts again.
+    /// The second half of a map change: the node that gets a pool restarts.
     MapArrives(usize),
     /// Every node gets the newest map.
     RollOut,
-    /// The complete list of pools arrives at a node that started without some of them, in this
-    /// life.
+    /// The complete list of pools arrives at a node that started without some of them, if it is
+    /// still in this life.
     ListArrives(usize, u32),
     /// A client returns a number.
     Release { number: u64, at_ms: u64 },
-    /// A request of another node arrives.
+    /// A request from another node arrives.
     Request { call: u64, node: usize, life: u32, shard: u16, path: Path, body: Bytes },
-    /// The answer to a request arrives where the request began.
+    /// The answer to a request arrives at the node that sent the request.
     Replied { call: u64, replied: Replied },
-    /// A client disconnected some time ago: no number may be locked for it any more.
+    /// A client disconnected some time ago, so no number may be locked for it any more.
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools arrives at every node.
     Manage,
-    /// Numbers that have just come to a pool move to another one.
+    /// Numbers that were just added to a pool move on to another pool.
     LendOn(u64, Vec<u64>, Random),
-    /// Right after a step in this life, the process or its machine ends.
+    /// The process or its machine ends just after some step, if the node is still in this life.
     CrashAfter(usize, u32),
-    /// A node serves, and an operator acts at once.
+    /// A node begins to serve, and an operator acts immediately.
     Hasty(usize, u32),
-    /// The disk of a node is mounted again, without a boot.
+    /// The disk of a node is mounted again, although the machine was not rebooted.
     Remount(usize),
     /// A node loses its disk.
     LostDisk(usize),
-    /// A copy of a node's data is put back.
+    /// A copy of a node's data is restored.
     CopyBack(crate::older::Copied),
-    /// A copy of the journal of one shard is put back.
+    /// A copy of one shard's journal is restored.
     JournalCopyBack(crate::older::CopiedJournal),
     /// A journal that a node has lost is brought back.
     BroughtBack(crate::older::Lost),
-    /// A changed list of pools reaches a node, in this life.
+    /// A changed list of pools arrives at a node, if it is still in this life.
     ListReaches(usize, u32),
-    /// A changed list of pools has reached the last node.
+    /// A changed list of pools has arrived at the last node.
     ListSpread,
-    /// The last fault has happened.
+    /// The last fault is over.
     Calm,
-    /// Every pool is requested everywhere.
+    /// Every pool is requested from every shard.
     Probe,
 }
 
-/// Events in the order of their times; among equals in the order in which they were added.
+/// Events in the order of their times. Events with the same time are in the order in which they
+/// were added.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     events: BTreeMap<(u64, u64), Event>,
@@ -83,7 +84,7 @@ impl Queue {
         self.events.insert((at, self.added), event);
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
@@ -94,12 +95,13 @@ impl Queue {
     }
 }
 
-/// A call, and the visitor that it must be attributed to.
+/// A call, and the visitor to whom it must be attributed.
 #[derive(Debug)]
 pub(crate) struct Rung {
     pub(crate) which: usize,
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
-    /// Whether history was known to be missing then: it is no longer known if a disk is lost later.
+    /// Whether it was known at the time of the call that history is missing. If a disk is lost
+    /// later, this is forgotten.
     pub(crate) has_gaps: bool,
 }

@@ -1,7 +1,7 @@
-//! Faults by kind: how often each happens in a run, and which ones happened.
+//! The kinds of faults: how often each kind happens in a run, and which faults have happened.
 //!
-//! Swarm testing: each run draws which kinds are enabled, and their rates. A kind that is always
-//! enabled can hide effects of another.
+//! This is swarm testing: each run draws which kinds of faults are enabled, and how often they
+//! happen. If a kind were always enabled, it could hide the effects of other kinds.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,14 +19,14 @@ macro_rules! kinds {
             /// All kinds, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
-            /// The names in a run's line and on the command line.
+            /// The name of the kind in the output of a run and on the command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// The percentage of runs in which it is enabled, and the range of its rate (per
-            /// million).
+            /// The percentage of runs in which the kind is enabled, and the range of its rate per
+            /// million opportunities.
             const fn odds(self) -> (u64, u64, u64) {
                 match self { $(Self::$kind => ($odds, $low, $high),)* }
             }
@@ -34,10 +34,10 @@ macro_rules! kinds {
     };
 }
 
-// For each kind, the percentage of runs in which it is enabled, and the range of its rate per
-// million opportunities. An opportunity is a second of the run for faults of machines; otherwise a
-// start, a call of the disk, a frame of a link, or a batch, row or answer of a client. Torn and
-// dropped blocks are only counted, because a power cut decides them.
+// Each line contains the percentage of runs in which the kind is enabled, and the range of its rate
+// per million opportunities. For faults of machines, an opportunity is a second of the run. For
+// other kinds, it is a start, a call of the disk, a frame of a link, or a client's batch, row or
+// answer. Torn and dropped blocks are only counted, because they result from power cuts.
 kinds! {
     Kill "kill" 60 5_000 100_000;
     Power "power" 50 5_000 100_000;
@@ -96,7 +96,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind with the name `name`.
+    /// Returns the kind with the name `name`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
@@ -115,17 +115,18 @@ pub(crate) struct Faults {
     streams: Vec<Random>,
     rates: Vec<u64>,
     struck: Vec<u64>,
-    /// Only these faults happen: their kind and their index in the kind.
+    /// If set, only these faults happen, each given as its kind and its index within the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
-    /// The count of opportunities that were drawn for each kind.
+    /// The number of opportunities of each kind at which a fault was drawn.
     drawn: Vec<u64>,
-    /// All faults that happened, for the shrinker.
+    /// All faults that have happened, for the shrinker.
     pub(crate) history: Vec<(Kind, u64)>,
     pub(crate) are_over: bool,
 }
 
 impl Faults {
-    /// Draws the enabled kinds: always those in `on`, at their highest rate, and none in `off`.
+    /// Draws which kinds are enabled. The kinds in `on` always are, with their highest rate, and
+    /// the kinds in `off` never are.
     pub(crate) fn draw(
         seed: u64,
         on: &[Kind],
@@ -137,7 +138,7 @@ impl Faults {
         let rate = |kind: &Kind| {
             let (odds, low, high) = kind.odds();
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
-            // Habits of clients are not faults: a run without faults has them too.
+            // The habits of clients are not faults, so a run without faults has them too.
             let is_fault = *kind < Kind::MapChange
                 || matches!(
                     kind,
@@ -170,13 +171,13 @@ impl Faults {
         self.rates[kind as usize] > 0
     }
 
-    /// Whether a fault of this kind happens at this opportunity.
+    /// Draws whether a fault of this kind happens at this opportunity.
     pub(crate) fn strikes(&mut self, kind: Kind) -> bool {
         let rate = self.rates[kind as usize];
         !self.are_over && self.streams[kind as usize].chance(rate) && self.note(kind)
     }
 
-    /// Records that a fault happens; returns `false` if it is disabled.
+    /// Records that a fault happens. Returns `false` if this fault is disabled.
     pub(crate) fn note(&mut self, kind: Kind) -> bool {
         let which = self.drawn[kind as usize];
         self.drawn[kind as usize] += 1;
@@ -188,23 +189,24 @@ impl Faults {
         true
     }
 
-    /// Records a kind that is enabled for a whole run.
+    /// Records a kind that affects the whole run, if it is enabled.
     pub(crate) fn note_if_on(&mut self, kind: Kind) -> bool {
         self.is_on(kind) && self.note(kind)
     }
 
-    /// Counts a crash's effects on blocks, which are a consequence and not a fault that could be
-    /// disabled.
+    /// Counts an effect of a crash on blocks. Such an effect is a consequence rather than a fault
+    /// of its own, so it cannot be disabled.
     pub(crate) fn count(&mut self, kind: Kind) {
         self.struck[kind as usize] += 1;
     }
 
-    /// The random stream for the details of this kind.
+    /// Returns the random stream from which the details of this kind are drawn.
     pub(crate) fn stream(&mut self, kind: Kind) -> &mut Random {
         &mut self.streams[kind as usize]
     }
 
-    /// The count of each kind of fault, in both tables, without kinds that never happened.
+    /// Returns the number of faults of each kind, added up over both tables, without the kinds that
+    /// never happened.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

@@ -1,4 +1,5 @@
-//! A simulated disk behind the driver's file trait: production code's file calls are executed here.
+//! A simulated disk behind the driver's trait for files, which executes the file calls of
+//! production code.
 
 use std::io;
 use std::path::Path;
@@ -11,10 +12,10 @@ use crate::disk::{Disk, Handle, Name, Sort, Trouble};
 use crate::fault::Faults;
 use crate::random::Random;
 
-/// A node's directory: the root of its disk.
+/// The directory of a node, which is the root of its disk.
 pub(crate) const DATA: &str = "";
 
-/// The node's own files, by their numbers.
+/// The node's own files. Their indexes are their numbers.
 const OWN: [&str; 7] = [
     "cluster-map.json",
     "identity.json",
@@ -25,19 +26,19 @@ const OWN: [&str; 7] = [
     "lifetimes.json",
 ];
 
-/// The file that marks data as a copy.
+/// Returns the name of the file that marks data as a copy.
 pub(crate) fn restored_mark() -> Option<Name> {
     name(Path::new("RESTORED"))
 }
 
-/// The mark of an incomplete copy of a log, and its name while it is written.
+/// The file that marks a log's copy as incomplete, and its name while it is being written.
 const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
 
 /// The disk of one machine, as seen by one process.
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
     disk: Arc<Mutex<Disk>>,
-    /// The faults of calls; all machines share them.
+    /// The faults that happen in calls. All machines share them.
     faults: Arc<Mutex<Faults>>,
     salts: Arc<Mutex<Random>>,
     life: u32,
@@ -49,17 +50,17 @@ impl SimFiles {
         Self { disk: Arc::default(), faults, salts, life: 0 }
     }
 
-    /// The node's record of the buckets that it serves; `None` if it is missing.
+    /// Returns the node's record of the buckets that it serves; `None` if there is no such record.
     pub(crate) fn served(&self) -> Option<ServedMap> {
         ServedMap::read(self, Path::new(DATA)).ok().flatten()
     }
 
-    /// The disk. Must not be borrowed while production code runs.
+    /// The disk. It must not be borrowed while production code runs.
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The files as the next process sees them.
+    /// From now on, the files belong to the next process.
     pub(crate) fn next_life(&mut self) {
         let life = self.disk().life;
         self.life = life;
@@ -171,7 +172,7 @@ impl Files for SimFiles {
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), FileError> {
-        // The directory was made when the machine was set up, so no fault happens.
+        // The simulator created the directory together with the machine, so no fault happens.
         let shard = path.file_name().and_then(|name| name.to_str()?.parse::<u16>().ok());
         self.disk().directories.extend(shard);
         Ok(())
@@ -196,7 +197,7 @@ impl Files for SimFiles {
     }
 }
 
-/// The name of the file that production code calls `path`.
+/// Returns the name of the file that production code calls `path`.
 fn name(path: &Path) -> Option<Name> {
     let name = parse(path)?;
     debug_assert!(path.ends_with(file_name(name)), "{} has another name", path.display());
@@ -220,7 +221,8 @@ fn parse(path: &Path) -> Option<Name> {
     }
     let (stem, end) = file.split_once('.')?;
     let number: u64 = stem.parse().ok()?;
-    // Unfinished snapshots and spares have names that never collide.
+    // The numbers of unfinished snapshots and spare segments differ in the lowest bit, so that
+    // their names never collide.
     let (sort, number) = match end {
         "rpj" => (Sort::Segment, number),
         "spare" => (Sort::Spare, number),

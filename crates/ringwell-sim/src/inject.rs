@@ -1,4 +1,4 @@
-//! Injects faults into machines, second by second, and acts as the operator afterwards.
+//! Injects faults into machines every second, and acts as the operator afterwards.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,9 +20,10 @@ use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
-/// Steps of clocks are either small enough to be trusted or large enough to be refused.
+/// Clocks are set either by so little that the new time is trusted, or by so much that it is
+/// refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
-/// Other steps are so small that lockouts are lengthened by more.
+/// These other steps are so small that lockouts are lengthened by more than the step.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
@@ -85,7 +86,7 @@ impl World {
     }
 
     fn inject_into_machine(&mut self, node: usize) {
-        // A full disk may have room again.
+        // A full disk may have space again.
         let was_full = self.nodes[node].files.disk().is_full;
         if was_full {
             let is_full = self.faults.stream(Kind::Full).chance(500_000);
@@ -124,7 +125,8 @@ impl World {
         }
     }
 
-    /// Makes a disk fail or detaches it; an operator ends the process and mounts the disk again.
+    /// Makes a disk fail or detaches it. An operator then ends the process and mounts the disk
+    /// again.
     fn fail_disk(&mut self, node: usize) {
         let random = self.faults.stream(Kind::Remount);
         let (is_read_only, after) = (random.chance(500_000), random.below(2 * SECOND));
@@ -133,7 +135,7 @@ impl World {
         self.queue.add(self.now() + after, Event::Remount(node));
     }
 
-    /// Steps the clock, because the clock that runs while a machine is off is inaccurate.
+    /// Sets the wall clock wrong, because the clock that runs while a machine is off is inaccurate.
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
@@ -175,7 +177,7 @@ impl World {
         self.restart_failing(node);
     }
 
-    /// Restarts nodes as an operator who detects that a journal no longer accepts anything.
+    /// Restarts a node, as an operator would who notices that a journal stores nothing any more.
     fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
@@ -200,8 +202,9 @@ impl World {
         }
     }
 
-    /// Moves a pool to another shard: first the node that loses it restarts, then the other. Does
-    /// nothing while a move of buckets is not answered, because the new map would not include it.
+    /// Moves a pool to another shard with a new map: first the node that loses the pool restarts,
+    /// then the node that gets it. Does nothing while a move of buckets is in progress, because the
+    /// new map would not include that move.
     fn change_map(&mut self) {
         let shards = self.cluster.homes.len();
         if self.map_change.is_some() || shards < 2 {
@@ -230,7 +233,7 @@ impl World {
         }
     }
 
-    /// Loses a disk; often just after one of its pools was removed from the list.
+    /// Loses a disk, often just after one of the node's pools was removed from the list.
     fn befall_disk(&mut self) {
         let random = self.faults.stream(Kind::LostDisk);
         let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
@@ -254,12 +257,13 @@ impl World {
         self.queue.add(self.now() + 50 * MS, Event::LostDisk(node));
     }
 
-    /// Whether a map is being distributed to the nodes, or must not be now.
+    /// Whether a new map is being distributed to the nodes, or no map may be distributed at
+    /// present.
     pub(crate) fn is_in_between(&self) -> bool {
         self.map_change.is_some() || self.now() < self.shortened_until
     }
 
-    /// Acts at once, as the operator of a node that serves.
+    /// Acts immediately, as the operator of a node that has just begun to serve.
     pub(crate) fn act_in_haste(&mut self, node: usize) {
         if self.faults.are_over || self.nodes[node].running.is_none() {
             return;
@@ -288,8 +292,9 @@ impl World {
         }
     }
 
-    /// Moves the buckets of some pools to another shard, as an operator. Does nothing while a new
-    /// map is distributed: the map may give a bucket that moves by the old map to another node.
+    /// Moves the buckets of some pools to another shard, as an operator would. Does nothing while a
+    /// new map is being distributed, because the map may assign a bucket to one node while the move
+    /// gives it to another.
     fn move_buckets(&mut self) {
         let shards = self.cluster.homes.len();
         let random = self.faults.stream(Kind::Move);
@@ -332,7 +337,7 @@ impl World {
         });
     }
 
-    /// Takes back buckets in transit, as an operator.
+    /// Takes back buckets in transit, as an operator would.
     fn abort_move(&mut self) {
         let node = self.chance.index(self.nodes.len());
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
@@ -348,7 +353,7 @@ impl World {
         });
     }
 
-    /// Begins the calm after the last fault.
+    /// Begins the calm period after the last fault.
     pub(crate) fn calm(&mut self) {
         self.faults.are_over = true;
         lock(&self.shared.call_faults).are_over = true;
@@ -371,8 +376,8 @@ impl World {
         self.tell(0, &[], || "the last fault has been".to_owned());
     }
 
-    /// Distributes the newest map to every node, because with an older one a node asks the wrong
-    /// shard.
+    /// Distributes the newest map to every node. A node with an older map would send rows to the
+    /// wrong shard.
     pub(crate) fn roll_out(&mut self) {
         let newest = self.cluster.newest();
         for node in 0..self.nodes.len() {
@@ -383,7 +388,7 @@ impl World {
         }
     }
 
-    /// Checks the holder of each number that a visitor has seen.
+    /// Checks that look-ups find the holder of each number that a visitor has seen.
     pub(crate) fn check_attributions(&mut self) -> Judged {
         let look_ups = self.look_ups();
         let begin = |world: &mut Self, which: usize| {
@@ -399,8 +404,8 @@ impl World {
         Ok(())
     }
 
-    /// A look-up of each number at the time of its allocation, and at the last time when it was
-    /// still the newest.
+    /// Returns two look-ups for each number: at the time of its allocation, and at the last time
+    /// when this was still the newest allocation.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -422,7 +427,7 @@ impl World {
             if room_us < 4 * within_us {
                 continue;
             }
-            // Immediately, and as late as a visitor who has seen the number may call.
+            // A visitor who has seen the number may call immediately, or as late as this.
             let first = wanted.true_us + within_us;
             let last = wanted.next_us.map_or(self.now(), |next| next - within_us);
             for true_us in [first, last] {
@@ -433,7 +438,7 @@ impl World {
         look_ups
     }
 
-    /// The precision with which look-ups by the wall clock find an allocation.
+    /// Returns the precision with which look-ups according to the wall clock find an allocation.
     pub(crate) fn dated_within_us(&self) -> u64 {
         self.pace.dated_within_us(self.clients.length_us)
     }
@@ -441,7 +446,8 @@ impl World {
     pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
         let home = self.cluster.home(wanted.shard);
         let begun = PromoNumber::from_code(wanted.number).and_then(|number| match at {
-            // While a map is in transit, a node with an older one may believe the previous owner.
+            // Until a new map has reached all nodes, a node with an older map may send the look-up
+            // to the previous owner.
             Moment::Wall(at) if self.faults.are_over => self.ask_all(which, which, number, at),
             Moment::Wall(at) => self.ask_all(home, which, number, at),
             Moment::Shard(_) => self.ask_shard((home, wanted.shard), which, number, at),
@@ -451,7 +457,7 @@ impl World {
         }
     }
 
-    /// Looks up a number as for a call: the node queries all shards.
+    /// Looks up a number as for a call: the node asks all shards.
     fn ask_all(&self, asked: usize, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
         let running = self.nodes[asked % self.nodes.len()].running.as_ref();
         let thread = running.filter(|running| running.is_serving)?.first()?;
@@ -496,7 +502,8 @@ impl World {
             return Ok(());
         }
         let has_gaps = self.has_gaps();
-        // In memory, records end with their process, but other nodes still know of the allocation.
+        // With the durability `memory`, records are lost when their process ends, but other nodes
+        // may still know of the allocation.
         let is_memory = self.durability == Durability::Memory;
         let is_to_blame = {
             let disk = self.nodes[node].files.disk();
@@ -506,8 +513,9 @@ impl World {
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
-                // The record itself may be too old to be kept, unless it is the newest. A shard may
-                // name an allocation without it, but a call needs the visitor.
+                // The record itself may be too old to be kept, unless it belongs to the newest
+                // allocation. A shard may report an allocation without its record, but a call needs
+                // the visitor.
                 let is_named = is_unread || matches!(at, Moment::Shard(_));
                 let is_gone = held.pool.is_none() && is_named && (!wanted.is_newest || is_to_blame);
                 if !is_right && !is_gone {
@@ -535,14 +543,14 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether a node knows that answered allocations of some time may be lost.
+    /// Whether any node knows of a period in which answered allocations may be lost.
     pub(crate) fn has_gaps(&self) -> bool {
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
         { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
-    /// Whether the shard that has the number in rotation may know an older allocation than another
-    /// shard does.
+    /// Whether the shard that has the number in rotation may only know an older allocation than
+    /// another shard knows.
     fn is_doubted(&self, wanted: &Wanted) -> bool {
         let Some(number) = PromoNumber::from_code(wanted.number) else { return false };
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
@@ -552,7 +560,7 @@ impl World {
         })
     }
 
-    /// The time at which the number went out again, if `held` lacks it.
+    /// Returns when the number went out again, if the look-up's result `held` does not show this.
     fn missed_end(&self, wanted: &Wanted, held: &PastAllocation) -> Option<u64> {
         let by = |end_us: u64| Millis((ORIGIN_US + end_us + self.dated_within_us()) / 1000);
         let is_missed = |end_us: &u64| held.next_allocated_at.is_none_or(|it| it > by(*end_us));
@@ -560,8 +568,8 @@ impl World {
     }
 }
 
-/// Whether the lockout of the named visitor runs at that time. If an operator ended it, the record
-/// of that may have been lost as well.
+/// Whether the lockout of the visitor found lasts at the time `at`. If an operator ended the
+/// lockout, the record of that may have been lost as well.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

@@ -1,4 +1,4 @@
-//! Reports the changes on shards to the reference model, except for the rows that they serve.
+//! Reports changes on shards to the reference model, except for the rows that shards serve.
 
 use std::rc::Rc;
 
@@ -12,8 +12,8 @@ use crate::model::{Judged, PoolRule, TakenUp, Violation};
 use crate::world::World;
 
 impl World {
-    /// Reports, after a poll, pools that left or arrived, and lockouts and holds that were taken
-    /// over.
+    /// Reports which pools left or arrived, and which lockouts and holds were adopted, since the
+    /// last poll.
     pub(crate) fn judge_changes(&mut self) -> Judged {
         let changed = std::mem::take(&mut *self.shared.changed.borrow_mut());
         let answers_lost = std::mem::take(&mut *self.shared.answers_lost.borrow_mut());
@@ -23,8 +23,8 @@ impl World {
         Ok(())
     }
 
-    /// Reports a node with data from before moves that begins to serve: pools that it still has are
-    /// its own.
+    /// Reports a node that begins to serve with data from before moves. The pools that it still has
+    /// count as its own.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
         let shards = self.cluster.shards_of(node);
         shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
@@ -43,8 +43,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks a client that disconnected some time ago: its numbers are free, at least on the node
-    /// that received its request.
+    /// Checks that the numbers of a client that disconnected some time ago are free, at least on
+    /// the node that received its request.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {
@@ -52,7 +52,7 @@ impl World {
         }
         for (id, number, at_ms) in self.shared.model.borrow().unseen(batch) {
             let Some(thread) = running.threads.get(&id) else { continue };
-            // The receiving shard is unknown here, so all must have run.
+            // It is not known here which shard received the request, so all shards must have run.
             let mut threads = running.threads.values();
             let has_time = threads.all(|it| it.was_idle_at + UNSEEN_US / 2 > self.now());
             let engine = thread.shard.engine.borrow();
@@ -62,7 +62,7 @@ impl World {
             let now = thread.shard.clock_now();
             let is_its =
                 |slot: &&Slot| slot.allocated_at.0 == at_ms && !slot.is_free(now + Millis(1));
-            // An answer to another shard is sent when its group is stored.
+            // An answer to another shard is sent only when its group is stored.
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
                 let text = format!("the client of batch {batch} disconnected without an answer");
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// A shard's numbers and holds, in the model's form.
+/// Returns a shard's numbers and holds in the form of the model.
 fn state(shard: u16, rules: &Shard, now: (u64, Millis)) -> TakenUp {
     let slots = rules.slots().iter().filter(|slot| rules.find(slot.number).is_some());
     let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
@@ -119,7 +119,7 @@ fn state(shard: u16, rules: &Shard, now: (u64, Millis)) -> TakenUp {
     }
 }
 
-/// A shard's pools, in the model's form.
+/// Returns a shard's pools in the form of the model.
 fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     let mut pools = Vec::new();
     for index in 0..shard.pools_end() {
@@ -135,7 +135,7 @@ fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     pools
 }
 
-/// The model's view of a pool.
+/// Returns a pool's rules in the form of the model.
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
     let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
     pool_rule(spec.lifetime, numbers, bug)
@@ -144,13 +144,14 @@ pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
 fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug>) -> PoolRule {
     let is_short = bug == Some(Bug::NoRounding);
     let Millis(lifetime_ms) = if is_short { locked } else { lifetime(locked) };
-    // The last three digits are the index of a number in its pool; 999 is not in rotation.
+    // The last three digits are the index of a number in its pool. The number with the index 999 is
+    // not in the rotation.
     let mut numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
     numbers.sort_unstable();
     PoolRule { lifetime_ms, numbers }
 }
 
-/// The time until which each pool is held, for the model.
+/// Returns until when each pool is held, for the model.
 pub(crate) fn pool_holds(shard: &Shard, now: Millis) -> Vec<(u64, u64)> {
     let mut holds = Vec::new();
     for (pool, until) in shard.holds(now) {

@@ -1,9 +1,10 @@
-//! Whole clusters in virtual time: the production driver under faults, driven by one seed.
+//! Simulates whole clusters in virtual time: the production driver, under faults, controlled by one
+//! seed.
 //!
-//! Owns time, disks, the network, clients, and a reference model that judges every answer. Runs
-//! `ringwell-driver` and the crates below it unchanged, and owns no rule of the product. Nothing
-//! here reads a clock or uses any randomness except the seed's. Invariant: the same options give
-//! exactly the same run. Source: docs/spec/simulation.md.
+//! Owns time, disks, the network, the clients, and a reference model that judges every answer. Runs
+//! `ringwell-driver` and the crates below it unchanged, and contains no rule of the product.
+//! Nothing in this crate reads a clock, or uses any randomness except that of the seed. Invariant:
+//! the same options always give exactly the same run. Source: docs/spec/simulation.md.
 
 mod calls;
 mod clients;
@@ -39,7 +40,7 @@ pub use ringwell_driver::Bug;
 pub use run::{Options, Report, run};
 pub use shrink::shrink;
 
-/// Plants a bug in the rules themselves, for the whole process.
+/// Plants a bug in the rules themselves, which affects the whole process.
 #[cfg(canary)]
 pub fn plant_in_core(bug: Option<Bug>) {
     use ringwell_core::canary;

@@ -1,10 +1,11 @@
-//! Machines that share a log: one serves and another one is its standby; both may wrongly assume
-//! that they serve.
+//! Machines that share a log: one of them serves, and another one is its standby. Each of them may
+//! wrongly assume that it serves.
 //!
 //! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge
-//! of the answers that clients saw. Runs `ringwell-driver` and the crates below it unchanged: the
-//! start from a log, the store on it, and all the work of a shard. Time, disks and clocks are those
-//! of the other runs. Source: docs/spec/simulation.md, "A log shared by machines".
+//! of the answers that clients have seen. Runs `ringwell-driver` and the crates below it unchanged:
+//! startup from a log, the store on the log, and everything that a shard does. Time, disks and
+//! clocks are simulated in the same way as in the other runs. Source: docs/spec/simulation.md, "A
+//! log shared by machines".
 
 mod client;
 mod ending;
@@ -28,39 +29,39 @@ pub use fault::LogFault;
 use crate::model::Violation;
 use world::World;
 
-/// The options of a run. The same options give the same run.
+/// The options of a run. The same options always give the same run.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
-    /// The source of all draws.
+    /// The seed from which everything random is drawn.
     pub seed: u64,
-    /// Faults that happen at their highest rate.
+    /// The faults that happen with their highest rate.
     pub on: Vec<LogFault>,
-    /// Faults that do not happen.
+    /// The faults that never happen.
     pub off: Vec<LogFault>,
     /// A planted bug.
     pub bug: Option<Bug>,
-    /// Whether the story for a person is kept.
+    /// Whether the story of the run is recorded, for people to read.
     pub keeps_tale: bool,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct LogReport {
-    /// The promise that was broken, if one was.
+    /// The promise that was broken, if any.
     pub violation: Option<Violation>,
-    /// Simulated time in microseconds.
+    /// The length of the run in simulated microseconds.
     pub length_us: u64,
-    /// Rows that were answered.
+    /// The number of rows that were answered.
     pub rows: u64,
-    /// Numbers among them.
+    /// The number of these rows that were answered with a number.
     pub numbers: u64,
-    /// The count of take-overs of all shards by a process.
+    /// The number of times that a process took over all shards.
     pub take_overs: u64,
-    /// The count of take-overs while the previous owner still ran.
+    /// The number of such take-overs at which the previous owner was still running.
     pub from_the_living: u64,
-    /// The count of each fault.
+    /// The number of faults of each kind.
     pub faults: Vec<(LogFault, u64)>,
-    /// A digest of all events: equal for equal runs.
+    /// A digest of all events. Equal runs have equal digests.
     pub hash: u64,
     /// The story, if it was requested.
     pub tale: Vec<String>,
@@ -72,7 +73,8 @@ pub fn run_log(options: &LogOptions) -> LogReport {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts its assumptions: a failed assertion is a finding like any other.
+    // Production code asserts its assumptions, and a failed assertion counts as a violation like
+    // any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
         let text = panic_text(&*panic).to_owned();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })

@@ -1,4 +1,4 @@
-//! Runs seeds of machines that share a log, for the program: `--shared-log`.
+//! Runs seeds of machines that share a log, for the program's option `--shared-log`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringwell_sim::{Bug, LogFault, LogOptions, LogReport, Violation, run_log};
 
-/// The runs that the program's arguments request.
+/// The runs that were requested by the program's arguments.
 pub(crate) struct LogRunPlan {
     pub(crate) seed: u64,
     pub(crate) seeds: u64,
@@ -31,7 +31,7 @@ struct Sum {
     faults: BTreeMap<LogFault, u64>,
 }
 
-/// Runs all seeds; `false` if one has failed.
+/// Runs all seeds. Returns `false` if one of them failed.
 pub(crate) fn work(plan: &LogRunPlan) -> Result<bool, String> {
     let (next, sum) = (AtomicU64::new(plan.seed), Mutex::new(Sum::default()));
     std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn run_seeds(plan: &LogRunPlan, next: &AtomicU64, sum: &Mutex<Sum>) {
                 report.hash
             );
         }
-        // A thread that has panicked while holding the lock has reported that.
+        // If a thread panicked while it held the lock, the panic was already reported.
         let Ok(mut sum) = sum.lock() else { return };
         sum.rows += rows;
         sum.numbers += numbers;

@@ -1,8 +1,8 @@
-//! The machine under one shard, in virtual time: the driver's platform.
+//! The machine under one shard, in virtual time. It is the driver's platform.
 //!
 //! Owns the state that all processes share and that production code accesses during a poll: time,
-//! clocks, files, the reference model, and the frames that wait to be sent. Does not decide when
-//! something is polled; the world does.
+//! clocks, files, the reference model, and the frames to be sent. The world decides when something
+//! is polled.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,17 +33,18 @@ use crate::world::{MS, ORIGIN_US};
 /// The state that all processes of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// True time since the run began, in microseconds.
+    /// The true time since the run began, in microseconds.
     pub(crate) now: Cell<u64>,
     pub(crate) clocks: Vec<MachineClock>,
-    /// The faults of disk calls. The same draws as the world's faults; no kind is used in both.
+    /// The faults that happen in disk calls. They are drawn in the same way as the world's faults,
+    /// but no kind of fault is used in both tables.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
-    /// Frames that processes have sent and that are not in transit yet.
+    /// Frames that processes have sent and that are not yet in transit.
     pub(crate) outbox: RefCell<Vec<Sent>>,
-    /// Callers that wait for an answer of another process.
+    /// Callers that wait for an answer from another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
-    /// Shards that changed for reasons other than their rows.
+    /// Shards that have changed for a reason other than their rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
     /// Shards that could not store the answers to batches from other shards.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
@@ -54,14 +55,14 @@ pub(crate) struct Shared {
     next_call: Cell<u64>,
 }
 
-/// The clocks of one machine, and the state of its disk.
+/// The clocks of one machine, and whether its disk is slow.
 #[derive(Debug, Default)]
 pub(crate) struct MachineClock {
-    /// The wall clock less true time, in microseconds.
+    /// The difference between the wall clock and true time, in microseconds.
     pub(crate) skew_us: Cell<i64>,
-    /// The time of its last boot.
+    /// The true time of the machine's last boot.
     pub(crate) booted_at: Cell<u64>,
-    /// The time until which its disk is slow.
+    /// The true time until which the machine's disk is slow.
     pub(crate) slow_until: Cell<u64>,
 }
 
@@ -70,36 +71,36 @@ pub(crate) struct MachineClock {
 pub(crate) struct Caller {
     pub(crate) node: usize,
     pub(crate) life: u32,
-    /// The node for which it waits.
+    /// The node whose answer the process waits for.
     pub(crate) to: usize,
     reply: oneshot::Sender<Replied>,
 }
 
 impl Caller {
     pub(crate) fn answer(self, replied: Replied) {
-        // The requester may have stopped waiting.
+        // The caller may no longer be waiting.
         let _ = self.reply.send(replied);
     }
 }
 
 pub(crate) type Replied = Result<Bytes, Trouble>;
 
-/// An effect of a process that the world has to handle.
+/// An effect of a process, which the world has to handle.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// A request to the node of a shard.
+    /// A request to the node to which a shard belongs.
     Call { call: u64, from: usize, thread: u16, shard: u16, path: Path, body: Bytes },
     /// The answer to a request.
     Reply { call: u64, from: usize, replied: Replied },
-    /// A batch's answer is sent.
+    /// The answer to a batch is sent.
     Answered(Answered),
-    /// A client has disconnected without an answer.
+    /// A client disconnected without having an answer.
     Aborted { node: usize, batch: u64 },
     /// A shard can serve.
     Ready { node: usize, life: u32 },
     /// A process cannot continue.
     GivesUp { node: usize, life: u32 },
-    /// A shard of a stopping node has saved its state, or could not.
+    /// A shard of a node that is shutting down has saved its state, or could not save it.
     Saved { node: usize, life: u32, is_saved: bool },
     /// A node asks for the newest list of pools.
     WantsList { node: usize, life: u32, request: u64 },
@@ -113,19 +114,19 @@ pub(crate) struct Answered {
     pub(crate) node: usize,
     pub(crate) batch: u64,
     pub(crate) shard: u16,
-    /// The time when the shard received it.
+    /// The time when the shard received the batch.
     pub(crate) since_us: u64,
     pub(crate) deadline_us: u64,
     pub(crate) rows: Vec<RowAnswer>,
-    /// Whether it failed by an internal fault.
+    /// Whether the batch failed because of an internal fault.
     pub(crate) is_failed: bool,
 }
 
-/// A client's reading of a row.
+/// A row of an answer, as the client sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAnswer {
     pub(crate) shown: crate::model::Shown,
-    /// The number, and its time by its owner's clock.
+    /// The number, and the time of its allocation according to its owner's clock.
     pub(crate) given: Option<(u64, u64)>,
 }
 
@@ -148,17 +149,17 @@ impl Shared {
         }
     }
 
-    /// True time since the machine was booted, in microseconds.
+    /// Returns the true time since the machine was booted, in microseconds.
     pub(crate) fn since_boot_us(&self, node: usize) -> u64 {
         self.now.get() - self.clocks[node].booted_at.get()
     }
 
-    /// The wall clock of a machine.
+    /// Returns the time according to a machine's wall clock.
     pub(crate) fn wall_us(&self, node: usize) -> u64 {
         (ORIGIN_US + self.now.get()).saturating_add_signed(self.clocks[node].skew_us.get())
     }
 
-    /// The time that the disk takes for an awaited operation.
+    /// Returns how long the disk takes for an operation that is awaited.
     fn disk_latency_us(&self, node: usize) -> u64 {
         if self.clocks[node].slow_until.get() > self.now.get() {
             return self.chance.borrow_mut().between(20 * MS, 800 * MS);
@@ -174,14 +175,14 @@ impl Shared {
         self.hash.set(mix(self.hash.get() ^ with));
     }
 
-    /// Records a broken promise; the first one counts.
+    /// Records a broken promise. Only the first one counts.
     pub(crate) fn judge(&self, judged: Judged) {
         if let Err(violation) = judged {
             self.broken.borrow_mut().get_or_insert(violation);
         }
     }
 
-    /// Adds a line to the story, if it is printed.
+    /// Adds a line to the story, if the story is recorded.
     pub(crate) fn tell(&self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
         self.tale.borrow_mut().add(self.now.get(), node, about, text);
     }
@@ -192,22 +193,22 @@ impl Shared {
 pub(crate) struct Life {
     pub(crate) node: usize,
     pub(crate) number: u32,
-    /// Whether it has ended, so that destructors have no effect.
+    /// Whether this life has ended. Destructors have no effect after that.
     pub(crate) is_dead: Cell<bool>,
-    /// Whether pools that are added now are due to a change of the list.
+    /// Whether a change of the list is in progress, so that pools added now come from it.
     pub(crate) is_listing: Cell<bool>,
-    /// A shard of each node that could not be asked about journals at startup.
+    /// For each node that could not be asked about journals at startup, one of its shards.
     pub(crate) away: RefCell<Vec<u16>>,
 }
 
-/// The platform of one shard in one life of its process.
+/// The platform of one shard, in one life of its process.
 #[derive(Clone)]
 pub(crate) struct Sim {
     pub(crate) shared: Rc<Shared>,
     pub(crate) executor: Executor,
     pub(crate) files: SimFiles,
     pub(crate) life: Rc<Life>,
-    /// Observes decisions in place of the model.
+    /// Observes decisions, in place of the model.
     pub(crate) watcher: Option<Rc<dyn Watch>>,
 }
 
@@ -236,7 +237,7 @@ impl Sim {
         self.executor.sleep_until(self.moment() + Duration::from_micros(takes))
     }
 
-    /// Waits as long as the disk takes.
+    /// Waits for as long as the disk takes.
     pub(crate) fn disk(&self) -> impl Future<Output = ()> + 'static {
         self.after_us(self.shared.disk_latency_us(self.life.node))
     }
@@ -249,7 +250,7 @@ impl Sim {
 impl Platform for Sim {
     const TURNS_TO_READ: usize = 1;
 
-    /// So few that a snapshot takes many pieces here too.
+    /// The number is so small that a snapshot consists of many pieces here too.
     const SNAPSHOT_ENTRIES: u32 = 8;
 
     type Files = SimFiles;
@@ -297,7 +298,7 @@ impl Platform for Sim {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // The work is done at once, but reported later: the disk may change in between.
+        // The work is done immediately but reported later, and the disk may change in between.
         let done = work();
         let known = self.disk();
         async move {
@@ -370,16 +371,16 @@ impl Watch for Sim {
     }
 }
 
-/// A time in microseconds since the run began.
+/// Returns a time in microseconds since the run began.
 pub(crate) fn micros(moment: Moment) -> u64 {
     u64::try_from(moment.0.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The connection to one shard of another node.
+/// A connection to one shard of another node.
 #[derive(Debug)]
 pub(crate) struct Wire {
     sim: Sim,
-    /// The owner of the link.
+    /// The shard whose thread uses the link.
     thread: u16,
     shard: u16,
     to: usize,

@@ -1,4 +1,4 @@
-//! Runs seeds, prints a line for each, and shortens the first failing run to a small one.
+//! Runs seeds, prints a line for each seed, and shortens the first run that fails.
 
 mod log_runs;
 
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all seeds; returns `false` if one has failed.
+/// Runs all seeds. Returns `false` if one of them failed.
 fn work(cli: &Cli) -> Result<bool, String> {
     let plan = Options {
         seed: cli.seed,
@@ -172,7 +172,7 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
         if !cli.quiet || report.violation.is_some() {
             println!("{}", report.line(commit));
         }
-        // A thread that has panicked while holding the lock has reported that.
+        // If a thread panicked while it held the lock, the panic was already reported.
         let Ok(mut sum) = sum.lock() else { return };
         sum.rows += report.rows;
         sum.polls += report.polls;
@@ -193,7 +193,7 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
     }
 }
 
-/// The story of a failed run, and the command that repeats it.
+/// Prints the story of a failed run, and the command that repeats the run.
 fn tell(options: &Options, no_shrink: bool, commit: &str) {
     println!("\nto repeat: {}", command(options));
     let shorter = if no_shrink { None } else { shrink(options) };
@@ -235,7 +235,7 @@ fn command(options: &Options) -> String {
     command
 }
 
-/// Bugs in production code exist only if the crates were built with them.
+/// A bug exists in production code only if the crates were built with it.
 #[cfg(canary)]
 fn plant(bug: Option<Bug>) {
     ringwell_sim::plant_in_core(bug);
@@ -248,7 +248,7 @@ fn plant(bug: Option<Bug>) {
     }
 }
 
-/// The commit that is checked out, according to git.
+/// Returns the commit that is checked out, according to git.
 fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());

@@ -1,8 +1,10 @@
-//! An operator changes the list of pools: lifetimes, numbers, pools that are removed and return.
+//! An operator changes the list of pools: lifetimes change, numbers come and go, and pools are
+//! removed and added again.
 //!
-//! Numbers move between pools of any nodes, at any time. Follows one rule for operators: no pool
-//! gets another owner by a new map while lockouts may run that are longer than their pool's
-//! lifetime, because that was shortened or the number has come from another pool.
+//! Numbers can move between the pools of all nodes, at any time. One rule for operators is
+//! respected: while a lockout that is longer than its pool's lifetime may last, no new map gives a
+//! pool to another owner. Such lockouts exist if the lifetime was shortened, or if the number came
+//! from another pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,23 +20,23 @@ use crate::model::{PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, Node, SECOND, World};
 
-/// The time in which a list reaches all nodes. With a pause, it is less than the permitted ten
-/// seconds.
+/// The time within which a list reaches all nodes. Even with a pause, this is less than the ten
+/// seconds that are permitted.
 const SPREAD_US: u64 = 6 * SECOND;
 
-/// The pause before a list is read again after a full disk prevented it.
+/// The pause before a list is read again, if a full disk prevented the change.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
-/// The pools that are not in the list at the moment.
+/// The numbers and pools that are not in the list at present.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
-    /// Each with the lifetime of its pool.
+    /// The numbers, each with the lifetime of the pool that it left.
     numbers: BTreeMap<u64, u64>,
     pools: BTreeMap<u64, PoolRule>,
 }
 
 impl World {
-    /// Makes a change, as the operator.
+    /// Makes a change, as an operator would.
     pub(crate) fn manage(&mut self) {
         if self.is_listing {
             return;
@@ -56,7 +58,8 @@ impl World {
         self.list_changes();
     }
 
-    /// Moves numbers from a pool of this node to another one of its pools, if it has two.
+    /// Moves numbers from one pool of this node to another pool of the node, if it has at least
+    /// two.
     pub(crate) fn lend_at(&mut self, node: usize) {
         if self.is_listing {
             return;
@@ -81,7 +84,8 @@ impl World {
         self.queue.add(self.now() + MS, Event::Manage);
     }
 
-    /// Sends the newest list to every node that serves; the others get it when they start.
+    /// Sends the newest list to every node that serves. The other nodes read the list when they
+    /// start.
     pub(crate) fn manage_on(&mut self) {
         if !self.is_listing {
             return;
@@ -112,12 +116,13 @@ impl World {
         }
     }
 
-    /// Gives a node the newest list of pools.
+    /// Sends the newest list of pools to a node.
     pub(crate) fn bring_list(&mut self, node: usize) {
         self.bring_list_for(node, 0);
     }
 
-    /// Gives a node that was suspended the newest list of pools, if the list is on its machine.
+    /// Sends the newest list of pools to a node that was suspended, if the list has reached its
+    /// machine.
     pub(crate) fn read_list_again(&mut self, node: usize, life: u32, request: u64) {
         if self.nodes[node].life != life {
             return;
@@ -133,7 +138,7 @@ impl World {
     fn bring_list_for(&mut self, node: usize, request: u64) {
         let (now, goes_on_at) = (self.now(), self.nodes[node].paused_until);
         if goes_on_at > now {
-            // The node then reads the newest list.
+            // When the node continues, it reads the newest list.
             let life = self.nodes[node].life;
             return self.queue.add(goes_on_at, Event::ListReaches(node, life));
         }
@@ -151,7 +156,7 @@ impl World {
             process.rereads.finish(request);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
-                // The operator repeats the change until the disk has room.
+                // The operator repeats the change until the disk has space.
                 Err(ChangeError::Lifetimes(_)) => {
                     drop(one);
                     sim.sleep_until(sim.moment() + LIST_AGAIN).await;
@@ -182,20 +187,22 @@ impl World {
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
     }
 
-    /// Whether no pool is held for unknown lockouts; such a hold lasts for its present lifetime.
+    /// Whether lifetimes may be shortened. They may not while a pool may be held for unknown
+    /// lockouts, because such a hold lasts only for the pool's current lifetime.
     fn may_be_shorter(&self) -> bool {
         let are_newest = self.nodes.iter().all(|node| node.older.is_none());
         are_newest && !self.is_map_new() && self.now() >= self.unknown_until
     }
 
-    /// Records that a node may hold its pools for unknown lockouts, even pools that it gets later.
+    /// Records that a node may hold its pools for unknown lockouts, including pools that it gets
+    /// later.
     pub(crate) fn holds_unknown(&mut self) {
         let longest_ms = self.pace.lifetimes_ms()[4];
         self.unknown_until = self.now() + self.pace.shortened_us(longest_ms);
     }
 
-    /// Whether a node has yet to begin with its map, or with an empty disk: until then arriving
-    /// buckets are not held.
+    /// Whether a node has not yet served with its map, or has an empty disk. Until it serves,
+    /// buckets that arrive are not held.
     fn is_map_new(&self) -> bool {
         let is_memory = self.durability == Durability::Memory;
         let is_served = |node: &Node| {
@@ -218,15 +225,15 @@ impl World {
         self.pools_away.numbers.extend(gone.into_iter().map(|number| (number, rule_ms)));
     }
 
-    /// Whether each node has served: at its first start a node has no earlier list, and cannot wait
-    /// for nodes that may not exist yet.
+    /// Whether each node has served before. At its first start, a node has no earlier list, and
+    /// cannot wait for nodes that may not exist yet.
     fn have_all_served(&self) -> bool {
         let is_memory = self.durability == Durability::Memory;
         is_memory || self.nodes.iter().all(|node| node.files.served().is_some())
     }
 
-    /// Whether numbers may come to a pool from one with this lifetime. If that is longer, their
-    /// lockouts may be longer than those of the pool.
+    /// Whether numbers may move to a pool from a pool with the lifetime `before_ms`. If that
+    /// lifetime is longer, the numbers may have longer lockouts than the pool's own numbers.
     fn may_come(&mut self, pool: u64, before_ms: u64) -> bool {
         let lifetime_ms = self.cluster.pools.get(&pool).map_or(0, |rule| rule.lifetime_ms);
         if before_ms > lifetime_ms {
@@ -239,8 +246,8 @@ impl World {
         true
     }
 
-    /// Moves the numbers that moved last to another pool of the same node: the pool that they leave
-    /// may be held because of them.
+    /// Moves the numbers `lent`, which have just moved to `from`, on to another pool of the same
+    /// node. The pool that they leave may be held because of them.
     pub(crate) fn lend_on(&mut self, from: u64, lent: &[u64], mut drawn: Random) {
         if self.is_listing || self.faults.are_over {
             return;
@@ -255,7 +262,7 @@ impl World {
         }
     }
 
-    /// Adds absent numbers to a pool.
+    /// Adds the numbers that are in no pool at present to a pool.
     fn grow_pool(&mut self, pool: u64) {
         if !self.have_all_served() {
             return;
@@ -271,7 +278,7 @@ impl World {
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
     }
 
-    /// Moves numbers from one pool to another; some of them soon move on.
+    /// Moves numbers from one pool to another. Sometimes the numbers soon move on.
     pub(crate) fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
         let count = self.cluster.pools.get(&from).map_or(0, |rule| rule.numbers.len());
         let mut count = drawn.index(count);
@@ -286,7 +293,7 @@ impl World {
         }
     }
 
-    /// Moves the numbers that `is_lent` chooses; returns them.
+    /// Moves the numbers that `is_lent` chooses, and returns them.
     fn move_numbers(
         &mut self,
         from: u64,
@@ -298,7 +305,7 @@ impl World {
             return Vec::new();
         }
         let Some(rule) = self.cluster.pools.get_mut(&from) else { return Vec::new() };
-        // One number stays, so that no pool is empty.
+        // One number stays, so that no pool becomes empty.
         let mut remaining = rule.numbers.len();
         let lent: Vec<u64> = rule
             .numbers
@@ -330,7 +337,7 @@ impl World {
         }
     }
 
-    /// Brings all pools back at the end.
+    /// Adds all pools to the list again at the end of the run.
     pub(crate) fn manage_ends(&mut self) {
         if self.cluster.lists > 0 {
             self.is_listing = true;

@@ -1,5 +1,5 @@
-//! The network between processes: requests and answers are delayed, lost, duplicated, reordered, or
-//! reach a process that has ended.
+//! The network between processes. Requests and answers may be delayed, lost, duplicated or
+//! reordered, and may reach a process that has ended.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,29 +15,31 @@ use crate::machine::{Caller, Replied, Sent};
 use crate::model::{Judged, Violation};
 use crate::world::{MS, World};
 
-/// From its largest size a window shuts after five bad answers; one more may be in progress.
+/// A window of the largest size is shut after five bad answers, and one more call may be in
+/// progress.
 const BAD_MAX: usize = 6;
 
-/// The time after which a link's call without an answer counts as bad.
+/// The time after which a call without an answer counts as bad.
 const JUDGED_US: u64 = 60 * MS;
 
-/// A link whose answers are slower is not fast.
+/// An answer that takes longer than this does not count as fast.
 const QUICK_US: u64 = 50 * MS;
 
-/// A link: a thread of a node in one of its lives, and the destination shard.
+/// A link is identified by the node, the life of the node's process, the thread that uses the link,
+/// and the destination shard.
 type Link = (usize, u32, u16, u16);
 
-/// The state of links, observed from outside.
+/// The state of links as it can be observed from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// The calls since the last fast answer, without a fast answer.
+    /// The start times of the calls since the last fast answer.
     bad: BTreeMap<Link, Vec<u64>>,
-    /// Calls and their times.
+    /// The calls in progress, with their links and start times.
     calls: BTreeMap<u64, (Link, u64)>,
 }
 
 impl World {
-    /// Checks that a link shuts if its shard is slow or gone.
+    /// Checks that a link shuts if its shard is slow or cannot be reached.
     pub(crate) fn judge_call(
         &mut self,
         call: u64,
@@ -72,7 +74,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a request to the node that has `shard`.
+    /// Sends a request to the node to which `shard` belongs.
     pub(crate) fn send_call(
         &mut self,
         call: u64,
@@ -90,7 +92,7 @@ impl World {
         }
     }
 
-    /// Returns the end of a call to its origin.
+    /// Returns the result of a call to the caller.
     pub(crate) fn send_reply(&mut self, call: u64, from: usize, replied: &Replied) {
         let to = self.shared.calls.borrow().get(&call).map(|caller| caller.node);
         let Some(to) = to else { return };
@@ -100,7 +102,8 @@ impl World {
         }
     }
 
-    /// The delay of each delivery of a frame: none if it is lost, two if it is duplicated.
+    /// Returns the delay of each delivery of a frame. A lost frame has no delivery, and a
+    /// duplicated frame has two.
     fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
         if self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now()) {
             return Vec::new();
@@ -123,7 +126,7 @@ impl World {
         ways
     }
 
-    /// Handles a request that arrives: any thread of the node may receive it.
+    /// Handles a request that arrives. Any thread of the node may receive it.
     pub(crate) fn request_arrives(
         &mut self,
         (call, node, life): (u64, usize, u32),
@@ -136,7 +139,7 @@ impl World {
         let threads = running.iter().flat_map(|running| running.threads.values());
         let open: Vec<_> = threads.filter(|thread| thread.is_open.get()).collect();
         let own = open.iter().position(|thread| thread.shard.id == shard).unwrap_or(0);
-        // In three of four cases the connection is at the shard's own thread.
+        // In about three of four cases, the shard's own thread has the connection.
         let drawn = self.chance.below(4 * open.len().max(1) as u64);
         let place = usize::try_from(drawn).ok().filter(|drawn| *drawn < open.len());
         let Some(thread) = open.get(place.unwrap_or(own)) else {
@@ -166,8 +169,8 @@ impl World {
         }
     }
 
-    /// Handles the end of a process: its pending requests no longer matter, and its peers'
-    /// connections break, unless the machine has no power.
+    /// Handles the end of a process. Its pending requests no longer matter, and connections from
+    /// other nodes break, unless the machine has lost power.
     pub(crate) fn break_calls(&mut self, node: usize, is_power: bool) {
         let mut broken = Vec::new();
         self.shared.calls.borrow_mut().retain(|call, caller: &mut Caller| {

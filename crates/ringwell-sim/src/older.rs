@@ -1,4 +1,5 @@
-//! Values that describe data directories that lack some of their node's answered allocations.
+//! Values that describe data directories in which some of the node's answered allocations are
+//! missing.
 
 use std::collections::BTreeSet;
 
@@ -7,26 +8,26 @@ use ringwell_driver::store::{Leaving, WrittenJournal};
 
 use crate::disk::Name;
 
-/// A copy of a node's data, and the conditions that must still hold when it is restored.
+/// A copy of a node's data, and the conditions that must still be met when it is restored.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) node: usize,
-    /// Whether the operator marks the data.
+    /// Whether the operator marks the restored data.
     pub(crate) is_marked: bool,
     pub(crate) files: Copy,
-    /// The time at which it was made.
+    /// The time when the copy was made.
     pub(crate) at: u64,
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
     pub(crate) boots: usize,
 }
 
-/// The files of a disk at one moment.
+/// The files of a disk at some time.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) files: Vec<(Name, Vec<u8>)>,
     pub(crate) directories: BTreeSet<u16>,
-    /// Whether the disk had lost or damaged something by then.
+    /// Whether the disk had lost or damaged anything before the copy was made.
     pub(crate) was_to_blame: bool,
 }
 
@@ -38,7 +39,7 @@ impl Copy {
     }
 }
 
-/// A copy of the journal of one shard, and the conditions that must still hold when it is put back.
+/// A copy of one shard's journal, and the conditions that must still be met when it is restored.
 #[derive(Debug)]
 pub(crate) struct CopiedJournal {
     pub(crate) node: usize,
@@ -46,38 +47,39 @@ pub(crate) struct CopiedJournal {
     /// See [`Lost::written`].
     pub(crate) written: Option<WrittenJournal>,
     pub(crate) files: Copy,
-    /// The time at which it was made.
+    /// The time when the copy was made.
     pub(crate) at: u64,
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
-    /// The delay after which the original is brought back.
+    /// The time after which the original is brought back, if it is.
     pub(crate) back_us: Option<u64>,
 }
 
-/// The journal of one shard that a node has lost.
+/// The journal of one shard, which its node has lost.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) node: usize,
     pub(crate) shard: u16,
-    /// Its entry in `identity.json` at that time.
+    /// The journal's entry in `identity.json` at the time of the loss.
     pub(crate) written: Option<WrittenJournal>,
     pub(crate) files: Copy,
-    /// The time at which it was lost.
+    /// The time when the journal was lost.
     pub(crate) at: u64,
-    /// The groups that the data already lacked.
+    /// The allocations that the data already lacked before the loss.
     pub(crate) before: Option<Older>,
 }
 
-/// Data that lack some of the answered allocations.
+/// Describes data in which some of the answered allocations are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {
-    /// Whether the operator has marked the data; otherwise only other nodes may detect it.
+    /// Whether the operator has marked the data. If not, only other nodes may detect that it is
+    /// old.
     pub(crate) is_marked: bool,
-    /// The time from which on they lack everything.
+    /// The time from which on all allocations are missing.
     pub(crate) since_us: u64,
 }
 
-/// A shard whose data are older, and the nodes with a record of a longer journal.
+/// A shard with older data, and the nodes that have a record of a longer journal of that shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) shard: u16,

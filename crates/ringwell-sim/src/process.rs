@@ -1,4 +1,5 @@
-//! One process: the driver's shards, each on a separate executor, and their initial tasks.
+//! One process: the driver's shards, each with its own executor, and the tasks with which they
+//! start.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use crate::files::SimFiles;
 use crate::machine::{Life, Sent, Shared, Sim, Wire};
 use crate::stored::{Stored, stored};
 
-/// The interval between two checks for a spare segment.
+/// The interval between two checks whether a spare segment exists.
 const SPARES_EVERY: Duration = Duration::from_secs(1);
 
 /// A running process.
@@ -34,18 +35,18 @@ pub(crate) struct Running {
     pub(crate) node: Arc<Process>,
     pub(crate) life: Rc<Life>,
     pub(crate) threads: BTreeMap<u16, Thread>,
-    /// Batches that were sent to it and are not answered.
+    /// The batches that were sent to the process and have no answer yet.
     pub(crate) batches: BTreeSet<u64>,
-    /// The count of shards that cannot serve yet.
+    /// The number of shards that cannot serve yet.
     pub(crate) starting: usize,
     pub(crate) is_serving: bool,
-    /// The count of shards that have not saved yet, at the end of the process.
+    /// While the process shuts down, the number of shards that have not yet saved their state.
     pub(crate) stopping: Option<usize>,
-    /// Whether a shard could not save.
+    /// Whether any shard failed to save its state.
     pub(crate) is_unsaved: bool,
-    /// Whether an operator has been called.
+    /// Whether an operator was already called.
     pub(crate) is_failing: bool,
-    /// The shards that started with data older than their answers.
+    /// The shards that started with data that is older than their answers.
     pub(crate) known: Vec<crate::older::Known>,
 }
 
@@ -58,17 +59,18 @@ pub(crate) struct Thread {
     pub(crate) busy_until: u64,
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// The time until which it was slow or stopped: links are not judged in that time.
+    /// The time until which the thread is slow or paused. Calls from before that time are not
+    /// judged.
     pub(crate) stalled_until: u64,
-    /// The time when it last had nothing left to do.
+    /// The last time at which the thread had nothing left to do.
     pub(crate) idle_at: u64,
-    /// The value of `idle_at` before its last turn.
+    /// The value of `idle_at` before the thread's last turn.
     pub(crate) was_idle_at: u64,
-    /// Whether it receives requests of other nodes.
+    /// Whether the thread accepts requests from other nodes.
     pub(crate) is_open: Rc<Cell<bool>>,
 }
 
-/// The initial tasks of a process's threads.
+/// Everything that is needed to start the threads of a process.
 pub(crate) struct Start<'a> {
     pub(crate) shared: &'a Rc<Shared>,
     pub(crate) files: &'a SimFiles,
@@ -153,7 +155,7 @@ struct Begins {
 }
 
 impl Begins {
-    /// Runs the first steps, in the order of the server's threads.
+    /// Performs the first steps of a shard, in the same order as the server's threads.
     async fn run(self) {
         let Self { shard, journal, ways, queue, is_lengthened, is_open } = self;
         let sim = shard.platform.clone();
@@ -183,7 +185,7 @@ impl Begins {
     }
 }
 
-/// Passes on requests to read the list of pools again.
+/// Passes on the shards' requests to read the list of pools again.
 async fn keep_list(sim: Sim, process: Arc<Process>) {
     let mut asked = process.rereads.asked();
     let (node, life) = (sim.life.node, sim.life.number);
@@ -193,7 +195,7 @@ async fn keep_list(sim: Sim, process: Arc<Process>) {
     }
 }
 
-/// The work of the journal's second thread in a server.
+/// Does the work that the journal's second thread does in a server.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
         if let Stored::Left(filed) = &*journal {
@@ -204,18 +206,19 @@ async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
 }
 
 impl Running {
-    /// The thread for the work of the whole node.
+    /// Returns the thread that does the work for the whole node.
     pub(crate) fn first(&self) -> Option<&Thread> {
         self.threads.values().next()
     }
 
-    /// The directory in which shards look rows up next.
+    /// Returns the directory that the shards use for the next look-up.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         self.node.directory()
     }
 
-    /// Drops all tasks. They refer to shards, which refer to the executors that own the tasks;
-    /// without this the process, and everything that it refers to, stays in memory forever.
+    /// Drops all tasks. The tasks refer to shards, which refer to the executors that own the tasks.
+    /// If the tasks were not dropped, the process would therefore stay in memory forever, with
+    /// everything to which it refers.
     pub(crate) fn end(&self) {
         self.life.is_dead.set(true);
         for thread in self.threads.values() {

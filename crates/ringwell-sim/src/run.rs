@@ -1,4 +1,4 @@
-//! One run from its seed: its options, and its report.
+//! One run of a seed: its options and its report.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,24 +13,24 @@ use crate::files::lock;
 use crate::model::Violation;
 use crate::world::World;
 
-/// The options of a run. The same options give exactly the same run.
+/// The options of a run. The same options always give exactly the same run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The seed of all draws.
+    /// The seed from which everything random is drawn.
     pub seed: u64,
-    /// Kinds of faults that happen, as often as possible.
+    /// The kinds of faults that happen as often as possible.
     pub on: Vec<Kind>,
-    /// Kinds of faults that do not happen.
+    /// The kinds of faults that never happen.
     pub off: Vec<Kind>,
-    /// Only these faults happen: the kind, and the index in the kind.
+    /// If set, only these faults happen, each given as its kind and its index within the kind.
     pub only_faults: Option<BTreeSet<(Kind, u64)>>,
-    /// Only these batches are sent.
+    /// If set, only these batches are sent.
     pub only_batches: Option<BTreeSet<u32>>,
-    /// Whether the run takes hours, with quiet time between bursts of requests.
+    /// Whether the run takes hours, with quiet times between bursts of requests.
     pub has_hours: bool,
     /// A bug to plant.
     pub bug: Option<Bug>,
-    /// Whether the story for a person is kept.
+    /// Whether the story of the run is recorded, for people to read.
     pub keeps_tale: bool,
 }
 
@@ -39,27 +39,28 @@ pub struct Options {
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// The broken promise, if there was one.
+    /// The promise that was broken, if any.
     pub violation: Option<Violation>,
-    /// Simulated time in microseconds.
+    /// The length of the run in simulated microseconds.
     pub length_us: u64,
-    /// The count of answered rows.
+    /// The number of rows that were answered.
     pub rows: u64,
-    /// The count of answered numbers.
+    /// The number of rows that were answered with a number.
     pub numbers: u64,
-    /// Answers that the disk has lost without any evidence.
+    /// The number of answers that the disk has lost without leaving evidence.
     pub excused: u64,
-    /// Calls that were made and attributed at once, each to the right visitor.
+    /// The number of calls that were made during the run and attributed immediately, each to the
+    /// right visitor.
     pub attributed_calls: u64,
-    /// The count of polls of tasks.
+    /// The number of times that a task was polled.
     pub polls: u64,
-    /// The count of each kind of fault.
+    /// The number of faults of each kind.
     pub faults: Vec<(Kind, u64)>,
-    /// The faults that happened.
+    /// The faults that happened, in order.
     pub history: Vec<(Kind, u64)>,
-    /// The count of batches.
+    /// The number of batches that were sent.
     pub batches: u32,
-    /// A digest of all events: equal for equal runs.
+    /// A digest of all events. Equal runs have equal digests.
     pub hash: u64,
     /// The story, if it was requested.
     pub tale: Vec<String>,
@@ -74,7 +75,8 @@ pub fn run(options: &Options) -> Report {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts its assumptions: a failed assertion is a finding like any other.
+    // Production code asserts its assumptions, and a failed assertion counts as a violation like
+    // any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
         let text = panic_text(&*panic).to_owned();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })
@@ -108,14 +110,14 @@ fn report(options: &Options, world: &World, judged: Result<(), Violation>) -> Re
     }
 }
 
-/// The numbers that a violation concerns: its own, and those in its text.
+/// Returns the numbers that a violation concerns: its own number, and those in its text.
 fn numbers_of(violation: &Violation) -> Vec<u64> {
     let words = violation.text.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).chain([violation.number]).collect()
 }
 
 impl Report {
-    /// The run in one line.
+    /// Returns the report of the run in one line.
     #[must_use]
     pub fn line(&self, commit: &str) -> String {
         let Self { seed, length_us, rows, numbers, excused, hash, .. } = self;
@@ -127,14 +129,14 @@ impl Report {
              excused={excused} hash={hash:016x} verdict={verdict:?} faults:"
         );
         for (kind, count) in &self.faults {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(line, " {kind}={count}");
         }
         line
     }
 }
 
-/// The events, line by line, for a person.
+/// The story of a run: its events as lines of text.
 #[derive(Debug)]
 pub(crate) struct Tale {
     keeps_tale: bool,
@@ -158,7 +160,7 @@ impl Tale {
         }
     }
 
-    /// Lines without a number, and lines about any of `numbers`.
+    /// Returns the lines that concern no number, and those that concern any of `numbers`.
     pub(crate) fn lines(&self, numbers: &[u64]) -> Vec<String> {
         let concerns =
             |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));

@@ -1,4 +1,4 @@
-//! A node's record of the buckets that it serves, `cluster-map.json`.
+//! A node's record of the buckets that it serves, which is its file `cluster-map.json`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use ringwell_directory::{Owners, bucket};
 use crate::world::World;
 
 impl World {
-    /// The owners at a node's start: those on its disk if its cluster file has the same version.
+    /// Returns the owners with which a node starts: those on its disk if they have the same version
+    /// as its cluster file, otherwise those of the cluster file.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = self.nodes[node].files.served();
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
@@ -17,8 +18,9 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// The shard that owns each pool, as the operator sees it: the owner according to its own disk,
-    /// else the destination of a pool in transit, else the owner in the newest cluster file.
+    /// Returns the shard that owns each pool, as the operator sees it. That is the shard that owns
+    /// the pool according to its own disk, else the destination of a pool in transit, else the
+    /// owner according to the newest cluster file.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());
@@ -33,7 +35,7 @@ impl World {
                     *shard = on_its_way.to;
                 }
             }
-            // Data that were put back may be from before a move.
+            // Data that was restored from a copy may be from before a move.
             let own = nodes.iter().filter_map(|(node, (owners, _))| {
                 owners.get(of).filter(|own| self.cluster.home(own.shard) == *node)
             });

@@ -1,13 +1,13 @@
-//! Shortens a failed run to one that fails in the same way.
+//! Shortens a failed run to a smaller run that fails in the same way.
 //!
-//! Leaves out kinds of faults, then single faults, then batches, as long as the same promise is
-//! broken. Leaving out a fault or a batch does not change the draws of the others.
+//! It leaves out kinds of faults, then single faults and batches, as long as the same promise is
+//! still broken. If a fault or a batch is left out, the others are drawn as before.
 
 use std::collections::BTreeSet;
 
 use crate::run::{Options, Report, run};
 
-/// The limit on the count of runs.
+/// The maximum number of runs.
 const RUNS_MAX: u32 = 600;
 
 struct Shrinker {
@@ -16,7 +16,7 @@ struct Shrinker {
     runs: u32,
 }
 
-/// The smallest options found that still break the promise that `options` break; `None` if they
+/// Returns the smallest options found that break the same promise as `options`; `None` if `options`
 /// break none.
 #[must_use]
 pub fn shrink(options: &Options) -> Option<(Options, Report)> {
@@ -34,7 +34,7 @@ pub fn shrink(options: &Options) -> Option<(Options, Report)> {
 }
 
 impl Shrinker {
-    /// Accepts `options` if they fail in the same way.
+    /// Accepts `options` if the run with them fails in the same way.
     fn try_out(&mut self, options: Options) -> bool {
         if self.runs >= RUNS_MAX {
             return false;
@@ -69,7 +69,7 @@ impl Shrinker {
         self.thin(all, |options, kept| options.only_batches = Some(kept));
     }
 
-    /// Leaves out half, a quarter, … of the entries, down to single ones.
+    /// Leaves out half of the entries, then a quarter, and so on, down to single entries.
     fn thin<T: Copy + Ord>(
         &mut self,
         mut all: BTreeSet<T>,

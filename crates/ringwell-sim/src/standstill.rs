@@ -1,20 +1,22 @@
 //! Machines that are suspended for longer than a list of pools may take to reach all nodes.
 //!
-//! Meanwhile numbers of their pools move to pools of other nodes. The new list is on the machine
-//! when it resumes, or reaches it within the time that operators have.
+//! In the meantime, numbers move from their pools to pools of other nodes. The new list is already
+//! on the machine when the machine resumes, or reaches it within the time that operators are
+//! allowed.
 
 use crate::fault::Kind;
 use crate::random::Random;
 use crate::world::{MS, SECOND, World};
 
-/// The duration of a suspension: longer than other nodes wait for the machine.
+/// The range of the duration of a suspension. It is always longer than other nodes wait for the
+/// machine.
 const LENGTH_US: (u64, u64) = (11 * SECOND, 28 * SECOND);
 
-/// The time in which the newest list reaches a machine that has resumed.
+/// The time within which the newest list reaches a machine that has resumed.
 const LIST_WITHIN_US: u64 = 6 * SECOND;
 
-/// Kinds of faults after which a node may not get an answer of another one in time. A node that
-/// continues with its former list needs such an answer.
+/// The kinds of faults that may keep a node from getting another node's answer in time. A node that
+/// continues with its old list needs such an answer.
 const OUT_OF_REACH: [Kind; 18] = [
     Kind::Kill,
     Kind::Power,
@@ -37,7 +39,8 @@ const OUT_OF_REACH: [Kind; 18] = [
 ];
 
 impl World {
-    /// Suspends a machine, while numbers leave one of its pools for another node's.
+    /// Suspends a machine, and moves numbers from one of its pools to a pool of another node in the
+    /// meantime.
     pub(crate) fn stand_still(&mut self, node: usize) {
         let random = self.faults.stream(Kind::StandsStill);
         let (length, drawn) =
@@ -54,7 +57,7 @@ impl World {
         self.lend_away(node, drawn);
     }
 
-    /// Stops all tasks of a node until then.
+    /// Stops all tasks of a node until the given time.
     pub(crate) fn pause_until(&mut self, node: usize, until: u64) {
         let until = self.nodes[node].paused_until.max(until);
         self.nodes[node].paused_until = until;
@@ -64,7 +67,7 @@ impl World {
         }
     }
 
-    /// Moves numbers from a pool of this node to one of another node.
+    /// Moves numbers from a pool of this node to a pool of another node.
     fn lend_away(&mut self, node: usize, mut drawn: Random) {
         if self.is_listing {
             return;

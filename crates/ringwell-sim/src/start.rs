@@ -1,4 +1,4 @@
-//! Starts and stops of nodes, and the operators' actions on them.
+//! Startup and shutdown of nodes, and what operators do with them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -30,33 +30,34 @@ use crate::process::{Running, Start};
 use crate::stored;
 use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 
-/// Rows of repeatable batches for each shard: more than a run has.
+/// The capacity of each shard for rows of repeatable batches. No run has so many.
 const ANSWER_ROWS_MAX: usize = 100_000;
 
-/// The time until which pools that a start lacked are added to the node.
+/// The maximum delay after which pools that were missing at startup are added to a node.
 const LATE_US: u64 = 2 * SECOND;
 
-/// Length of a segment, and of the journal between two snapshots: small, so that a run has many.
+/// The length of a segment, and of the journal between two snapshots. Both are small, so that a run
+/// has many segments and snapshots.
 const SEGMENT_BYTES: u64 = 64 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
-/// The end of a process.
+/// The way in which a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Kill,
-    /// Its machine loses power.
+    /// The machine of the process loses power.
     Power,
-    /// It is killed because its disk has failed, which is then mounted again.
+    /// The process is killed because its disk has failed. The disk is then mounted again.
     Remount,
 }
 
-/// The reason why a node does not start.
+/// The reason why a node did not start.
 enum Refused {
     /// A journal is damaged.
     Damaged(u32, RecoverError<FileError>),
-    /// The files do not belong to this node, its pools and its map.
+    /// The files do not match this node, its pools or its map.
     Wrong(String),
-    /// The disk fails; it may work next time.
+    /// The disk failed, and may work at the next attempt.
     Disk,
 }
 
@@ -147,7 +148,7 @@ impl World {
         let journals: Vec<(u16, u64)> =
             reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
         if self.nodes[node].files.disk().has_lost_groups {
-            // No other node is needed to detect a power cut.
+            // A node detects a power cut without the help of other nodes.
             let since_us = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
             self.nodes[node].older = Some(Older { is_marked: true, since_us });
         }
@@ -193,7 +194,8 @@ impl World {
     fn config(&self) -> Config {
         let mut config = Config::new(PathBuf::from(DATA), 1);
         config.journal.segment_bytes = SEGMENT_BYTES;
-        // A snapshot is then nearly always in progress, so that changes happen during it.
+        // With this bug, a snapshot is nearly always in progress, so that changes happen during
+        // snapshots.
         let is_often = self.bug == Some(Bug::ThroughTooEarly);
         config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
         config.journal.history_bytes = 6 * SEGMENT_BYTES;
@@ -205,7 +207,7 @@ impl World {
         config
     }
 
-    /// Begins a process with these shards.
+    /// Begins a process with the shards that were opened.
     fn begin(
         &mut self,
         node: usize,
@@ -246,14 +248,14 @@ impl World {
         self.tell(node, &[], || "starts".to_owned());
     }
 
-    /// A start's reading of a machine's clocks.
+    /// Returns the reading of a machine's clocks at startup.
     fn reading(&self, node: usize) -> Reading {
         let boot = self.nodes[node].boots.len() as u64;
         let since_boot = Duration::from_micros(self.shared.since_boot_us(node));
         reading(boot, since_boot, Duration::from_micros(self.shared.wall_us(node)))
     }
 
-    /// The report to the model about a shard whose files have been read.
+    /// Builds the report to the model about a shard whose files were read.
     fn recovery(&self, node: usize, read: &Read<SimFiles>, directory: &Directory) -> Recovery {
         let specs = open::specs(directory.pools_of(read.shard));
         Recovery {
@@ -274,7 +276,7 @@ impl World {
         }
     }
 
-    /// The reason why a shard may have lost answered groups.
+    /// Returns the reason why a shard may have lost answered groups.
     fn loss(&self, node: usize, read: &Read<SimFiles>) -> Loss {
         if self.durability == Durability::Memory {
             return Loss::All;
@@ -289,7 +291,8 @@ impl World {
         if older.is_some() { Loss::Older } else { Loss::Nothing }
     }
 
-    /// Handles a shard that can serve. When all shards of a node can, the node serves.
+    /// Handles a shard that is ready to serve. When all shards of a node are ready, the node begins
+    /// to serve.
     pub(crate) fn is_ready(&mut self, node: usize, life: u32) {
         let files = self.nodes[node].files.clone();
         let is_now = self.nodes[node].life == life;
@@ -326,12 +329,12 @@ impl World {
             let late = self.faults.stream(Kind::LateList).below(LATE_US);
             self.queue.add(self.now() + late, Event::ListArrives(node, life));
         } else if self.cluster.lists > 0 {
-            // The list of pools may have changed since this start began.
+            // The list of pools may have changed since startup began.
             self.bring_list(node);
         }
     }
 
-    /// Pools that are not in the list that is read at startup.
+    /// Draws the pools that are missing from the list that is read at startup.
     fn late_pools(&mut self) -> BTreeSet<u64> {
         if !self.faults.strikes(Kind::LateList) {
             return BTreeSet::new();
@@ -340,7 +343,7 @@ impl World {
         self.cluster.pools.keys().copied().filter(|_| random.chance(500_000)).collect()
     }
 
-    /// Brings the complete list of pools to a node.
+    /// Sends the complete list of pools to a node.
     pub(crate) fn list_arrives(&mut self, node: usize, life: u32) {
         if self.nodes[node].life == life {
             self.tell(node, &[], || "gets the whole list of pools".to_owned());
@@ -348,8 +351,8 @@ impl World {
         }
     }
 
-    /// Stops a process properly, as an operator: requests in progress are answered, then all state
-    /// is saved.
+    /// Shuts a process down properly, as an operator would: requests in progress are answered, and
+    /// then all state is saved.
     pub(crate) fn drain(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         if !running.is_serving || running.stopping.is_some() {
@@ -363,7 +366,7 @@ impl World {
                 (thread.sim.clone(), Rc::clone(&thread.shard), Rc::clone(&thread.journal));
             let (life, is_open) = (running.life.number, Rc::clone(&thread.is_open));
             thread.sim.executor.spawn(async move {
-                // Longer than any batch takes.
+                // This is longer than any batch takes.
                 sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
                 is_open.set(false);
                 sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
@@ -377,7 +380,7 @@ impl World {
         self.tell(node, &[], || "drains".to_owned());
     }
 
-    /// Handles a shard of a stopping node that has saved.
+    /// Handles a shard that has saved its state while its node shuts down.
     pub(crate) fn is_saved(&mut self, node: usize, life: u32, is_saved: bool) {
         let is_now = self.nodes[node].life == life;
         let files = self.nodes[node].files.clone();
@@ -393,7 +396,7 @@ impl World {
         if is_orderly {
             life::end(&files, &running.node);
         }
-        // A machine that is switched off after an orderly stop loses nothing.
+        // If a machine is switched off after an orderly shutdown, nothing is lost.
         let is_os = self.durability == Durability::Os;
         let is_off = is_os && self.faults.stream(Kind::Stop).chance(500_000);
         self.stop(node, is_off);
@@ -403,13 +406,14 @@ impl World {
         }
     }
 
-    /// Ends a process: kills it, or cuts the power of its machine. It starts again after a while.
+    /// Ends a process by killing it or by cutting the power of its machine. The process starts
+    /// again after a while.
     pub(crate) fn stop(&mut self, node: usize, is_power: bool) {
         self.end_process(node, if is_power { End::Power } else { End::Kill });
     }
 
-    /// Mounts a failed disk again, unless it was replaced meanwhile: its unflushed data are lost as
-    /// after a power cut, but the machine is not booted.
+    /// Mounts a failed disk again, unless the disk was replaced in the meantime. Unflushed data is
+    /// lost as after a power cut, but the machine is not rebooted.
     pub(crate) fn remount(&mut self, node: usize) {
         if self.nodes[node].files.disk().is_dead {
             self.end_process(node, End::Remount);
@@ -454,17 +458,17 @@ impl World {
         self.queue.add(self.now() + down, Event::Start(node, life));
     }
 
-    /// Restores damaged data, or discards the node's data, as an operator.
+    /// Restores damaged data or discards the node's data, as an operator would.
     pub(crate) fn repair(&mut self, node: usize) {
         let can_mend = self.nodes[node].files.disk().can_mend() && self.nodes[node].older.is_none();
         if self.now() < self.shortened_until && !can_mend {
-            // Numbers that were locked longer must be free before a new map.
+            // Numbers with longer lockouts must be free before there is a new map.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
-        // Older data would need a mark.
+        // Data that is older than the answers would have to be marked.
         let is_whole = self.nodes[node].files.disk().mend() && self.nodes[node].older.is_none();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
@@ -491,7 +495,7 @@ impl World {
         }
     }
 
-    /// Loses a disk: the node starts with an empty one.
+    /// Loses a disk. The node then starts with an empty one.
     pub(crate) fn lose_disk(&mut self, node: usize) {
         if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
             self.absent = None;
@@ -499,11 +503,12 @@ impl World {
         }
         self.stop(node, false);
         self.begin_anew(node);
-        // Moves need the same map everywhere.
+        // Moves require that all nodes have the same map.
         self.roll_out();
     }
 
-    /// Handles a step that has just been taken: the process or its machine may end right after it.
+    /// Handles a step that a process has just completed. The process or its machine may end soon
+    /// after.
     pub(crate) fn crash_after(&mut self, node: usize) {
         if self.faults.strikes(Kind::CrashAfter) {
             let random = self.faults.stream(Kind::CrashAfter);
@@ -514,7 +519,7 @@ impl World {
         }
     }
 
-    /// Restarts the node that gets a pool, because the node that loses the pool has ended.
+    /// Restarts the node that gets a pool, after the node that loses the pool has ended.
     pub(crate) fn map_arrives(&mut self, node: usize) {
         self.map_change = None;
         self.nodes[node].map = self.cluster.newest();
@@ -522,7 +527,7 @@ impl World {
     }
 }
 
-/// Drops all tasks of a process. Nothing may refer to its shards after that.
+/// Drops all tasks of a process that has ended. After that, nothing may refer to its shards.
 fn bury(running: Running) {
     running.end();
     for (id, thread) in running.threads {

@@ -1,4 +1,5 @@
-//! One shard's groups in a simulated process: in files on its machine's disk, or in memory.
+//! The groups of one shard in a simulated process. They are in files on the machine's disk, or in
+//! memory.
 
 use std::cell::RefCell;
 
@@ -15,8 +16,8 @@ use crate::machine::Sim;
 /// The store of a shard.
 pub(crate) type Stored = Either<Filed, Memory>;
 
-/// Stores groups in files: a frame is written, and flushed a while later, so that a kill may happen
-/// in between.
+/// Stores groups in files. A frame is written first and flushed some time later, so that a kill may
+/// happen in between.
 #[derive(Debug)]
 pub(crate) struct Filed {
     sim: Sim,
@@ -24,7 +25,7 @@ pub(crate) struct Filed {
     frames: RefCell<Frames<SimFiles>>,
 }
 
-/// The store of a shard of `sim`'s process, as it was opened.
+/// Returns the store of a shard in the process of `sim`, from the shard as it was opened.
 pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     match store {
         Either::Left(files) => Either::Left(Filed::new(sim.clone(), files)),
@@ -32,7 +33,7 @@ pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     }
 }
 
-/// Flushes what an orderly stop leaves in the cache, like the end of the server's store.
+/// Flushes what an orderly shutdown leaves in the cache, as closing the server's store does.
 pub(crate) fn close(store: &Stored) -> Result<(), FileError> {
     match store {
         Either::Left(files) => files.journal.flush(),
@@ -46,7 +47,7 @@ impl Filed {
         Self { sim, journal, frames: RefCell::new(frames) }
     }
 
-    /// Prepares a spare segment, if one is missing. If that fails, tries again.
+    /// Prepares a spare segment if there is none. If this fails, a later call tries again.
     pub(crate) fn keep_spare(&self) {
         let _ = self.journal.spares().keep_one();
     }

@@ -1,8 +1,8 @@
-//! The world of one run: machines, their disks, the network, clients, and time.
+//! The world of one run: the machines and their disks, the network, the clients, and time.
 //!
-//! Polls the tasks of processes one at a time. A thread that has been polled is busy for a while;
-//! others continue. The next of a thread's ready tasks is drawn, so that no code relies on an
-//! order; usually it is the first one, so that none starves.
+//! It polls the tasks of processes one at a time. A thread that was polled is busy for a while, and
+//! the other threads continue. Which of a thread's ready tasks is polled next is random, so that no
+//! code can rely on an order. Usually it is the first task, so that no task starves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -27,40 +27,40 @@ use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
 use crate::run::Options;
 
-/// True time starts here, in microseconds.
+/// The Unix time in microseconds at which true time starts.
 pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
-/// The longest duration of a poll on a thread that is not slow.
+/// The maximum duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
 
-/// The maximum number of concurrent look-ups.
+/// The maximum number of look-ups at the same time.
 const LOOK_UPS: usize = 64;
 
 /// A machine.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) files: SimFiles,
-    /// The times of boots, and whether the wall clock was wrong after each; the last entry is the
-    /// present.
+    /// The times when the machine was booted, each with whether the wall clock was ever wrong after
+    /// that boot. The last entry is the current boot.
     pub(crate) boots: Vec<Boot>,
-    /// Increases with each end of the process, so that events for an earlier one are dropped.
+    /// Increases whenever the process ends, so that events for an earlier process are dropped.
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
     pub(crate) paused_until: u64,
-    /// The cluster file that is read at the next start.
+    /// The map in the cluster file, which is read at the next start.
     pub(crate) map: Rc<Map>,
-    /// Whether it does not start, and an operator has been called.
+    /// Whether the node does not start, so that an operator was called.
     pub(crate) is_refused: bool,
-    /// Present if its data are older than its answers, and it has not served since.
+    /// Set while the node's data is older than its answers and the node has not served with it.
     pub(crate) older: Option<Older>,
-    /// The buckets that are its own, if its data are from before moves.
+    /// The buckets that the node owns, if its data is from before a move.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
-    /// The time from which the newest list of pools is on the machine, after it was suspended.
+    /// After a suspension, the time from which on the newest list of pools is on the machine.
     pub(crate) list_from: u64,
 }
 
 impl Node {
-    /// Whether the node owns a bucket according to its data, as far as the simulator knows.
+    /// Whether the node's data assigns a bucket to the node, as far as the simulator knows.
     pub(crate) fn is_own_bucket(&self, bucket: u16) -> bool {
         self.before_moves.as_ref().is_none_or(|own| own.contains(&bucket))
     }
@@ -87,32 +87,34 @@ pub(crate) struct World {
     /// The durability of all nodes.
     pub(crate) durability: Durability,
     pub(crate) chance: Random,
-    /// The time until which nothing gets from one node to another.
+    /// For each pair of nodes, the time until which nothing gets from the first node to the second.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
     pub(crate) map_change: Option<usize>,
-    /// Shared by the moves of buckets that an operator has commanded and that are not answered.
+    /// Each move that an operator has requested holds a reference to this until the move is
+    /// answered.
     pub(crate) commands: Rc<()>,
-    /// Whether a list of pools is in transit to the nodes.
+    /// Whether a list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
-    /// A pool that was absent when its node lost its disk, and that moves before it returns.
+    /// A pool that was not in the list when its node lost its disk. The pool moves before it is
+    /// added again.
     pub(crate) absent: Option<u64>,
-    /// The time until which lockouts may run that are longer than their pool's lifetime.
+    /// The time until which lockouts that are longer than their pool's lifetime may last.
     pub(crate) shortened_until: u64,
-    /// The time until which pools may be held for unknown lockouts, given their present lifetimes.
+    /// The time until which pools may be held for unknown lockouts, if lifetimes do not change.
     pub(crate) unknown_until: u64,
-    /// The results of the look-ups at the end.
+    /// The results of look-ups.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
-    /// The calls that were made.
+    /// The calls that were made during the run.
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
-    /// Calls of links that have no answer, or a bad one.
+    /// Calls over links that have no answer or a bad one.
     pub(crate) links: crate::net::Links,
-    /// The random stream that draws whose turn is next.
+    /// The random stream from which the next turn is drawn.
     turns: Random,
     pub(crate) polls: u64,
-    /// Whether nothing is promised any more: a node with data from before a move could not ask
-    /// others.
+    /// Whether nothing is promised any more, because a node with data from before a move could not
+    /// ask the other nodes.
     pub(crate) is_beyond: bool,
 }
 
@@ -205,17 +207,17 @@ impl World {
         world
     }
 
-    /// True time since the run began, in microseconds.
+    /// Returns the true time since the run began, in microseconds.
     pub(crate) fn now(&self) -> u64 {
         self.shared.now.get()
     }
 
-    /// The time from the last fault to the first probe.
+    /// Returns the time between the last fault and the first probe.
     fn calm_us(&self) -> u64 {
         self.pace.calm_us(self.cluster.lifetime_max_ms())
     }
 
-    /// Runs to the end, or to the first broken promise.
+    /// Runs until the end, or until a promise is broken.
     pub(crate) fn run(&mut self) -> Judged {
         let end = self.clients.length_us + self.calm_us() + 4 * SECOND;
         self.run_until(end, |world| world.is_beyond)?;
@@ -231,7 +233,7 @@ impl World {
         Ok(())
     }
 
-    /// Processes events until `end`, or until `is_over`.
+    /// Processes events until the time `end`, or until `is_over` returns `true`.
     fn run_until(&mut self, end: u64, is_over: impl Fn(&Self) -> bool) -> Judged {
         while !is_over(self) {
             let event = self.queue.next_at();
@@ -254,7 +256,7 @@ impl World {
         Ok(())
     }
 
-    /// The earliest time with work, and its owner.
+    /// Returns the earliest time at which a thread has work, and the thread's node and shard.
     fn next_turn(&self) -> Option<(u64, usize, u16)> {
         let now = self.now();
         let mut first: Option<(u64, usize, u16)> = None;
@@ -281,7 +283,7 @@ impl World {
         first
     }
 
-    /// Gives one of a thread's tasks its turn.
+    /// Polls one of a thread's tasks.
     fn poll(&mut self, node: usize, shard: u16) {
         let now = self.now();
         let takes = self.turns.between(1, POLL_US);
@@ -311,7 +313,7 @@ impl World {
         self.shared.mix(now ^ u64::from(shard).rotate_left(20));
     }
 
-    /// Handles the effects of a poll or an event.
+    /// Handles the effects of a poll or of an event.
     fn after(&mut self) -> Judged {
         self.judge_changes()?;
         if let Some(violation) = self.shared.broken.borrow_mut().take() {
@@ -396,7 +398,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends processes whose disk has stopped in the middle of a call.
+    /// Ends the processes whose disk has stopped during a call.
     fn bury_stopped(&mut self) {
         for node in 0..self.nodes.len() {
             let (has_stopped, has_published) = {
@@ -413,7 +415,7 @@ impl World {
         }
     }
 
-    /// Makes these look-ups, a few at a time.
+    /// Performs `count` look-ups, a few at a time.
     pub(crate) fn look_up(
         &mut self,
         count: usize,
@@ -430,8 +432,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether the wall clock of a machine was right from its boot to this true time, or has been
-    /// corrected since, without another boot.
+    /// Whether the wall clock of a machine was right from its boot until `true_us`, or has been
+    /// corrected since then without another boot.
     pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let is_last = boots.last().is_none_or(|boot| boot.at <= true_us);
@@ -439,7 +441,7 @@ impl World {
         is_now || self.was_right(node, true_us)
     }
 
-    /// Whether the wall clock of a machine has been right for the whole boot with this true time.
+    /// Whether the wall clock of a machine was right during the whole boot that includes `true_us`.
     pub(crate) fn was_right(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let after = boots.partition_point(|boot| boot.at <= true_us);
@@ -450,13 +452,13 @@ impl World {
         self.nodes[node].running.as_mut()?.threads.get_mut(&shard)
     }
 
-    /// The owner of a pool's bucket according to a running node.
+    /// Returns the owner of a pool's bucket according to a node that runs.
     pub(crate) fn owner(&self, node: usize, pool: u64) -> Option<Owner> {
         let running = self.nodes[node].running.as_ref()?;
         running.node.owners()?.get(ringwell_directory::bucket(PoolId(pool)))
     }
 
-    /// Adds a line to the story, if it is recorded.
+    /// Adds a line to the story, if the story is recorded.
     pub(crate) fn tell(&mut self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
         self.shared.tell(node, about, text);
     }

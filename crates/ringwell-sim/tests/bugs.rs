@@ -1,7 +1,8 @@
-//! Bugs that are planted on purpose: each must be found within a budget of seeds.
+//! Bugs that are planted on purpose. Each must be found within a limited number of seeds.
 //!
-//! If a simulator finds nothing, this proves something only if it is known to find bugs. They are
-//! in production code only if it is built with them: `planted_bugs.rs` does that.
+//! If the simulator finds nothing, this means something only if the simulator is known to find
+//! bugs. The bugs are in production code only if the code is built with them, as `planted_bugs.rs`
+//! does.
 #![cfg(canary)]
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -10,13 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringwell_sim::{Bug, Kind, Options, run};
 
-/// The most seeds for a bug.
+/// The maximum number of seeds that are tried for a bug.
 const SEEDS_MAX: u64 = 400;
 
-/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process
-/// (`rule_bugs.rs`), and those of a log shared by machines are found by its runs (`log_bugs.rs`).
-/// Tests of the driver (its `bugs.rs`) find those whose coincidence is too rare for the tried seeds:
-/// for example, copies that keep their name were found until all buckets of data in doubt were held.
+/// Bugs that are tested elsewhere. Bugs in the rules of `ringwell-core` affect the whole process
+/// (`rule_bugs.rs`). Bugs in the code for a log shared by machines are found by runs with such a
+/// log (`log_bugs.rs`). The others need a coincidence that is too rare for the seeds tried here, so
+/// tests of the driver find them (its `bugs.rs`). For example, the bug that copies keep their name
+/// was found here until all buckets of doubtful data were held.
 const ELSEWHERE: &[Bug] = &[
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
@@ -53,17 +55,17 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OneServerAsked,
 ];
 
-/// Found first in a later seed than most bugs: tried from here on.
+/// Bugs that are first found in a later seed than most others. They are tried from this seed on.
 const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867), (Bug::LengthenedUnsaved, 3688)];
 
-/// A bug that is found only with several kinds of faults at their highest rates and none disabled,
-/// and in few seeds.
+/// A bug that only few seeds find, and only if several kinds of faults have their highest rates and
+/// no kind is disabled.
 struct Coincidence {
     bug: Bug,
     on: &'static [Kind],
-    /// Whether runs take hours.
+    /// Whether the runs take hours.
     has_hours: bool,
-    /// The first seed to try: the one in which it was found last.
+    /// The first seed to try, which is the one that last found the bug.
     from: u64,
     rules: &'static [&'static str],
 }
@@ -134,8 +136,8 @@ const COINCIDENCES: &[Coincidence] = &[
     },
 ];
 
-/// Disabled unless requested: a fault that happens in nearly every run hides bugs whose effects
-/// appear late.
+/// Kinds of faults that are disabled unless a case requests them. A fault that happens in nearly
+/// every run would hide bugs whose effects appear late.
 const ASKED_FOR: [Kind; 15] = [
     Kind::CrashAfter,
     Kind::Hasty,
@@ -154,7 +156,7 @@ const ASKED_FOR: [Kind; 15] = [
     Kind::CopiedJournal,
 ];
 
-/// A bug, the kinds of faults that are frequent, and the promises of which it must break one.
+/// A bug, the kinds of faults that are frequent, and the promises of which the bug must break one.
 type Case = (Bug, &'static [Kind], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -318,8 +320,8 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// Found only after more than 40 seeds. With `RINGWELL_PLANTED_BUGS=common` they are left out: they
-/// take most of the time.
+/// Bugs that are found only after more than 40 seeds. They take most of the time, so they are left
+/// out if `RINGWELL_PLANTED_BUGS=common` is set.
 const RARE: &[Bug] = &[
     Bug::CutAtBadFrame,
     Bug::WallAtStart,
@@ -354,7 +356,7 @@ fn every_planted_bug_is_found() {
     assert!(tried.len() >= 40, "{} are few", tried.len());
 }
 
-/// Looks for a seed in which the bug breaks one of its promises.
+/// Looks for a seed with which the bug breaks one of the case's promises.
 fn find(bug: Bug) -> Result<(), String> {
     let case = CASES.iter().find(|(of, ..)| *of == bug);
     let coincidence = COINCIDENCES.iter().find(|it| it.bug == bug);
@@ -371,7 +373,7 @@ fn find(bug: Bug) -> Result<(), String> {
         let (on, off) = (on.to_vec(), off.clone());
         Options { seed, on, off, bug, has_hours, ..Options::default() }
     };
-    // Without the bug the seed must break nothing.
+    // Without the bug, the same seed must break nothing.
     let holds = |seed: &u64| run(&of(*seed, None)).violation.is_none();
     let breaks = |seed| run(&of(seed, Some(bug))).violation.map(|broken| (seed, broken));
     match (from..from + SEEDS_MAX).filter_map(breaks).find(|(seed, _)| holds(seed)) {

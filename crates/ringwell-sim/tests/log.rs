@@ -1,10 +1,10 @@
-//! Many seeds of machines that share a log; none may break a promise.
+//! Runs many seeds of machines that share a log. None of them may break a promise.
 
 use std::collections::BTreeSet;
 
 use ringwell_sim::{LogFault, LogOptions, LogReport, run_log};
 
-/// The seeds of each commit. `RINGWELL_SIM_SEEDS` sets their count.
+/// The number of seeds that are run for each commit. `RINGWELL_SIM_SEEDS` overrides it.
 const SEEDS: u64 = 150;
 
 fn check(options: &LogOptions) -> LogReport {

@@ -1,14 +1,15 @@
-//! Bugs planted in the code for a log shared by machines: each must be found.
+//! Bugs that are planted in the code for a log shared by machines. Each must be found.
 //!
-//! Like `bugs.rs`, for the other kind of runs. `planted_bugs.rs` builds everything for it.
+//! This is like `bugs.rs`, but for the other kind of runs. `planted_bugs.rs` builds the crates for
+//! it.
 #![cfg(canary)]
 
 use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};
 
-/// The number of seeds in which a bug must be found.
+/// The number of seeds within which a bug must be found.
 const SEEDS_MAX: u64 = 400;
 
-/// A bug, the faults that are frequent, and the promises, one of which it must break.
+/// A bug, the faults that are frequent, and the promises of which the bug must break one.
 type Case = (Bug, &'static [LogFault], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -65,10 +66,10 @@ fn every_bug_planted_in_the_log_is_found() {
     let mut missed = Vec::new();
     for (bug, on, rules) in CASES {
         let of = |seed, bug| LogOptions { seed, on: on.to_vec(), bug, ..LogOptions::default() };
-        // Without the bug the seed must break nothing.
+        // Without the bug, the same seed must break nothing.
         let holds = |seed: &u64| run_log(&of(*seed, None)).violation.is_none();
         let breaks = |seed| run_log(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
-        // Many seeds show a harmless symptom first.
+        // In many seeds, a harmless symptom appears first.
         let is_promise = |(_, broken): &(u64, Violation)| rules.contains(&broken.rule);
         let mut broken = (0..SEEDS_MAX).filter_map(breaks).filter(is_promise);
         match broken.find(|(seed, _)| holds(seed)) {

@@ -1,4 +1,4 @@
-//! The reference model alone, with the tests beside it.
+//! Compiles the reference model alone, to run the tests beside it.
 
 #[path = "../src/model/mod.rs"]
 #[allow(

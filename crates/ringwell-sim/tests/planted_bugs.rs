@@ -1,7 +1,8 @@
-//! Bugs planted in production code must be found: the project's crates are built again with them.
+//! Bugs that are planted in production code must be found. For this, the project's crates are built
+//! again with the bugs in them.
 //!
-//! Dependencies are not built again: only the project's own crates get `--cfg canary`, and the
-//! features are those of the whole workspace.
+//! Dependencies are not built again, because only the project's own crates get `--cfg canary`, and
+//! the features are those of the whole workspace.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Runs the tests of a program that have `name` in their names, built with `--cfg canary`; returns
-/// how many have passed.
+/// Builds the test program `program` with `--cfg canary`, runs its tests with `name` in their
+/// names, and returns how many have passed.
 fn passed(program: &str, name: &str) -> u32 {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -30,14 +31,14 @@ fn passed(program: &str, name: &str) -> u32 {
     before.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap()
 }
 
-/// A compiler that sets `canary`, for the crates of the workspace.
+/// Returns a compiler that sets `canary` for the crates of the workspace.
 fn compiler() -> &'static Path {
     static COMPILER: OnceLock<PathBuf> = OnceLock::new();
     COMPILER.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rustc-with-planted-bugs");
         let script = "#!/bin/sh\nexec \"$@\" --cfg canary\n";
-        // The file is written only if it differs: cargo builds everything again if its time
-        // changes.
+        // The file is written only if its contents differ, because a new modification time makes
+        // cargo build everything again.
         if fs::read_to_string(&path).is_ok_and(|text| text == script) {
             return path;
         }
@@ -49,7 +50,7 @@ fn compiler() -> &'static Path {
 
 #[test]
 fn bugs_planted_in_the_rules_are_found() {
-    // A program without tests succeeds as well.
+    // A program without tests would succeed too, so the number of tests is checked.
     assert_eq!(passed("rule_bugs", ""), 1);
 }
 

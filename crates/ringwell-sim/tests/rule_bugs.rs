@@ -1,6 +1,7 @@
-//! Bugs that are planted in the rules of `ringwell-core`: each must be found.
+//! Bugs that are planted in the rules of `ringwell-core`. Each must be found.
 //!
-//! As `bugs.rs`, for bugs that affect the whole process. `planted_bugs.rs` builds all for it.
+//! This is like `bugs.rs`, but for bugs that affect the whole process. `planted_bugs.rs` builds the
+//! crates for it.
 #![cfg(canary)]
 
 use ringwell_config::demo_pools;
@@ -11,7 +12,7 @@ use ringwell_engine::{Engine, Restore};
 use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey, Tip};
 use ringwell_sim::{Bug, Kind, Options, plant_in_core, run};
 
-/// A single test, because a planted bug affects the whole process.
+/// This is a single test because a planted bug affects the whole process.
 #[test]
 fn bugs_in_the_rules_are_found() {
     let undone = &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry];
@@ -47,7 +48,7 @@ fn bugs_in_the_rules_are_found() {
 
 const NOW: Millis = Millis(1_000_000);
 
-/// An engine of one pool, its pool and its first number.
+/// Builds an engine with one pool, and returns it with the pool and the pool's first number.
 fn engine() -> (Engine, PoolId, PromoNumber) {
     let directory = Directory::new(1, demo_pools(1, 3, Millis(5_000)).unwrap(), 1).unwrap();
     let pool = directory.pools_of(0).next().unwrap();
@@ -56,7 +57,7 @@ fn engine() -> (Engine, PoolId, PromoNumber) {
     (engine, pool.id(), pool.numbers()[0].first())
 }
 
-/// Another shard knows the number's lockout, and no visitor.
+/// Another shard reports a lockout of the number without a visitor.
 fn an_undone_allocation_ends_no_other() -> bool {
     let (mut engine, pool, number) = engine();
     let mut report = |allocated_at, locked_until, local_at, visitor| {

@@ -1,4 +1,4 @@
-//! Many seeds; none may break a promise.
+//! Runs many seeds. None of them may break a promise.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringwell_sim::{Kind, Options, Report, run};
 
-/// The count of seeds for each commit. `RINGWELL_SIM_SEEDS` changes it.
+/// The number of seeds that are run for each commit. `RINGWELL_SIM_SEEDS` overrides it.
 const SEEDS: u64 = 60;
 
-/// The count of seeds that run twice.
+/// The number of seeds that are run twice.
 const SEEDS_TWICE: u64 = 10;
 
 fn seeds() -> u64 {
@@ -38,9 +38,9 @@ fn no_seed_breaks_a_promise_and_every_kind_of_fault_strikes() {
                         return;
                     }
                     let on = match seed {
-                        // Happens only where it is requested: see below.
+                        // Calls are made only if they are requested: see below.
                         0 => vec![Kind::Call],
-                        // Strikes too rarely by itself.
+                        // This fault happens too rarely by itself.
                         1..10 => vec![Kind::LostWrite],
                         _ => Vec::new(),
                     };
@@ -64,7 +64,7 @@ fn the_same_seed_is_the_same_run_to_the_last_bit() {
     }
 }
 
-/// Bursts of requests with quiet hours between them, and lifetimes of up to twenty minutes.
+/// Bursts of requests with hours of quiet time between them, and lifetimes of up to twenty minutes.
 #[test]
 fn no_seed_of_many_hours_breaks_a_promise() {
     let mut hours = 0;
@@ -79,8 +79,9 @@ fn no_seed_of_many_hours_breaks_a_promise() {
     assert!(hours > 15, "only {hours} hours");
 }
 
-/// Calls while nodes crash, buckets move and clocks step. Not in every run: the look-ups change the
-/// order of all other events, and planted bugs are known to be found by the seeds without them.
+/// Calls are made while nodes crash, buckets move and clocks are set. Other runs make no calls,
+/// because the look-ups change the order of all other events. Planted bugs are known to be found by
+/// the seeds without calls.
 #[test]
 fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() {
     let (mut calls, seeds) = (0, seeds() / 2);
@@ -97,8 +98,9 @@ fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() 
     assert!(calls > seeds, "only {calls} calls were attributed");
 }
 
-/// Faults that end processes, except for new maps. Without them shard time approaches a wall clock
-/// that was set for so long that milliseconds count.
+/// Faults that end processes, except for new maps. If they are disabled, processes run for so long
+/// that the approach of shard time to a wall clock that was set adds up to milliseconds that
+/// matter.
 const ENDS: [Kind; 15] = [
     Kind::Kill,
     Kind::Power,
@@ -117,10 +119,10 @@ const ENDS: [Kind; 15] = [
     Kind::CrashAfter,
 ];
 
-/// Numbers ring while disks are slow and processes end.
+/// Faults under which visitors call numbers while disks are slow and processes end.
 const CALLS: [Kind; 5] = [Kind::Visitor, Kind::Retry, Kind::Kill, Kind::Power, Kind::Call];
 
-/// Seeds that broke a promise once: see docs/spec/simulation.md.
+/// Seeds that once broke a promise: see docs/spec/simulation.md.
 #[test]
 fn seeds_that_have_failed_hold() {
     let newer = [
@@ -189,7 +191,7 @@ fn seeds_that_have_failed_hold() {
     }
 }
 
-/// Durabilities weaker than a flush, and copies from before moves.
+/// Durabilities that do not wait for a flush, and copies from before moves.
 #[test]
 fn no_seed_of_a_weaker_durability_or_of_old_data_breaks_a_promise() {
     for seed in 0..seeds() {

@@ -1,4 +1,4 @@
-//! Copies a SQLite database while others use it.
+//! Copies a SQLite database while other processes use it.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use crate::database::{create_private, sqlite_url};
 use crate::file::examine_side_files;
 use crate::{FileFault, StoreError};
 
-/// Copies the SQLite database at `from` into the new file `to`, as of a single point in time, and
-/// checks the copy. Readers and writers of `from` are not blocked. Does not change its tables,
-/// because its schema may be from another release.
+/// Copies the SQLite database at `from` to the new file `to`, as it is at a single point in time,
+/// and checks the copy. Readers and writers of `from` are not blocked. The tables of `from` are not
+/// changed, because its schema may be from another release.
 ///
 /// # Errors
 /// [`StoreError`] if `from` cannot be read, `to` is not empty, or the copy is damaged.
 pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
     examine_side_files(from)?;
-    // SQLite treats an empty file as a new database.
+    // SQLite would treat an empty file as a new database.
     create_private(to)?;
     let copied = async {
         let mut source = AnyConnection::connect(&sqlite_url(from, "rw")).await?;
@@ -33,7 +33,7 @@ pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
 /// Reads the whole SQLite database at `path` and checks its structure.
 ///
 /// # Errors
-/// [`StoreError::File`] if it cannot be read or is damaged.
+/// [`StoreError::File`] if the database cannot be read or is damaged.
 pub async fn check_sqlite(path: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
     let checked = async {

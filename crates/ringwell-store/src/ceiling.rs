@@ -1,7 +1,8 @@
-//! The limits on the count of numbers in a pool, and in all pools of a network together.
+//! The limits on the count of numbers in one pool, and in all pools of a network together.
 //!
-//! Owns the ceilings. Automatic changes never exceed them; a number that was promised before a
-//! ceiling was lowered stays promised. Source: docs/spec/directory.md, "Ceilings".
+//! Owns these limits, which are called ceilings. Automatic changes never exceed a ceiling. If a
+//! ceiling is lowered, numbers promised before stay promised. Source: docs/spec/directory.md,
+//! "Ceilings".
 
 use ringwell_core::PoolId;
 use serde_json::json;
@@ -12,45 +13,47 @@ use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// A network and its numbers.
+/// A network and the count of its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Its id.
     pub id: String,
-    /// The count of numbers of its pools, including promised or quarantined ones.
+    /// The count of numbers in its pools, including promised and quarantined numbers.
     pub numbers: u64,
-    /// The maximum of that count; `None` for no limit.
+    /// The maximum of that count, or `None` if there is no limit.
     pub ceiling: Option<u64>,
-    /// Whether that ceiling is set for this network; otherwise it is the default.
+    /// Whether this limit is set for this network; otherwise it is the default.
     pub is_own: bool,
 }
 
-/// Cached facts about a network during a change. Counting takes time proportional to all its pools,
-/// so a list must not count for each of its lines.
+/// The count of further numbers that one network may have, cached during a change. Counting takes
+/// time proportional to all pools of the network, so it must not be done for every line of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
-    /// The network's maximum count of numbers, and the room that is left.
+    /// The network's maximum count of numbers, and the count that is left.
     ceiling: Option<(u64, u64)>,
 }
 
-/// The count of numbers of the pools of network `$1`.
+/// Counts the numbers in the pools of network `$1`.
 const USED: &str = "SELECT CAST((SELECT COALESCE(SUM(last_number - first_number + 1), 0) \
      FROM numbers WHERE pool IN (SELECT id FROM ring_pools WHERE network = $1)) \
      + (SELECT COUNT(DISTINCT overflow_number) FROM ring_pools WHERE network = $1) AS BIGINT)";
 
 impl Change {
-    /// The count of further numbers that the pools of `network` may have; `None` for no limit.
+    /// Returns the count of further numbers that the pools of `network` may have, or `None` if
+    /// there is no limit.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn room(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
-        // Counting takes time: without a ceiling it is skipped.
+        // Counting takes time, so it is skipped if there is no ceiling.
         let Some(most) = self.ceiling(network).await? else { return Ok(None) };
         Ok(Some(most.saturating_sub(used(&mut self.tx, network).await?)))
     }
 
-    /// Sets or removes the ceiling of `network`. Pools that exceed it keep their numbers.
+    /// Sets or removes the ceiling of `network`. Pools of a network that now exceeds the ceiling
+    /// keep their numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -78,15 +81,15 @@ impl Change {
 
     pub(crate) fn check_pool_ceiling(&self, size: u32, before: u32) -> Result<(), StoreError> {
         let most = self.inventory.pool_numbers_max;
-        // A pool that exceeds a lowered ceiling may still be changed in other ways.
+        // If a ceiling was lowered, a pool that exceeds it may still be changed in other ways.
         if size > most && size > before {
             return Err(Refusal::PoolCeiling(most).into());
         }
         Ok(())
     }
 
-    /// The count of further numbers that the network of `pool` may have, without counting again if
-    /// it is known.
+    /// Returns the count of further numbers that the network of `pool` may have. Does not count
+    /// numbers again if the result is known.
     pub(crate) async fn known_room(&mut self, pool: PoolId) -> Result<Room, StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         if let Some(room) = self.room.take().filter(|room| room.network == network) {
@@ -99,8 +102,8 @@ impl Change {
         Ok(Room { network, ceiling })
     }
 
-    /// Refuses `count` numbers just given to a pool if its network had no `room` for them;
-    /// otherwise records the remaining room.
+    /// Refuses `count` numbers that a pool has just received if its network had no `room` for them.
+    /// Otherwise records the count of further numbers that the network may still have.
     pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
         let Room { network, ceiling } = room;
         let ceiling = match ceiling {
@@ -114,7 +117,8 @@ impl Change {
         Ok(())
     }
 
-    /// Refuses the numbers just given to `pool` if its network now has too many. Always counts.
+    /// Refuses the numbers that `pool` has just received if its network now has too many. Always
+    /// counts all numbers.
     pub(crate) async fn check_network_ceiling(&mut self, pool: PoolId) -> Result<(), StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         let Some(most) = self.ceiling(&network).await? else { return Ok(()) };
@@ -131,7 +135,7 @@ impl Change {
 }
 
 impl Store {
-    /// The network with that id; `None` if it was never named.
+    /// Returns the network with the id `id`, or `None` if the network was never named.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -147,7 +151,7 @@ impl Store {
         Ok(Some(Network { id: id.to_owned(), numbers, ceiling, is_own: own.is_some() }))
     }
 
-    /// At most `limit` networks whose ids follow `after`, by id.
+    /// Returns at most `limit` networks whose ids follow `after`, in the order of their ids.
     ///
     /// # Errors
     /// [`StoreError::Database`].

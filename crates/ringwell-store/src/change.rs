@@ -1,9 +1,9 @@
-//! One change of the directory, applied as a whole or not at all.
+//! One change of the directory, which is applied as a whole or not at all.
 //!
-//! Owns the version, the audit log and the changed parts of pools. Numbers are in `rotation.rs`.
-//! Invariants: each change has its own version; a changed pool carries that version; a line of the
-//! audit log is written together with its change. Dropping a change without committing rolls it
-//! back, so a trial run is a change that is never committed.
+//! Owns the version, the audit log and the changes of pools. Changes of numbers are in
+//! `rotation.rs`. Invariants: each change has its own version, and each changed pool gets this
+//! version. A change is committed together with its lines in the audit log. Dropping a change
+//! without committing it rolls it back. A trial run is a change that is never committed.
 
 use std::collections::BTreeSet;
 
@@ -20,28 +20,29 @@ use crate::purchase::Orders;
 use crate::row::{from_db, ms, to_db};
 use crate::{Refusal, StoreError};
 
-/// A change that has begun. Other changes wait until it is committed or dropped.
+/// A change in progress. Other changes wait until this one is committed or dropped.
 ///
-/// A failed step may leave half of its work: then drop the change, or return to a save point.
+/// A failed step may leave half of its work. In this case drop the change, or go back to a save
+/// point.
 pub struct Change {
     pub(crate) tx: Transaction<'static, Any>,
     pub(crate) version: u64,
     pub(crate) now: Millis,
-    /// Added to every lockout: the largest difference between the clocks of nodes.
+    /// The largest difference between the clocks of nodes, which is added to every lockout.
     pub(crate) margin: Millis,
     pub(crate) inventory: Inventory,
     pub(crate) orders: Orders,
-    /// The count of further numbers that a network may have, if it is known without counting.
+    /// The count of further numbers that one network may have, if it is already known.
     pub(crate) room: Option<Room>,
-    /// The scope that was created last, because most lines of a list have the same one.
+    /// The scope that was created last, because most lines of a list have the same scope.
     scope: Option<Scope>,
-    /// The room at the save point.
+    /// The value of `room` at the save point.
     saved_room: Option<Room>,
     who: String,
-    /// The network to which the author's token is limited.
+    /// The only network that the author may access, if the author's token is limited.
     pub(crate) only: Option<String>,
     touched: BTreeSet<PoolId>,
-    /// Lines of the audit log so far.
+    /// The count of lines written to the audit log so far.
     lines: i64,
 }
 
@@ -52,7 +53,8 @@ impl Change {
         now: Millis,
         (margin, inventory, orders): (Millis, Inventory, Orders),
     ) -> Result<Self, StoreError> {
-        // Runs first, because the row's lock makes other writers of PostgreSQL wait here.
+        // This statement runs first, because its lock on the row makes other writers of PostgreSQL
+        // wait here.
         let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
         let row = query.fetch_one(&mut *tx).await?;
         let version = from_db(row.try_get(0)?, "the version")?;
@@ -73,25 +75,26 @@ impl Change {
         })
     }
 
-    /// The same change by an author with access only to `network`, if one is given: a pool cannot
-    /// get the id of another network's pool, and refusals do not describe that network's numbers.
+    /// Limits the change to an author who may only access `network`, if it is given. A pool then
+    /// cannot get the id of another network's pool, and refusals do not describe the numbers of
+    /// other networks.
     #[must_use]
     pub fn limited_to(self, network: Option<&str>) -> Self {
         Self { only: network.map(str::to_owned), ..self }
     }
 
-    /// The version that the directory will have.
+    /// The version that the directory has once this change is committed.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Checks every changed pool, makes the ordered purchases, and commits the change. Returns the
-    /// directory's version afterwards, which stays the same if nothing was changed.
+    /// Checks every changed pool, places the ordered purchases and commits the change. Returns the
+    /// version that the directory then has. The version stays the same if nothing was changed.
     ///
     /// # Errors
-    /// [`Refusal::Pool`] if a pool breaks a rule now, [`StoreError::Provider`]; then nothing has
-    /// changed.
+    /// [`Refusal::Pool`] if a changed pool breaks a rule, or [`StoreError::Provider`]. In both
+    /// cases nothing has been changed.
     pub async fn commit(mut self) -> Result<u64, StoreError> {
         if self.lines == 0 {
             return Ok(self.version - 1);
@@ -102,10 +105,10 @@ impl Change {
         Ok(self.version)
     }
 
-    /// Checks that every changed pool keeps the rules, as [`Change::commit`] requires.
+    /// Checks that every changed pool obeys the rules, as [`Change::commit`] requires.
     ///
     /// # Errors
-    /// [`Refusal::Pool`] for the first that does not.
+    /// [`Refusal::Pool`] for the first pool that breaks a rule.
     pub async fn check(&mut self) -> Result<(), StoreError> {
         for id in std::mem::take(&mut self.touched) {
             let Some(pool) = pools::by_id(&mut self.tx, id).await? else { continue };
@@ -114,7 +117,7 @@ impl Change {
             let mut ranges = rotation.map(numbers::Run::range).collect::<Result<Vec<_>, _>>()?;
             let mut pool = pool;
             if ranges.is_empty() {
-                // A pool may wait for its first number; the other rules already apply.
+                // A pool may wait for its first number, but the other rules already apply to it.
                 ranges.extend(NumberRange::new(PLACEHOLDER, 1));
                 pool.overflow = None;
             }
@@ -123,7 +126,7 @@ impl Change {
         Ok(())
     }
 
-    /// Makes a save point for a step that may fail without ending the whole change.
+    /// Creates a save point before a step that may fail without ending the whole change.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -133,7 +136,7 @@ impl Change {
         Ok(())
     }
 
-    /// Undoes everything since [`Change::save_point`].
+    /// Undoes everything since [`Change::save_point`] was called.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -144,7 +147,7 @@ impl Change {
         self.release_save_point().await
     }
 
-    /// Drops the save point and keeps the changes since.
+    /// Drops the save point, and keeps the changes that were made since.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -153,7 +156,7 @@ impl Change {
         Ok(())
     }
 
-    /// The pool `id`, including this change.
+    /// Returns the pool `id`, as this change has left it so far.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`].
@@ -162,7 +165,7 @@ impl Change {
         Ok(pool.ok_or(Refusal::UnknownPool(id))?)
     }
 
-    /// The pool `id`, if it exists.
+    /// Returns the pool `id`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -170,7 +173,7 @@ impl Change {
         pools::by_id(&mut self.tx, id).await
     }
 
-    /// The pool with the id `id` in `network`, if it exists.
+    /// Returns the pool with the id `id` in `network`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -182,8 +185,8 @@ impl Change {
         pools::by_network_id(&mut self.tx, network, id).await
     }
 
-    /// Creates a pool without numbers, and its network, advertiser and campaign if they are new.
-    /// Without `id`, the pool gets the next id that no pool ever had.
+    /// Creates a pool without numbers. Creates its network, advertiser and campaign too if they are
+    /// new. If `id` is not given, the pool gets the next id that no pool has ever had.
     ///
     /// # Errors
     /// [`Refusal::PoolExists`], [`Refusal::PoolIdUnusable`], [`Refusal::IdTaken`],
@@ -248,8 +251,8 @@ impl Change {
         self.put_pool(&before, after, "update").await
     }
 
-    /// Removes the pool; its numbers go to the inventory and keep their lockouts. Returns `false`
-    /// if it does not exist.
+    /// Removes the pool. Its numbers go to the inventory and keep their lockouts. Returns `false`
+    /// if the pool does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -271,10 +274,11 @@ impl Change {
         Ok(true)
     }
 
-    /// Gives the pool a second key; the first stays valid until [`Change::end_key_overlap`].
+    /// Adds a second key to the pool. The first key stays valid until [`Change::end_key_overlap`]
+    /// is called.
     ///
     /// # Errors
-    /// [`Refusal::TwoKeys`], and those of [`Change::replace_key`].
+    /// [`Refusal::TwoKeys`], and the errors of [`Change::replace_key`].
     pub async fn rotate_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
         let has_two = self.pool(id).await?.next_key.is_some_and(|key| key != next);
         if has_two {
@@ -283,11 +287,12 @@ impl Change {
         self.replace_key(id, next).await
     }
 
-    /// Gives the pool a second key. If it already has a second one, that is replaced and no longer
-    /// valid.
+    /// Sets the pool's second key. If the pool already has a second key, that key is replaced and
+    /// no longer valid.
     ///
     /// # Errors
-    /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] at the commit if the key equals the first.
+    /// [`Refusal::UnknownPool`]. If the key equals the first key, the commit fails with
+    /// [`Refusal::Pool`].
     pub async fn replace_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
         let before = self.pool(id).await?;
         if before.next_key == Some(next) {
@@ -297,7 +302,8 @@ impl Change {
         self.put_pool(&before, after, "rotate key").await
     }
 
-    /// Makes the second key the only one. Returns `false` if there is no second one.
+    /// Removes the first key, so that the second key is the only one. Returns `false` if there is
+    /// no second key.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`].
@@ -309,7 +315,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Stores the page tag of a destination number.
+    /// Stores the page tag of a destination's telephone number.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -330,7 +336,7 @@ impl Change {
         self.log("put", &format!("destination {network}/{phone_number}"), None, Some(after)).await
     }
 
-    /// Writes an existing pool with this change's version.
+    /// Stores an existing pool, with the version of this change.
     pub(crate) async fn put_pool(
         &mut self,
         before: &Pool,
@@ -357,21 +363,21 @@ impl Change {
         Ok(())
     }
 
-    /// This version, if there are nodes that must confirm it.
+    /// Returns the version of this change, if there are nodes that must confirm it.
     pub(crate) async fn first_unconfirmed(&mut self) -> Result<Option<u64>, StoreError> {
         let query = sqlx::query("SELECT COUNT(*) FROM nodes");
         let nodes: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
         Ok((nodes > 0).then_some(self.version))
     }
 
-    /// The count of lines that this change has written to the audit log: it grows with each
+    /// The count of lines that this change has written to the audit log, which grows with each
     /// modification.
     #[must_use]
     pub const fn modifications(&self) -> i64 {
         self.lines
     }
 
-    /// Writes a line of the audit log.
+    /// Writes one line to the audit log.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -401,7 +407,7 @@ impl Change {
         Ok(())
     }
 
-    /// The id that the next pool gets, unless it already has one.
+    /// Returns the id that the next new pool gets, unless another id is requested for it.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -419,8 +425,8 @@ impl Change {
         Ok(())
     }
 
-    /// Ensures that no later pool gets `id` or a lower one. Ids from [`FAR`] on are reserved only
-    /// if they are the next one, so that a single such id does not use up all others.
+    /// Ensures that no pool created later gets `id` or a lower id. Ids from [`FAR`] onward are
+    /// reserved only if they are the next id, so that a single such id does not use up all others.
     pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
         let Ok(next) = i64::try_from(id.0.saturating_add(1)) else { return Ok(()) };
         let query = sqlx::query(
@@ -432,9 +438,9 @@ impl Change {
         Ok(())
     }
 
-    /// A new pool with the id of a removed one does not have the lockouts of that pool, so numbers
-    /// must wait as with any other id. Sites may still name the removed pool, so an author limited
-    /// to a network gets only ids that were in that network.
+    /// A new pool with the id of a removed pool does not have that pool's lockouts, so numbers must
+    /// wait before they enter it, as for any other pool. Sites may still name the removed pool. An
+    /// author limited to one network can therefore only reuse ids that belonged to that network.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let db_id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1 RETURNING network");
@@ -464,10 +470,10 @@ impl Change {
     }
 }
 
-/// No directory has that many pools.
+/// Ids from this one onward are exceptional, because no directory has this many pools.
 pub(crate) const FAR: u64 = 1 << 53;
 
-/// The longest row of an index has three ids; in PostgreSQL, a row may have 2,704 bytes.
+/// An index contains at most three ids per row, and PostgreSQL limits such a row to 2,704 bytes.
 const ID_BYTES_MAX: usize = 512;
 
 /// Refuses ids that are too long for PostgreSQL.
@@ -476,19 +482,19 @@ pub(crate) fn check_length(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(Refusal::LongId(ID_BYTES_MAX).into()) }
 }
 
-/// A placeholder for the numbers of a pool that has none; any number is suitable.
+/// Stands in for the numbers of a pool that has none. Any valid number would do.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,
         None => panic!("evaluated when the program is compiled"),
     };
 
-/// The name of a pool in the audit log.
+/// Returns the name of a pool in the audit log.
 pub(crate) fn object(id: PoolId) -> String {
     format!("ring_pool {id}")
 }
 
-/// Creates the missing entries of a pool's scope.
+/// Creates those parts of a pool's scope that do not exist yet.
 pub(crate) async fn put_scope(db: &mut AnyConnection, scope: &Scope) -> Result<(), StoreError> {
     let Scope { network, advertiser, campaign } = scope.clone();
     for id in [&network, &advertiser, &campaign] {

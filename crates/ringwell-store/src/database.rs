@@ -1,8 +1,8 @@
-//! The connection to SQLite or PostgreSQL: its location, how it is opened, and how transactions
-//! begin.
+//! The connection to SQLite or PostgreSQL: where the database is, how it is opened, and how
+//! transactions begin.
 //!
-//! Knows nothing of tables. Statements are written once, in the dialect that both share: `$1` for
-//! arguments, BIGINT, TEXT and NULL for values.
+//! Knows nothing of tables. Each statement is written once, in the dialect that both databases
+//! understand: `$1` for arguments, and BIGINT, TEXT and NULL for values.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,11 +22,13 @@ use crate::file::{self, FileFault};
 use crate::schema::{self, Schema};
 use crate::{Repeated, StoreError};
 
-/// The time for which a change waits for another one to end.
+/// The time for which a change waits until another change ends.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Changes that wait for a long one occupy a connection each, and readers need some too.
+/// Each change that waits for a long change occupies a connection, and readers need some
+/// connections too.
 const CONNECTIONS_MAX: u32 = 16;
-/// Short reads that wait for the disk do not delay all others.
+/// There are several such connections, so that a short read that waits for the disk does not delay
+/// all other short reads.
 const SHORT_READS_MAX: u32 = 2;
 
 static UNUSABLE: Repeated = Repeated::new();
@@ -36,7 +38,7 @@ static UNUSABLE: Repeated = Repeated::new();
 pub enum Location {
     /// A SQLite file, created if it is missing.
     File(PathBuf),
-    /// A database of PostgreSQL, as in `postgres://user:secret@host/ringwell`.
+    /// A PostgreSQL database, as in `postgres://user:secret@host/ringwell`.
     Url(String),
 }
 
@@ -49,33 +51,34 @@ pub enum Kind {
     Postgres,
 }
 
-/// An open database with an up-to-date schema.
+/// An open database, whose schema is up to date.
 #[derive(Clone, Debug)]
 pub struct Database {
     kind: Kind,
     pool: AnyPool,
-    /// The connections of changes. For SQLite this is a single connection: the pages that it has
-    /// read stay valid, because only its own changes replace them.
+    /// The connections that changes use. With SQLite there is only one. The pages that it has read
+    /// stay valid, because only its own changes replace them.
     writers: AnyPool,
-    /// The connections of [`Self::read_rows`].
+    /// The connections that [`Self::read_rows`] uses.
     short_reads: AnyPool,
     /// SQLite's file.
     file: Option<PathBuf>,
-    /// The file that was opened, and its log of changes.
+    /// The database file that was opened, and its write-ahead log.
     opened: Arc<OnceCell<[OpenedFile; 2]>>,
-    /// Whether the log of changes is still the one that was opened. SQLite may remove it together
-    /// with a connection that cannot be used again.
+    /// Whether the write-ahead log is still the one that was opened. SQLite may remove the log when
+    /// a connection that cannot be used again is closed.
     keeps_log: Arc<AtomicBool>,
     schema: &'static Schema,
-    /// Set when the schema is up to date.
+    /// Set once the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
-    /// SQLite's error, once one has shown that the file is damaged.
+    /// SQLite's error message, once an error has shown that the file is damaged.
     damage: watch::Sender<Option<String>>,
 }
 
 impl Kind {
-    /// `IMMEDIATE` takes SQLite's only write lock at once, because a transaction that reads first
-    /// and then meets another writer could only be aborted.
+    /// Returns the statement that begins a change. `IMMEDIATE` takes SQLite's only write lock at
+    /// once. Otherwise a transaction that reads first and then meets another writer would have to
+    /// be aborted.
     pub(crate) const fn begin_write(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -90,14 +93,15 @@ impl Kind {
         }
     }
 
-    /// The statements for each new connection.
+    /// The statements to run on each new connection.
     const fn greeting(self) -> &'static str {
         match self {
-            // Readers do not wait for a writer; a change is on the disk when it is confirmed. The
-            // undo data of a long change stays in memory: an import of 10,000 lines wrote 580 MB of
-            // it to a file. Pages also stay in memory until the change is complete. The log of
-            // changes is copied into the database at 64 MB, not at 4: each copy is a flush of many
-            // pages, and the flushes of allocations on the same disk wait for it.
+            // Readers do not wait for a writer, and a change is on the disk when it is confirmed.
+            // The undo data of a long change stays in memory, because an import of 10,000 lines
+            // wrote 580 MB of it to a file. Changed pages stay in memory too until the change is
+            // complete. The write-ahead log is copied into the database once it has 64 MB, instead
+            // of 4 MB. Each copy flushes many pages, and the flushes of allocations on the same
+            // disk must wait for it.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -109,8 +113,8 @@ impl Kind {
     }
 }
 
-/// Creates a missing file so that only its owner can read it; SQLite gives the files beside it the
-/// same mode. They contain keys and hashes of tokens.
+/// Creates a missing file so that only its owner can read it. SQLite gives the files beside it the
+/// same mode. These files contain keys and hashes of tokens.
 pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(path);
@@ -122,9 +126,10 @@ pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a returned connection may be used again. A transaction that ends by dropping it is
-/// rolled back first. On a full disk SQLite has already rolled back itself: its driver's rollback
-/// then fails, and the driver refuses every later transaction of that connection.
+/// Whether a connection that was returned to the pool may be used again. If a transaction was
+/// dropped, it is rolled back first. On a full disk, SQLite has already rolled back by itself. The
+/// driver's own rollback then fails, and the driver refuses every later transaction of that
+/// connection.
 async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
@@ -134,7 +139,7 @@ async fn greet(connection: &mut AnyConnection, kind: Kind) -> Result<(), sqlx::E
     connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
 }
 
-/// Converts SQLite's errors about the content of the file at `path` to [`FileFault`].
+/// Converts errors of SQLite about the content of the file at `path` to [`FileFault`].
 fn of_damage(path: &Path, error: StoreError) -> StoreError {
     let StoreError::Database(inner) = &error else { return error };
     FileFault::of_damage(path, inner).map_or(error, StoreError::File)
@@ -150,7 +155,7 @@ fn note(damage: &watch::Sender<Option<String>>, error: &sqlx::Error) {
     });
 }
 
-/// A file as it was when it was opened.
+/// The identity of a file when it was opened.
 #[derive(Debug)]
 struct OpenedFile {
     path: PathBuf,
@@ -162,7 +167,7 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// The file at `path` as a URL for the driver, opened in `mode`.
+/// Returns the driver's URL for the file at `path`, opened in `mode`.
 pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
     let path = path.to_string_lossy();
     let parts = path.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));
@@ -181,8 +186,8 @@ impl Database {
         Ok(database)
     }
 
-    /// The same, but only the first read or change connects and brings the schema up to date. While
-    /// that fails, each read or change fails.
+    /// Like [`Self::open`], but does not connect: the first read or change connects and brings the
+    /// schema up to date. As long as this fails, every read and change fails.
     ///
     /// # Errors
     /// [`StoreError::Database`] if the location is invalid.
@@ -197,12 +202,13 @@ impl Database {
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(WAIT_MAX)
-            // A server may be gone; a file is not.
+            // A database server may have closed the connection, whereas a file cannot.
             .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
                 let (found, path) = (found.clone(), path.clone());
                 Box::pin(async move {
-                    // The pool tries again, and reports only that its time was over.
+                    // The connection pool tries again until its time is over, and then reports no
+                    // reason.
                     greet(connection, kind).await.inspect_err(|error| {
                         note(&found, error);
                         if let Some(left_out) = UNUSABLE.pass() {
@@ -230,7 +236,7 @@ impl Database {
         let pool = options.clone().connect_lazy(&url)?;
         let (writers, short_reads) = match kind {
             Kind::Sqlite => {
-                // SQLite's log of changes stays as long as this connection does.
+                // SQLite's write-ahead log exists as long as this connection does.
                 let writer = options.max_connections(1).idle_timeout(None).max_lifetime(None);
                 (writer.connect_lazy(&url)?, short.connect_lazy(&url)?)
             }
@@ -251,9 +257,9 @@ impl Database {
         })
     }
 
-    /// Connects at the first use, as each read or change does. Afterwards, a file that was removed
-    /// or replaced is an error: SQLite would continue with the old one, and its changes would be
-    /// lost with the last connection.
+    /// Connects at the first use, as every read or change does. From then on, it is an error if the
+    /// file was removed or replaced. SQLite would continue with the old file, and its changes would
+    /// be lost when the last connection is closed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -275,26 +281,28 @@ impl Database {
         };
         file::examine(path)?;
         if !path.exists() {
-            // If this attempt fails, the file stays empty. That does not count as damage later.
+            // If this attempt fails, an empty file is left. Such a file does not count as damaged
+            // later.
             file::mark(path, false)
                 .map_err(|error| FileFault::Unreadable { path: file::lock_of(path), error })?;
         }
         create_private(path)?;
         let first = async {
-            // A pool repeats a connection that fails until its time is over, and hides the reason.
+            // A connection pool repeats a failed connection until its time is over, and hides the
+            // reason.
             let mut first = AnyConnection::connect(&sqlite_url(path, "rwc")).await?;
             greet(&mut first, self.kind).await?;
             schema::upgrade(self.schema, self.kind, &mut first).await?;
             Ok(first)
         };
         let first = first.await.map_err(|error| of_damage(path, error))?;
-        // The database works without this mark.
+        // The database works even without this mark.
         if let Err(error) = file::mark(path, true) {
             tracing::warn!(%error, "cannot write next to {}", path.display());
         }
-        // The last connection that closes copies the log of changes, which may take long.
+        // SQLite copies the write-ahead log when the last connection closes, which may take long.
         let mut second = self.writers.acquire().await?;
-        // It keeps the log of changes open from now on.
+        // After this query, the second connection keeps the write-ahead log open.
         second.execute("SELECT count(*) FROM sqlite_schema").await?;
         first.close().await?;
         let opened =
@@ -304,13 +312,13 @@ impl Database {
         Ok(())
     }
 
-    /// SQLite's file; `None` for PostgreSQL.
+    /// The path of SQLite's file, or `None` for PostgreSQL.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Records the damage of the file if `error` shows that there is any.
+    /// Records that the file is damaged, if `error` shows damage.
     #[must_use]
     pub fn note_damage(&self, error: &sqlx::Error) -> Option<FileFault> {
         let fault = FileFault::of_damage(self.file.as_deref()?, error)?;
@@ -318,17 +326,18 @@ impl Database {
         Some(fault)
     }
 
-    /// The damage that one of SQLite's errors has shown since the file was opened.
+    /// The damage that an error of SQLite has shown since the file was opened.
     #[must_use]
     pub fn damage(&self) -> Option<FileFault> {
         let what = self.damage.borrow().clone()?;
         Some(FileFault::Damaged { path: self.file.clone()?, what })
     }
 
-    /// Waits until an error shows damage. A pool whose new connections fail reports no reason, and
-    /// only when its time is over.
+    /// Waits until an error shows that the file is damaged. This is needed because a connection
+    /// pool whose new connections fail reports no reason, and reports the failure only when its
+    /// time is over.
     pub async fn damaged(&self) -> FileFault {
-        // This end of the channel stays open as long as `self` exists.
+        // The sending end of the channel stays open as long as `self` exists.
         let _ = self.damage.subscribe().wait_for(Option::is_some).await;
         match self.damage() {
             Some(fault) => fault,
@@ -336,7 +345,7 @@ impl Database {
         }
     }
 
-    /// Begins a change. Waits until other changes have ended.
+    /// Begins a change. Waits until all other changes have ended.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -345,7 +354,7 @@ impl Database {
         Ok(self.writers.begin_with(self.kind.begin_write()).await?)
     }
 
-    /// Begins a read transaction. All its reads see the same state.
+    /// Begins a read transaction. All reads in it see the same state.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -354,8 +363,8 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
-    /// Returns the rows of a single short read. This takes one statement; a transaction takes two
-    /// more, and the check of its connection a third.
+    /// Returns the rows of a single short read. This takes a single statement. A transaction takes
+    /// two more statements, and the check of its connection a third.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -367,13 +376,15 @@ impl Database {
         let mut connection = self.short_reads.acquire().await?;
         let rows = query.fetch_all(&mut *connection).await;
         if rows.is_err() {
-            // Connections of short reads are not checked before the next use.
+            // Connections for short reads are not checked before their next use, so a failed one is
+            // closed.
             connection.close_on_drop();
         }
         Ok(rows?)
     }
 
-    /// Makes SQLite overwrite deleted or changed data in its files, unless readers prevent it.
+    /// Makes SQLite overwrite the deleted or changed data in its files, unless readers prevent
+    /// this.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -385,7 +396,7 @@ impl Database {
         Ok(())
     }
 
-    /// Waits until all operations have ended, and closes it.
+    /// Waits until all operations have ended, and closes the database.
     pub async fn close(&self) {
         self.pool.close().await;
         self.short_reads.close().await;

@@ -1,8 +1,8 @@
-//! The choice of numbers that a pool draws from the inventory, and of those that it returns first.
+//! Chooses the numbers that a pool draws from the inventory, and the numbers that it returns first.
 //!
 //! A pool without a preference gets the lowest numbers. A local pool gets numbers of the nearest
-//! area code first, then toll-free ones, unless it is set to wait; it returns them in the opposite
-//! order.
+//! area code first. Toll-free numbers follow, unless the pool is set to wait instead. The pool
+//! returns numbers in the opposite order.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_directory::AreaCode;
@@ -14,12 +14,12 @@ use crate::local::Local;
 use crate::numbers::{self, Span};
 use crate::pools::Pool;
 
-/// The numbers that suit a pool, in order of preference.
+/// The kinds of numbers that suit a pool, in order of preference.
 #[derive(Clone, Debug)]
 pub(crate) struct Taste {
-    /// Area codes, the best first; `None` if any number is suitable.
+    /// The area codes, best first, or `None` if any number is suitable.
     wanted: Option<Vec<AreaCode>>,
-    /// The count of local area codes.
+    /// The count of local area codes, which come first in `wanted`.
     local: usize,
 }
 
@@ -32,8 +32,8 @@ struct Drawn {
 }
 
 impl Taste {
-    /// Parts of `ranges`, split by area code if that matters, the least preferred first; equally
-    /// preferred ones in descending order of their digits.
+    /// Returns `ranges`, split by area code if area codes matter, with the least preferred parts
+    /// first. Equally preferred parts are in descending order of their numbers.
     pub(crate) fn least_wanted(&self, ranges: Vec<NumberRange>) -> Vec<NumberRange> {
         let mut parts = match &self.wanted {
             None => ranges,
@@ -66,9 +66,9 @@ impl Change {
         Taste { wanted: Some(wanted), local: count }
     }
 
-    /// At most `count` free numbers for `pool` that no visitor can hold, in order of preference.
-    /// For a pool with a preference, the audit log records its numbers and the count that is still
-    /// missing.
+    /// Draws at most `count` free numbers for `pool` that no visitor can hold, in order of
+    /// preference. If the pool has a preference, the counts of numbers drawn and still missing are
+    /// recorded in the audit log.
     pub(crate) async fn draw(
         &mut self,
         pool: &Pool,
@@ -104,8 +104,8 @@ impl Change {
         Ok(drawn.ranges)
     }
 
-    /// At most `count` numbers of `span` for `pool`: the lowest free ones; missing ones are bought,
-    /// if automatic purchases are on.
+    /// Draws at most `count` numbers of `span` for `pool`: the lowest free numbers. If automatic
+    /// purchases are on, missing numbers are bought.
     async fn draw_or_buy(
         &mut self,
         pool: &Pool,
@@ -120,7 +120,7 @@ impl Change {
         self.draw_from(pool, span, count).await
     }
 
-    /// At most `count` free numbers of `span` for `pool`, the lowest.
+    /// Draws the lowest free numbers of `span` for `pool`, at most `count`.
     async fn draw_from(
         &mut self,
         pool: &Pool,
@@ -141,7 +141,7 @@ impl Change {
     }
 }
 
-/// `range`, cut where area codes end.
+/// Returns `range`, split where one area code ends and the next begins.
 fn by_area(range: NumberRange) -> Vec<NumberRange> {
     let mut parts = Vec::new();
     let mut rest = Some(range);

@@ -1,4 +1,4 @@
-//! Errors of the directory's database, grouped by what the caller can do.
+//! The errors of the directory's database, grouped by the action that the caller can take.
 
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
@@ -12,7 +12,7 @@ pub enum StoreError {
     /// The database cannot be reached, or it failed. Asking again later may help.
     #[error("the directory's database {}", trouble(.0))]
     Database(#[source] sqlx::Error),
-    /// The database can be reached but does not answer. Asking again later may help.
+    /// The database can be reached but does not answer. Trying again later may help.
     #[error("the directory's database did not answer in time")]
     Silent,
     /// The file cannot be used as a database.
@@ -26,13 +26,13 @@ pub enum StoreError {
     NewerSchema {
         /// The schema version of the database.
         found: usize,
-        /// The newest known version.
+        /// The newest schema version that this program knows.
         known: usize,
     },
-    /// The stored data breaks a rule that every writer keeps.
+    /// The stored data breaks a rule that every writer obeys.
     #[error("the directory's database is damaged: {0}")]
     Damaged(String),
-    /// Numbers cannot be bought now. Asking again later may help.
+    /// Numbers cannot be bought now. Trying again later may help.
     #[error(transparent)]
     Provider(ProviderError),
     /// The change would break a rule.
@@ -46,30 +46,31 @@ pub enum Refusal {
     /// The pool does not exist.
     #[error("there is no ring pool {0}")]
     UnknownPool(PoolId),
-    /// A third key would replace the second one.
+    /// A third key would replace the pool's second key.
     #[error(
         "ring pool {0} already has two keys: remove the previous key first, or replace the newer \
             key, which clients may be using"
     )]
     TwoKeys(PoolId),
-    /// A pool with that id exists.
+    /// There is already a pool with this id.
     #[error("ring pool {0} already exists")]
     PoolExists(PoolId),
     /// `id_from_network` must be unique within a network.
     #[error("another ring pool of the network already has the id_from_network {0:?}")]
     IdTaken(String),
-    /// A rule for one pool.
+    /// A rule about a single pool.
     #[error("{}: {}", .0.field(), .0)]
     Pool(PoolFault),
     /// The number is in use but must be free.
     #[error("{number} is {holder}")]
     NumberTaken {
-        /// The first such number.
+        /// The first number that is in use.
         number: PromoNumber,
-        /// Its state, as in `in the rotation of ring pool 7`.
+        /// The state of the number, as in `in the rotation of ring pool 7`.
         holder: String,
     },
-    /// The number is not free, and the author may not learn why: it is not in the author's network.
+    /// The number is not free, and the author may not learn why because the number is in another
+    /// network.
     #[error("{0} cannot be used by this network")]
     NumberUnusable(PromoNumber),
     /// The id belongs or belonged to another network.
@@ -78,13 +79,13 @@ pub enum Refusal {
     /// The number was never added to the inventory.
     #[error("{0} is not in the inventory: add the number first")]
     UnknownNumber(PromoNumber),
-    /// `allow_overflow` was set when the pool was made.
+    /// `allow_overflow` can only be set when the pool is created.
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
-    /// A ring pool may not be given this many numbers.
+    /// A ring pool may not have this many numbers.
     #[error("max_pool_size: a ring pool may have at most {0} numbers here")]
     PoolCeiling(u32),
-    /// The pools of a network may not have this many numbers together.
+    /// The pools of a network may not have this many numbers in total.
     #[error("network {network} may have at most {most} numbers in its ring pools")]
     NetworkCeiling {
         /// The network.
@@ -95,30 +96,30 @@ pub enum Refusal {
     /// The configuration names no seller of numbers.
     #[error("this server cannot buy numbers: set `offers` under [inventory]")]
     NoProvider,
-    /// Only a database without pools accepts a whole list.
+    /// A whole list can only be imported into a database without pools.
     #[error(
         "the directory already has ring pools or numbers, but a whole list requires an empty \
             directory: use an empty database, or add ring pools with `ringwell pools import`"
     )]
     NotEmpty,
-    /// The limit on a directory's sites.
+    /// The directory has its maximum count of sites.
     #[error("a directory has at most {0} sites")]
     SitesMax(i64),
-    /// PostgreSQL's indexes contain ids of a limited length.
+    /// The id is too long for an index of PostgreSQL.
     #[error("ids of networks, advertisers, campaigns and ring pools have at most {0} bytes")]
     LongId(usize),
-    /// A value that the database cannot store.
+    /// The database cannot store the value.
     #[error("{0}")]
     Unfit(String),
-    /// PostgreSQL stores no NUL in text.
+    /// PostgreSQL cannot store the character NUL in a text.
     #[error("text must not contain the character NUL")]
     Nul,
 }
 
-/// Whether PostgreSQL has refused a text because of a NUL.
+/// Whether PostgreSQL refused a text because the text contains a NUL.
 #[must_use]
 pub fn is_nul(error: &sqlx::Error) -> bool {
-    // Errors of Rust's own checks have no code, and SQLite's codes are shorter.
+    // Errors of Rust's own checks have no code, and SQLite's codes are shorter than these.
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
 }
@@ -127,7 +128,7 @@ pub fn is_nul(error: &sqlx::Error) -> bool {
 #[must_use]
 pub fn is_full(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    // SQLite's FULL, PostgreSQL's disk_full.
+    // SQLite's code FULL, and PostgreSQL's disk_full.
     code.is_some_and(|code| matches!(&*code, "13" | "53100"))
 }
 
@@ -138,7 +139,8 @@ impl StoreError {
         matches!(self, Self::Database(error) if is_full(error))
     }
 
-    /// Whether another change in PostgreSQL did not end in time. SQLite serves a single server.
+    /// Whether a change failed because another change in PostgreSQL did not end in time. SQLite has
+    /// no such error, because only one server uses it.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };
         error.code().is_some_and(|code| code == "55P03")

@@ -1,8 +1,8 @@
-//! Checks whether a file can be a database, before it is opened.
+//! Checks whether a file can be a database before it is opened.
 //!
-//! Reads the header and changes nothing, so that a file with other contents stays as it is. The
-//! lock file beside it shows whether a server has used it: if so, an empty file is not a new
-//! database. Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
+//! Only reads the header and changes nothing, so that a file with other contents stays as it is.
+//! The lock file beside the database shows whether a server has used it. If so, an empty file is
+//! not a new database. Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-/// The beginning of each database.
+/// The bytes with which every database begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// The text of a lock file, once its database has been used.
+/// The text in the lock file of a database that has been used.
 const USED: &str = "A server has used this database.\n";
-/// The header, and the first byte of the first page's tree.
+/// The size in bytes of the header and the first byte of the first page's tree.
 const HEAD_BYTES: usize = 101;
 
 /// The reason why a file cannot be used as a database.
 #[derive(Debug, thiserror::Error)]
 pub enum FileFault {
-    /// It is a directory, a device or a socket.
+    /// The path leads to a directory, a device or a socket.
     #[error("{} is not a file: set a file's path; the server creates a missing file", .0.display())]
     NotAFile(PathBuf),
-    /// It does not begin like a database.
+    /// The file does not begin like a database.
     #[error(
         "{}: set another file, or restore the file from a backup (`ringwell restore`), or {}",
         not_a_database(.0),
         move_away(.0)
     )]
     NotADatabase(PathBuf),
-    /// It begins like a database, but cannot be read as one.
+    /// The file begins like a database, but cannot be read as one.
     #[error(
         "{}: restore the file from a backup (`ringwell restore`), or {}",
         damaged(.path, .what),
@@ -43,14 +43,14 @@ pub enum FileFault {
         /// The fault.
         what: String,
     },
-    /// It is not the file that was opened.
+    /// The file at the path is not the file that was opened.
     #[error(
         "{} was removed or replaced while in use, and changes would be lost: put the file back. A \
             restart uses the file at this path, or creates a new one",
         .0.display()
     )]
     Replaced(PathBuf),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {error}", .path.display())]
     Unreadable {
         /// The file.
@@ -58,7 +58,7 @@ pub enum FileFault {
         /// The reason.
         error: io::Error,
     },
-    /// A file that SQLite keeps beside it cannot be used.
+    /// A file that SQLite keeps beside the database cannot be used.
     #[error(
         "cannot use {}: {error}. The file belongs to the database next to it",
         .path.display()
@@ -85,7 +85,7 @@ fn move_away(path: &Path) -> String {
 }
 
 impl FileFault {
-    /// The fault of a file that is damaged or not a database, without the remedy.
+    /// Describes the fault of a file that is damaged or not a database, without the remedy.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self {
@@ -97,8 +97,8 @@ impl FileFault {
         }
     }
 
-    /// The message if the file is a call log. A call log is repaired alone, because a restored data
-    /// directory would have older journals too.
+    /// The message to show if the file is a call log. A call log is repaired on its own, because
+    /// restoring the whole data directory would restore older journals too.
     #[must_use]
     pub fn of_calls(&self) -> String {
         let path = match self {
@@ -126,7 +126,7 @@ impl FileFault {
         )
     }
 
-    /// SQLite's error about the file at `path`.
+    /// Converts an error of SQLite about the file at `path`.
     pub(crate) fn of_sqlite(path: &Path, error: sqlx::Error) -> Self {
         Self::of_damage(path, &error).unwrap_or_else(|| Self::Unreadable {
             path: path.to_owned(),
@@ -134,7 +134,8 @@ impl FileFault {
         })
     }
 
-    /// The fault that one of SQLite's errors has found in the content of the file at `path`.
+    /// Returns the fault if an error of SQLite shows that the content of the file at `path` is
+    /// damaged.
     #[must_use]
     pub fn of_damage(path: &Path, error: &sqlx::Error) -> Option<Self> {
         if !is_damage(error) {
@@ -145,16 +146,17 @@ impl FileFault {
     }
 }
 
-/// Whether one of SQLite's errors is about the content of its file.
+/// Whether an error of SQLite is about the content of its file.
 #[must_use]
 pub fn is_damage(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    // CORRUPT and NOTADB, in the low byte of an extended code. PostgreSQL's codes are longer.
+    // The codes are CORRUPT and NOTADB, in the low byte of an extended code. PostgreSQL's codes
+    // have five characters or more.
     let code = code.filter(|code| code.len() < 5).and_then(|code| code.parse::<u32>().ok());
     code.is_some_and(|code| [11, 26].contains(&(code & 0xff)))
 }
 
-/// The path without links, even if the file does not exist.
+/// Returns the path with all links resolved, even if the file does not exist.
 #[must_use]
 pub fn place(path: &Path) -> PathBuf {
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
@@ -165,14 +167,14 @@ pub fn place(path: &Path) -> PathBuf {
     })
 }
 
-/// The file that a server locks for the database at `path`: beside its file, whatever links lead
-/// there.
+/// Returns the file that a server locks for the database at `path`. It is beside the database file
+/// itself, regardless of any links in `path`.
 #[must_use]
 pub fn lock_of(path: &Path) -> PathBuf {
     beside(path, ".lock")
 }
 
-/// The file with the database's name and an `ending`.
+/// Returns the file beside the database whose name is the database's name followed by `ending`.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = place(path).into_os_string();
     name.push(ending);
@@ -192,11 +194,12 @@ fn was_used(path: &Path) -> bool {
     fs::metadata(lock_of(path)).is_ok_and(|found| found.len() > 0)
 }
 
-/// Whether there is a file at `path`. Anything else is refused, because opening it may wait
-/// forever: a named pipe waits for its other end.
+/// Whether there is a file at `path`. Anything else than a file is refused, because opening it may
+/// block forever: a named pipe waits for its other end.
 ///
 /// # Errors
-/// If something else is there, or it cannot be looked at. The error names it.
+/// If the path leads to something else than a file, or its metadata cannot be read. The error names
+/// the path.
 pub fn file_exists(path: &Path) -> io::Result<bool> {
     let shown = path.display();
     match fs::metadata(path) {
@@ -214,8 +217,8 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
 }
 
 /// Checks the beginning of the file at `path`, and whether SQLite can write its files beside it. A
-/// missing file passes, and so does an empty one, because SQLite creates the database in it. An
-/// empty file that a server has used before is damaged.
+/// missing file passes, and so does an empty one: SQLite creates the database in it. An empty file
+/// that a server has used before is damaged.
 ///
 /// # Errors
 /// [`FileFault`].
@@ -247,7 +250,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else {
         return Err(damaged("the file ends within its header"));
     };
-    // Ordinary pages of a tree: an inner one, or a leaf.
+    // The first page must be an ordinary page of a tree: an inner page or a leaf.
     if ![0x05, 0x0d].contains(&head[100]) {
         return Err(damaged("the first page is not a database page"));
     }
@@ -256,8 +259,8 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
         bytes => u64::from(bytes),
     };
     let pages = u32::from_be_bytes([head[28], head[29], head[30], head[31]]);
-    // The count is valid if this version of the file wrote it. A log of changes that is being
-    // copied may have written the first page and not yet the last one.
+    // The page count is valid if the last writer of the file also wrote the count. If the
+    // write-ahead log is being copied, the first page may have been written before the last one.
     let is_counted = head[24..28] == head[92..96] && !has_changes(path);
     if is_counted && length < page_bytes * u64::from(pages) {
         return Err(damaged("the end of the file is missing"));
@@ -265,15 +268,15 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// Checks the files beside the database, which may be missing. Opens none: closing any file
-/// descriptor of `-shm` would end the locks that SQLite holds in this process.
+/// Checks the files beside the database, any of which may be missing. Does not open them: closing
+/// any file descriptor of `-shm` would end the locks that SQLite holds in this process.
 pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     let lock = lock_of(path);
     for side in ["-wal", "-shm", "-journal", ".lock"].map(|ending| beside(path, ending)) {
         let Ok(found) = fs::symlink_metadata(&side) else { continue };
         let is_file = match file_exists(&side) {
             _ if found.is_file() => Ok(true),
-            // SQLite follows no links to its files.
+            // SQLite does not follow links to its files.
             found if side == lock => found,
             _ => Err(io::Error::other("it is not a file: move it away")),
         };
@@ -293,7 +296,7 @@ pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// Checks that a link's target could be created, because its directory exists.
+/// Checks that the target of a link could be created, because the target's directory exists.
 fn examine_link(path: &Path) -> io::Result<()> {
     let Ok(target) = fs::read_link(path) else { return Ok(()) };
     let target = path.parent().unwrap_or(Path::new("")).join(target);
@@ -307,12 +310,12 @@ fn examine_link(path: &Path) -> io::Result<()> {
     Err(io::Error::other(text))
 }
 
-/// Whether changes are in the log beside the file.
+/// Whether the write-ahead log beside the database contains changes.
 fn has_changes(path: &Path) -> bool {
     fs::metadata(wal_of(path)).is_ok_and(|log| log.len() > 0)
 }
 
-/// SQLite's log of changes of the database at `path`.
+/// Returns the path of the write-ahead log of the database at `path`.
 pub(crate) fn wal_of(path: &Path) -> PathBuf {
     beside(path, "-wal")
 }
@@ -361,7 +364,7 @@ mod tests {
         assert!(fault(&path).contains("first page"));
     }
 
-    /// This happens after a power cut, or after a copy onto a full disk.
+    /// Files are cut short by a power failure, or when they are copied to a full disk.
     #[tokio::test]
     async fn an_empty_file_is_a_new_database_unless_a_server_has_used_it() {
         let folder = TempDir::new().unwrap();
@@ -373,7 +376,7 @@ mod tests {
         assert_eq!(fault(&path), "none");
         fs::write(&path, "").unwrap();
         assert!(fault(&path).contains("the file is empty"), "{}", fault(&path));
-        // The file was moved away, and a start that is interrupted may leave an empty file.
+        // The file was moved away. If a startup is interrupted, it may leave an empty file.
         fs::remove_file(&path).unwrap();
         assert_eq!(fault(&path), "none");
         mark(&path, false).unwrap();
@@ -398,13 +401,13 @@ mod tests {
         assert_eq!(fault(&path), "none");
     }
 
-    /// The pool of connections would try again until its time is over.
+    /// The pool of connections would otherwise try again until its time is over.
     #[tokio::test]
     async fn a_damaged_database_is_refused_at_once() {
         let folder = TempDir::new().unwrap();
         let path = database(&folder).await;
         let mut bytes = fs::read(&path).unwrap();
-        // The tree of the schema has more cells than fit.
+        // The tree of the schema has more cells than fit into its page.
         bytes[103..105].fill(0xff);
         fs::write(&path, bytes).unwrap();
         assert_eq!(fault(&path), "none");

@@ -1,7 +1,7 @@
-//! Pools draw numbers from the inventory, and return them.
+//! Draws numbers from the inventory for pools, and returns numbers to the inventory.
 //!
-//! Owns the counts that a pool draws and returns. `draw.rs` chooses the numbers, `growth.rs` the
-//! pace of growth.
+//! Owns the counts of numbers that a pool draws and returns. `draw.rs` chooses the numbers, and
+//! `growth.rs` decides how fast pools grow.
 
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use sqlx::AnyConnection;
@@ -17,24 +17,25 @@ use crate::rotation::Leave;
 pub struct PoolSize {
     /// In rotation.
     pub rotation: u64,
-    /// Promised to its rotation.
+    /// Promised to the rotation.
     pub waiting: u64,
     /// In quarantine.
     pub quarantined: u64,
-    /// For overflow: 0 or 1, present or promised.
+    /// The count of overflow numbers, present or promised: 0 or 1.
     pub overflow: u64,
 }
 
 impl PoolSize {
-    /// All numbers that count towards the pool's maximum size.
+    /// Returns how many numbers count towards the pool's maximum size.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.rotation + self.waiting + self.quarantined + self.overflow
     }
 }
 
-/// The initial count of numbers of a pool with `settings`: all at once if so configured, else a
-/// tenth of them, rounded up; at least one, plus one for overflow if configured.
+/// Returns the count of numbers that a pool with `settings` gets at first. This is its maximum size
+/// if it is to be filled at once. Otherwise it is a tenth of that, rounded up, but at least one
+/// number and the overflow number if there is to be one.
 #[must_use]
 pub fn first_size(settings: &crate::PoolSettings) -> u64 {
     let all = u64::from(settings.max_pool_size);
@@ -43,7 +44,7 @@ pub fn first_size(settings: &crate::PoolSettings) -> u64 {
 }
 
 impl Change {
-    /// The count of the pool's numbers.
+    /// Returns the counts of the pool's numbers.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -52,7 +53,7 @@ impl Change {
         size(&mut self.tx, &pool).await
     }
 
-    /// The parts of `range` that are in the pool's rotation, by number.
+    /// Returns the parts of `range` that are in the pool's rotation, in the order of their numbers.
     pub(crate) async fn in_rotation(
         &mut self,
         id: PoolId,
@@ -68,7 +69,7 @@ impl Change {
         Ok(rotation.filter_map(part).collect())
     }
 
-    /// Raises the pool's maximum size to its present size, for numbers that were added by hand.
+    /// Raises the pool's maximum size to its current size, because numbers were added by hand.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -81,9 +82,10 @@ impl Change {
         self.update_pool(id, settings).await
     }
 
-    /// Draws free numbers from the inventory until the pool has `target` of them, until no more are
-    /// suitable, or until its network reaches its limit. The first goes into rotation, the second
-    /// is used for overflow if configured. Returns the count of drawn numbers.
+    /// Draws free numbers from the inventory until the pool has `target` numbers, no further number
+    /// is suitable, or the pool's network reaches its limit. The first number goes into rotation,
+    /// and the second becomes the overflow number if the pool is to have one. Returns the count of
+    /// numbers drawn.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -108,9 +110,10 @@ impl Change {
         Ok(count)
     }
 
-    /// Returns numbers to the inventory until the pool has `target` of them, the least preferred
-    /// first, waiting ones before those in rotation. One number always stays in rotation, and the
-    /// overflow number stays. Returns their count.
+    /// Returns numbers to the inventory until the pool has only `target` numbers. Waiting numbers
+    /// go first, then numbers in rotation, and of each kind the least preferred ones first. One
+    /// number always stays in rotation, and the pool keeps its overflow number. Returns the count
+    /// of numbers that left the pool.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -137,7 +140,7 @@ impl Change {
     }
 }
 
-/// The last `count` numbers of `range`; `None` for a count of zero.
+/// Returns the last `count` numbers of `range`, or `None` if the count is zero.
 pub(crate) fn last_of(range: NumberRange, count: u32) -> Option<NumberRange> {
     let first = range.last().to_e164() + 1 - u64::from(count.min(range.count()));
     NumberRange::new(PromoNumber::from_e164(first)?, count)

@@ -1,41 +1,42 @@
-//! Growth of busy pools, and return of unused numbers.
+//! Lets busy pools grow, and returns unused numbers.
 //!
-//! Owns the amounts. Only the shards can report busy pools and unused numbers, so both come in as
-//! arguments, as does the time. The audit log records all changes under a separate author; with
-//! `dry_run` nothing else is changed.
+//! Owns the sizes of the steps. Only the shards know busy pools and unused numbers, so both are
+//! passed in as arguments. The time is an argument too. The audit log records all changes under a
+//! separate author. With `dry_run`, the changes are not applied.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
 use crate::fill::{first_size, last_of};
 use crate::{Change, Leave, Store, StoreError, pools};
 
-/// The rules of growth.
+/// The rules for the growth of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The percentage of its size by which a busy pool grows at once; at least one number.
+    /// The percentage of its size by which a busy pool grows in one step, but by at least one
+    /// number.
     pub percent: u32,
-    /// The largest growth at once, in numbers.
+    /// The largest step, in numbers.
     pub step_max: u32,
-    /// Whether to log the changes without making them.
+    /// Whether the changes are only planned and not applied.
     pub dry_run: bool,
 }
 
-/// The change of one pool's size, made or planned.
+/// A change of one pool's size, applied or only planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
     /// The pool.
     pub pool: PoolId,
-    /// The former count of its numbers.
+    /// The count of the pool's numbers before the change.
     pub before: u64,
-    /// The present count of its numbers. Equal to the former count if the inventory has no number
-    /// for it.
+    /// The count of the pool's numbers after the change. Equal to `before` if the inventory has no
+    /// suitable number.
     pub after: u64,
 }
 
 impl Store {
-    /// Lets each of the `busy` pools grow by one step, up to its maximum size, from the inventory;
-    /// missing or full pools are skipped. Call it every five minutes, as the published API
-    /// describes. Returns the version and the changes.
+    /// Lets each of the `busy` pools grow by one step, up to its maximum size, with numbers from
+    /// the inventory. Pools that are full or do not exist are skipped. Must be called every five
+    /// minutes, as the published API describes. Returns the directory's version and the changes.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -56,7 +57,7 @@ impl Store {
             }
             let step = (before * u64::from(growth.percent)).div_ceil(100);
             let step = step.clamp(1, u64::from(growth.step_max).max(1));
-            // Its initial size is guaranteed in any case.
+            // The pool's initial size is guaranteed in any case.
             let target = (before + step).max(first_size(&pool.settings)).min(most);
             let after = before + change.fill(*id, target).await?;
             resized.push(Resized { pool: *id, before, after });
@@ -64,9 +65,9 @@ impl Store {
         Ok((end(change, growth.dry_run).await?, resized))
     }
 
-    /// Gives numbers to pools below their initial size, which happens if the inventory was too
-    /// small or had no local numbers. Call it occasionally. Returns the version and the changes;
-    /// pools that still get nothing are not listed.
+    /// Gives numbers to pools that are below their initial size. This happens if the inventory was
+    /// too small or had no local numbers. Should be called from time to time. Returns the
+    /// directory's version and the changes. Pools that still get no number are not listed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -89,9 +90,9 @@ impl Store {
         Ok((end(change, dry_run).await?, resized))
     }
 
-    /// Moves `unused` numbers from a pool to the inventory, down to its initial size, as the
-    /// published API does at the end of a month. The least preferred numbers go first. Numbers that
-    /// are not in the pool's rotation are ignored. `who` is the author.
+    /// Moves `unused` numbers from a pool to the inventory until the pool has its initial size. The
+    /// published API does this at the end of a month. The least preferred numbers go first. Numbers
+    /// that are not in the pool's rotation are ignored. `who` is the author of the change.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -1,9 +1,9 @@
-//! Imports a whole list of pools into an empty directory: this is how pools of a configuration file
-//! move to a database.
+//! Imports a whole list of pools into an empty directory. This is how the pools of a configuration
+//! file move to a database.
 //!
-//! Ranges stay ranges, and several rows are inserted at once: 10 million numbers in 100,000 pools
-//! are 200,000 rows. Pools that were checked together are not checked again, but the database
-//! itself refuses numbers that are in two pools.
+//! Ranges stay ranges, and each statement inserts several rows: 10 million numbers in 100,000 pools
+//! take 200,000 rows. Pools that were checked together are not checked again. The database itself,
+//! however, refuses numbers that are in two pools.
 
 use std::fmt::Write;
 
@@ -19,18 +19,18 @@ use crate::pools::{self, PoolSettings, Scope};
 use crate::row::{digits, ms, to_db};
 use crate::{Refusal, Store, StoreError};
 
-/// The maximum number of rows of one statement. SQLite looks for each argument from the first on,
-/// so long statements are slower: 100,000 pools took 6.6 s with 8 rows each, 10.8 s with 25, and
-/// 25.6 s with 200 (examples/import.rs).
+/// The maximum number of rows per statement. SQLite searches for each argument from the first one
+/// onward, so long statements are slower. An import of 100,000 pools took 6.6 s with 8 rows per
+/// statement, 10.8 s with 25 and 25.6 s with 200 (examples/import.rs).
 const ROWS: usize = 8;
-/// The maximum number of times that an import waits for another server's: for a list of the maximum
-/// size, PostgreSQL takes longer than a change waits.
+/// The maximum number of times that an import waits for the import of another server. For a list of
+/// the maximum size, PostgreSQL takes longer than a single wait.
 const WAITS_MAX: u32 = 30;
 const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;
 
 impl Scope {
-    /// The owner of the pools of a configuration file, which names no tenant.
+    /// The scope of the pools of a configuration file, which contains no tenants.
     #[must_use]
     pub fn of_file() -> Self {
         let own = || "local".to_owned();
@@ -39,12 +39,12 @@ impl Scope {
 }
 
 impl Store {
-    /// Imports `pools` if the directory was never changed. If several servers do so at the same
-    /// time, one imports its list and the others wait for it. Returns whether this server imported
-    /// its list.
+    /// Imports `pools` if the directory has never been changed. If several servers do this at the
+    /// same time, one of them imports its list, and the others wait until it has done so. Returns
+    /// whether this server imported its list.
     ///
     /// # Errors
-    /// [`Refusal::NotEmpty`]; [`StoreError::Database`].
+    /// [`Refusal::NotEmpty`] or [`StoreError::Database`].
     pub async fn import_once(
         &self,
         who: &str,
@@ -65,8 +65,8 @@ impl Store {
                 begun => break begun?,
             }
         };
-        // The lock of the version ensures that a list that another server imported before is
-        // complete now.
+        // The lock on the version ensures that a list imported by another server is complete by
+        // now.
         if change.version() > 1 {
             return Ok(false);
         }
@@ -80,7 +80,7 @@ impl Change {
     /// Inserts `pools` into an empty directory, with their ids, keys and numbers.
     ///
     /// # Errors
-    /// [`Refusal::NotEmpty`]; [`StoreError::Database`] if a number is in two pools.
+    /// [`Refusal::NotEmpty`], or [`StoreError::Database`] if a number is in two pools.
     pub async fn import(&mut self, pools: &[RingPool], scope: &Scope) -> Result<(), StoreError> {
         let query = sqlx::query(
             "SELECT (SELECT COUNT(*) FROM ring_pools) \
@@ -99,7 +99,7 @@ impl Change {
         let rotations = pools.iter().zip(&ids).flat_map(|(pool, id)| {
             pool.numbers().iter().map(move |range| (*range, "available", Some(*id)))
         });
-        // Several pools of a file may share an overflow number.
+        // Several pools of a configuration file may share an overflow number.
         let mut shared: Vec<PromoNumber> = pools.iter().filter_map(RingPool::overflow).collect();
         shared.sort_unstable();
         shared.dedup();
@@ -179,7 +179,7 @@ async fn insert_numbers(
 }
 
 impl PoolSettings {
-    /// The settings of a pool that a file describes.
+    /// Returns the settings of a pool of a configuration file.
     #[must_use]
     pub fn of_file(pool: &RingPool, scope: &Scope) -> Self {
         let overflow = u64::from(pool.overflow().is_some());
@@ -201,18 +201,18 @@ impl PoolSettings {
     }
 }
 
-/// The statement `insert` with `rows` rows of `columns` arguments.
+/// Returns the statement `insert` with `rows` rows of `columns` arguments each.
 fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, AnyArguments> {
     let mut text = insert.to_owned();
     for row in 0..rows {
         text.push_str(if row == 0 { "(" } else { ", (" });
         for column in 1..=columns {
             let comma = if column == 1 { "" } else { ", " };
-            // Writing to a string does not fail.
+            // Writing to a string never fails.
             let _ = write!(text, "{comma}${}", row * columns + column);
         }
         text.push(')');
     }
-    // The text is a constant to which only placeholders of arguments were added.
+    // The text is a constant, to which only placeholders for arguments were added.
     sqlx::query(AssertSqlSafe(text))
 }

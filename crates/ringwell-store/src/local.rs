@@ -1,24 +1,25 @@
-//! A pool's preferences for its numbers, read from the members of the published API that it keeps.
+//! A pool's preferences for its numbers, read from the fields of the published API that are stored
+//! with the pool.
 //!
-//! They were checked when they were received; an invalid form counts as missing. Source:
-//! docs/spec/directory.md, "Local numbers".
+//! The fields were checked when they were received. A field with an invalid form counts as missing.
+//! Source: docs/spec/directory.md, "Local numbers".
 
 use ringwell_directory::{AreaCode, Center, Point, Search, ZipCode};
 use serde_json::{Map, Value};
 
-/// Local numbers, and what to do if there are none.
+/// A preference for local numbers, and what happens if there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub(crate) search: Search,
-    /// Whether toll-free numbers are taken when there are no local ones; otherwise the pool waits.
+    /// Whether the pool takes toll-free numbers if there are no local ones; otherwise it waits.
     pub(crate) or_toll_free: bool,
 }
 
-/// The published API's default.
+/// The default in the published API.
 const RADIUS_MILES: u64 = 240;
 
 impl Local {
-    /// The preferences in `kept`; `None` if any number is suitable.
+    /// Returns the preferences in `kept`, or `None` if any number is suitable.
     pub(crate) fn of(kept: &Map<String, Value>) -> Option<Self> {
         let center = kept.get("local_center").and_then(center);
         let only: Vec<_> = list(kept.get("tn_prefix_whitelist")).filter_map(area).collect();
@@ -59,7 +60,7 @@ fn area(value: &Value) -> Option<AreaCode> {
     AreaCode::new(text(value).trim().parse().ok()?)
 }
 
-/// A text, or the digits of a number.
+/// Returns a text, or the digits of a number.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

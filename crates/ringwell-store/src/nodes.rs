@@ -1,5 +1,5 @@
-//! The data directory that a node last served, so that a node that returns with a different one is
-//! noticed.
+//! Records which data directory each node last served, so that a node that returns with a different
+//! one is noticed.
 //!
 //! Owns one column of the table of nodes. Source: docs/spec/cluster.md, "A lost disk".
 
@@ -11,8 +11,9 @@ use crate::row::from_db;
 use crate::store::Store;
 
 impl Store {
-    /// Confirms `version` as [`Self::confirm`] does. While the disk is full, a node that confirmed
-    /// the version before it was restarted may serve it anyway. Returns whether it was recorded.
+    /// Confirms `version`, as [`Self::confirm`] does. On a full disk, a node may serve `version`
+    /// without recording it if the node confirmed the same version before its restart. Returns
+    /// whether the confirmation was recorded.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -30,7 +31,7 @@ impl Store {
         }
     }
 
-    /// The version that `node` confirmed last.
+    /// Returns the version that `node` confirmed last.
     async fn confirmed(&self, node: &str) -> Result<Option<u64>, StoreError> {
         let mut tx = self.database.read().await?;
         let query = sqlx::query("SELECT applied_version FROM nodes WHERE name = $1");
@@ -38,7 +39,8 @@ impl Store {
         row.map(|row| from_db(row.try_get(0)?, "a version")).transpose()
     }
 
-    /// The name of the data directory that `node` served last; `None` if it has named none.
+    /// Returns the name of the data directory that `node` served last, or `None` if none is
+    /// recorded.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -49,7 +51,8 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
-    /// Records the name of the data directory that `node`, which has confirmed a version, serves.
+    /// Records the name of the data directory that `node` serves. The node must have confirmed a
+    /// version before.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,7 +1,8 @@
-//! Numbers as rows: each row is a run of numbers that share everything but the number.
+//! Numbers as rows, where each row is a run of consecutive numbers that are equal in everything
+//! else.
 //!
-//! Owns splitting and merging rows. `rotation.rs` has the allowed changes. Invariant: rows do not
-//! overlap; the database enforces this too.
+//! Owns the splitting and merging of rows. `rotation.rs` owns the rules for changes. Invariant:
+//! rows do not overlap, which the database enforces too.
 
 use futures_util::TryStreamExt;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -11,38 +12,38 @@ use sqlx::any::AnyRow;
 use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
 use crate::{Refusal, StoreError};
 
-/// The present state of a number. Only the shards record whether it is locked.
+/// The current state of a number. Whether a number is locked is known only to the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NumberState {
     /// In a pool's rotation.
     Available,
     /// The overflow number of a pool.
     Overflow,
-    /// Promised to a pool; it enters when no visitor can hold it any more.
+    /// Promised to a pool, which the number enters once no visitor can hold it any more.
     Waiting,
     /// In the inventory.
     Free,
     /// In quarantine until a person releases it.
     Quarantined,
-    /// Out of use; its history stays.
+    /// Out of use, with its history kept.
     Retired,
 }
 
-/// The next state of a waiting number.
+/// The state that a waiting number will have next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// A number of the pool's rotation.
+    /// The number enters the pool's rotation.
     Rotation,
-    /// The pool's overflow number.
+    /// The number becomes the pool's overflow number.
     Overflow,
 }
 
-/// The lockouts that a number may still have from a rotation that it has left.
+/// The lockouts that may still run for a number because of the rotation that it has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// The pool, if the number was in its rotation.
+    /// The pool that the number left, if it was in the pool's rotation.
     pub(crate) pool: Option<PoolId>,
-    /// The version that some node has not confirmed yet.
+    /// The version in which the number left, as long as some node has not confirmed it.
     pub(crate) version: Option<u64>,
     pub(crate) lockout: Millis,
     pub(crate) ready: Millis,
@@ -60,7 +61,7 @@ pub(crate) struct Run {
     pub(crate) left: Left,
 }
 
-/// The first and the last of a run of numbers, which may exceed the size of a range.
+/// The first and the last number of a run, which may be longer than a range can be.
 pub(crate) type Span = (PromoNumber, PromoNumber);
 
 macro_rules! columns {
@@ -81,7 +82,7 @@ impl NumberState {
         Self::Retired,
     ];
 
-    /// Its name in the database and in answers.
+    /// The name of the state in the database and in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -94,7 +95,7 @@ impl NumberState {
         }
     }
 
-    /// The state with that name.
+    /// Returns the state whose name is `text`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
@@ -102,7 +103,7 @@ impl NumberState {
 }
 
 impl Goal {
-    /// Its name in the database and in answers.
+    /// The name of the goal in the database and in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +125,7 @@ impl Left {
 }
 
 impl Run {
-    /// Numbers that are new to the directory.
+    /// Returns a run of numbers that are new to the directory.
     pub(crate) fn new(range: NumberRange, network: Option<String>) -> Self {
         Self {
             first: range.first(),
@@ -174,7 +175,8 @@ impl Run {
         *self == same
     }
 
-    /// Writes the row, merged with its neighbours if their other fields are equal.
+    /// Writes the run as a row, merged with an adjacent row if the two are equal in everything but
+    /// the numbers.
     pub(crate) async fn insert(mut self, db: &mut AnyConnection) -> Result<(), StoreError> {
         let before = one(
             db,
@@ -227,7 +229,7 @@ impl Run {
     }
 }
 
-/// The rows that contain numbers of `range`, in the order of numbers.
+/// Returns the rows that contain numbers of `range`, in rising order.
 pub(crate) async fn touching(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -243,9 +245,9 @@ pub(crate) async fn touching(
     collect(query.bind(digits(range.last())).bind(digits(range.first())).fetch(db)).await
 }
 
-/// Removes `range` from the table and returns its rows, cut where `range` begins and ends, in the
-/// order of numbers. Numbers outside the table are not in the result. The caller inserts the
-/// removed rows again.
+/// Removes `range` from the table, and returns the removed rows in rising order, cut where `range`
+/// begins and ends. Numbers that are not in the table are not in the result either. The caller must
+/// insert the removed rows again.
 pub(crate) async fn cut(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -268,7 +270,7 @@ pub(crate) async fn cut(
     Ok(inside)
 }
 
-/// The parts of `range` that are in none of `runs`, which are in the order of numbers.
+/// Returns the parts of `range` that are in none of `runs`. The runs must be in rising order.
 pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
     let mut next = range.first().to_e164();
     let mut found = Vec::new();
@@ -283,7 +285,7 @@ pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
     found
 }
 
-/// The rows of `pool`, in the order of numbers: its rotation, quarantined and waiting ones.
+/// Returns the rows of `pool` in rising order: numbers in rotation, in quarantine and waiting.
 pub(crate) async fn of_pool(db: &mut AnyConnection, pool: PoolId) -> Result<Vec<Run>, StoreError> {
     let query = sqlx::query(concat!(
         "SELECT ",
@@ -294,7 +296,7 @@ pub(crate) async fn of_pool(db: &mut AnyConnection, pool: PoolId) -> Result<Vec<
     collect(query.bind(to_db(pool.0, "a pool's id")?).fetch(db)).await
 }
 
-/// Waiting rows whose numbers no visitor can hold at `now`.
+/// Returns the waiting rows whose numbers no visitor can hold at `now`.
 pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>, StoreError> {
     let query = sqlx::query(concat!(
         "SELECT ",
@@ -306,9 +308,9 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
     collect(query.bind(ms(now)).fetch(db)).await
 }
 
-/// At most `limit` rows of the inventory with numbers of `range` that `network` may use and no
-/// visitor can hold at `now`, in the order of numbers. The first and the last may extend beyond
-/// `range`.
+/// Returns at most `limit` rows of the inventory, in rising order. They contain numbers of `range`
+/// that `network` may use and that no visitor can hold at `now`. The first and the last row may
+/// extend beyond `range`.
 pub(crate) async fn free(
     db: &mut AnyConnection,
     network: &str,
@@ -330,7 +332,7 @@ pub(crate) async fn free(
     collect(query.bind(i64::from(limit)).fetch(db)).await
 }
 
-/// The row that contains `number`.
+/// Returns the row that contains `number`.
 pub(crate) async fn holding(
     db: &mut AnyConnection,
     number: PromoNumber,
@@ -349,7 +351,7 @@ pub(crate) async fn holding(
     Ok(found.filter(|run| run.last >= number))
 }
 
-/// One page of rows, in the order of numbers.
+/// Returns one page of rows, in rising order.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     after: i64,
@@ -390,7 +392,8 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
     Ok(())
 }
 
-/// Inserts a part outside of a cut. Its neighbours are already other rows, so no merge is needed.
+/// Inserts the part of a row that is outside the range cut from the table. This part differs from
+/// the adjacent rows, so it is merged with none of them.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await
 }

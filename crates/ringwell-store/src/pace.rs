@@ -1,31 +1,31 @@
-//! Long work in short pieces, with pauses between them.
+//! Does long work in short pieces, with pauses between them.
 //!
-//! A list of 10,000 pools takes seconds in the thread of the directory and in that of the database,
-//! which wake each other some 200,000 times a second. On a core shared with a shard, the kernel
-//! threads that complete disk writes had to wait equally long: no answer left the shard for up to
-//! two seconds. Source: docs/decisions/015-management-rests.md.
+//! A list of 10,000 pools keeps the directory's thread and the database's thread busy for seconds.
+//! The two wake each other about 200,000 times a second. On a core that these threads shared with a
+//! shard, the kernel threads that complete disk writes had to wait just as long. No answer left the
+//! shard for up to two seconds. Source: docs/decisions/015-management-rests.md.
 
 use std::time::{Duration, Instant};
 
-/// The time for which work continues before a pause: a few lines of a list.
+/// The time for which work continues before a pause, enough for a few lines of a list.
 const WORK: Duration = Duration::from_millis(1);
 /// The shortest pause.
 const REST: Duration = Duration::from_millis(1);
 
-/// Decides when to pause.
+/// Decides when work must pause.
 #[derive(Debug)]
 pub struct Pace {
     begun: Instant,
 }
 
 impl Pace {
-    /// Marks the beginning of work.
+    /// Starts to measure the time of work.
     #[must_use]
     pub fn begin() -> Self {
         Self { begun: Instant::now() }
     }
 
-    /// Pauses if it is time. Call it after each small step.
+    /// Pauses if work has continued for long enough. Must be called after each small step.
     pub async fn step(&mut self) {
         if self.begun.elapsed() >= WORK {
             tokio::time::sleep(REST).await;

@@ -1,6 +1,7 @@
-//! Ring pools as rows.
+//! Ring pools as rows of the database.
 //!
-//! Owns reading and writing them. `rotation.rs` and `change.rs` have the consequences of a change.
+//! Owns the reading and writing of these rows. `rotation.rs` and `change.rs` own the consequences
+//! of changes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use sqlx::any::AnyRow;
 use crate::StoreError;
 use crate::row::{Columns, digits, from_db, from_ms, key, ms, number, to_db};
 
-/// The owner of a pool, in the terms of the published API.
+/// The owner of a pool, in terms of the published API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope {
     /// The network, which is the tenant.
@@ -30,46 +31,46 @@ pub struct Scope {
 pub struct PoolSettings {
     /// Its owner.
     pub scope: Scope,
-    /// The id that the network assigned; unique within it.
+    /// The id that the network assigned to the pool, which is unique within the network.
     pub id_from_network: String,
     /// Its display name.
     pub name: String,
-    /// The guaranteed lifetime of an allocation.
+    /// The time for which an allocation is guaranteed.
     pub lifetime: Millis,
     /// The maximum number of numbers, including the overflow number.
     pub max_pool_size: u32,
-    /// Whether this pool is used when a page names none.
+    /// Whether this pool is used by pages that name no pool.
     pub preferred: bool,
-    /// Whether it gets all its numbers at once.
+    /// Whether the pool gets all its numbers at once.
     pub fill_immediately: bool,
-    /// Whether a number is kept for overflow. Set only at creation.
+    /// Whether the pool has an overflow number. Can only be set when the pool is created.
     pub allow_overflow: bool,
-    /// The destination of calls.
+    /// The destination to which calls are connected.
     pub destination: Option<String>,
-    /// The prefix of tracking URLs; empty for none.
+    /// The prefix of tracking URLs, or empty if there is none.
     pub tracking_url: String,
-    /// The landing page; empty for none.
+    /// The landing page, or empty if there is none.
     pub destination_url: String,
-    /// Other members of the published API, stored and shown as received.
+    /// Other fields of the published API, stored and returned as received.
     pub kept: Map<String, Value>,
 }
 
-/// A pool in the database, without its numbers. `Debug` shows no key.
+/// A pool in the database, without its numbers. Its `Debug` output contains no key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// The id in requests for numbers.
+    /// The id that requests for numbers contain.
     pub id: PoolId,
-    /// The version of its last change.
+    /// The version of the pool's last change.
     pub version: u64,
     /// The settings.
     pub settings: PoolSettings,
-    /// The key that requests must name.
+    /// The key that requests must contain.
     pub key: RingPoolKey,
-    /// The key that will replace it; both are valid.
+    /// The key that will replace `key`. Until then, both keys are valid.
     pub next_key: Option<RingPoolKey>,
-    /// Its overflow number, once it has one.
+    /// The pool's overflow number, once the pool has one.
     pub overflow: Option<PromoNumber>,
-    /// An earlier, longer lifetime, for as long as its lockouts may last.
+    /// An earlier, longer lifetime, kept as long as lockouts of that length may last.
     pub(crate) former: Option<Former>,
 }
 
@@ -77,7 +78,7 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Former {
     pub(crate) lifetime: Millis,
-    /// The version that ended it, until every node has confirmed that version.
+    /// The version that ended this lifetime, until every node has confirmed the version.
     pub(crate) version: Option<u64>,
     pub(crate) until: Millis,
 }
@@ -99,17 +100,17 @@ impl fmt::Display for Scope {
 }
 
 impl Pool {
-    /// The longest time for which a number that leaves the rotation at `now` may be locked.
+    /// Returns the longest time for which a number that leaves the rotation at `now` may be locked.
     pub(crate) fn lockout(&self, now: Millis) -> Millis {
         let counts = |former: &Former| former.version.is_some() || former.until > now;
         let former = self.former.filter(counts).map_or(Millis::ZERO, |former| former.lifetime);
         former.max(self.settings.lifetime)
     }
 
-    /// The part that shards need, with `numbers` in rotation.
+    /// Returns the part of the pool that shards need, with `numbers` in rotation.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first rule that the pool breaks.
     pub(crate) fn ring_pool(&self, numbers: Vec<NumberRange>) -> Result<RingPool, StoreError> {
         let settings = &self.settings;
         let urls = (!settings.tracking_url.is_empty() && !settings.destination_url.is_empty())
@@ -133,7 +134,7 @@ impl Pool {
         })
     }
 
-    /// The data for the audit log: everything except the keys.
+    /// Returns the data for the audit log, which is everything except the keys.
     pub(crate) fn to_json(&self) -> Value {
         let settings = &self.settings;
         json!({
@@ -199,7 +200,7 @@ impl Pool {
         Ok(Self { id, version, settings, key: ring_pool_key, next_key, overflow, former })
     }
 
-    /// Inserts or updates the row.
+    /// Inserts or updates the pool's row.
     pub(crate) async fn put(&self, db: &mut AnyConnection) -> Result<(), StoreError> {
         let settings = &self.settings;
         let query = sqlx::query(concat!(
@@ -256,7 +257,7 @@ fn former(
 }
 
 pub(crate) async fn by_id(db: &mut AnyConnection, id: PoolId) -> Result<Option<Pool>, StoreError> {
-    // No row contains a key that does not fit into the database.
+    // An id that the database cannot store is in no row.
     let Ok(id) = i64::try_from(id.0) else { return Ok(None) };
     let query = sqlx::query(concat!("SELECT ", columns!(), " FROM ring_pools WHERE id = $1"));
     let row = query.bind(id).fetch_optional(db).await?;
@@ -278,8 +279,8 @@ pub(crate) async fn by_network_id(
     row.map(|row| Pool::from_row(&row)).transpose()
 }
 
-/// The network of the pool `id`, even if the pool was removed. `None` if it never existed, or was
-/// removed before schema 6.
+/// Returns the network of the pool `id`, even if the pool was removed. Returns `None` if the pool
+/// never existed, or if it was removed before schema 6.
 pub(crate) async fn network_of(
     db: &mut AnyConnection,
     id: PoolId,
@@ -293,7 +294,7 @@ pub(crate) async fn network_of(
     row.map_or(Ok(None), |row| Columns::of(&row).take())
 }
 
-/// The pools of one campaign, by id.
+/// Returns the pools of one campaign, in the order of their ids.
 pub(crate) async fn of_scope(
     db: &mut AnyConnection,
     scope: &Scope,
@@ -309,7 +310,8 @@ pub(crate) async fn of_scope(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// At most `limit` pools with ids above `after`, by id, of one network or of all.
+/// Returns at most `limit` pools of one network or of all networks, with ids above `after` and in
+/// the order of their ids.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     network: Option<&str>,
@@ -327,7 +329,7 @@ pub(crate) async fn page(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// Pools that may have fewer numbers than their initial size, by id.
+/// Returns the ids of pools that may have fewer numbers than their initial size, in rising order.
 pub(crate) async fn short(db: &mut AnyConnection) -> Result<Vec<PoolId>, StoreError> {
     let query = sqlx::query(
         "SELECT id FROM ring_pools WHERE (CASE WHEN overflow_number IS NULL THEN 0 ELSE 1 END) \

@@ -1,7 +1,8 @@
-//! Sellers of numbers: a small interface, and an implementation with two files.
+//! Sellers of numbers: a small interface, and an implementation that uses two files.
 //!
-//! Owns offers and purchases. `purchase.rs` owns the limits and the buyers. Invariant: a purchase
-//! is recorded before a pool gets its numbers. Source: docs/spec/directory.md, "Buying numbers".
+//! Owns offers and purchases. `purchase.rs` owns the limits, and decides for whom numbers are
+//! bought. Invariant: a purchase is recorded before a pool gets its numbers. Source:
+//! docs/spec/directory.md, "Buying numbers".
 
 mod file;
 
@@ -17,30 +18,30 @@ pub use file::FileProvider;
 pub struct Offer {
     /// The number.
     pub number: PromoNumber,
-    /// Its monthly price, in hundredths of the provider's currency.
+    /// The monthly price of the number, in hundredths of the provider's currency.
     pub price_cents: u64,
 }
 
 /// A number that was bought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purchase {
-    /// The number, and its price.
+    /// The number and its price.
     pub offer: Offer,
-    /// The network that it was bought for.
+    /// The network for which the number was bought.
     pub network: String,
-    /// The time, in milliseconds since 1970.
+    /// The time of the purchase, in milliseconds since 1970.
     pub at: Millis,
 }
 
-/// The reason why the provider did not carry out a request, for an operator.
+/// The reason why the provider did not carry out a request, written for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("number provider: {0}")]
 pub struct ProviderError(pub String);
 
-/// A seller of numbers. Its methods may block for a few seconds; they run on threads other than
-/// those that hand out numbers, while other changes of the directory wait.
+/// A seller of numbers. The methods may block for a few seconds. They do not run on threads that
+/// hand out numbers, but other changes of the directory wait for them.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// At most `limit` numbers of `numbers` that can be bought, the cheapest first.
+    /// Returns at most `limit` of `numbers` that can be bought, the cheapest first.
     ///
     /// # Errors
     /// If the provider cannot be reached.
@@ -50,13 +51,14 @@ pub trait Provider: fmt::Debug + Send + Sync {
         limit: usize,
     ) -> Result<Vec<Offer>, ProviderError>;
 
-    /// Buys all of `purchases`, or none. A number that was bought before is not bought again.
+    /// Buys all of `purchases` or none of them. A number that has been bought before is not bought
+    /// again.
     ///
     /// # Errors
-    /// If one of them is no longer available, or the provider cannot be reached.
+    /// If one of the numbers is no longer available, or if the provider cannot be reached.
     fn buy(&self, purchases: &[Purchase]) -> Result<(), ProviderError>;
 
-    /// The bought numbers, in order of purchase.
+    /// Returns all bought numbers, in the order of purchase.
     ///
     /// # Errors
     /// If the provider cannot be reached.

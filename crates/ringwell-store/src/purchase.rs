@@ -1,9 +1,9 @@
-//! Buying numbers for a network: the choice, the count, and the time of payment.
+//! Buys numbers for a network: which numbers, how many, and when they are paid for.
 //!
-//! Owns the order of the steps. A change only records its purchases; the provider is asked when the
-//! change is about to commit, so that a trial run buys nothing. If the database fails after that,
-//! the next purchase adds the numbers to the inventory, because the provider lists its sales.
-//! Source: docs/spec/directory.md, "Buying numbers".
+//! Owns the order of these steps. A change only records its purchases. They are ordered from the
+//! provider just before the change commits, so that a trial run buys nothing. If the database fails
+//! after the order, the next purchase adds the numbers to the inventory, because the provider lists
+//! its sales. Source: docs/spec/directory.md, "Buying numbers".
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,16 +21,17 @@ use crate::row::from_db;
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum count of numbers that are bought at once, and of offers that are read.
+/// The maximum count of numbers that are bought at once, and also of offers that are read at once.
 const OFFERS_MAX: usize = 10_000;
 
-/// The purchases that a change orders from the provider.
+/// The purchases that a change will order from the provider.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     provider: Option<Arc<dyn Provider>>,
-    /// To be bought when the change is committed.
+    /// The purchases to order when the change is committed.
     purchases: Vec<Purchase>,
-    /// Whether this change has looked for numbers that were bought but never arrived.
+    /// Whether this change has already looked for numbers that were bought but not added to the
+    /// inventory.
     has_looked: bool,
 }
 
@@ -39,7 +40,7 @@ impl Orders {
         Self { provider, ..Self::default() }
     }
 
-    /// Makes the ordered purchases.
+    /// Orders the purchases from the provider.
     pub(crate) async fn place(self) -> Result<(), StoreError> {
         let Self { provider: Some(provider), purchases, .. } = self else { return Ok(()) };
         if purchases.is_empty() {
@@ -50,12 +51,12 @@ impl Orders {
 }
 
 impl Change {
-    /// Buys at most `count` numbers of `numbers` for `network`: the cheapest, within its ceiling
-    /// and the maximum price. They are added to its inventory, and paid for when the change is
-    /// committed.
+    /// Buys at most `count` of `numbers` for `network`: the cheapest, within the network's ceiling
+    /// and the maximum price. The numbers are added to the network's inventory. They are paid for
+    /// when the change is committed.
     ///
     /// # Errors
-    /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
+    /// [`Refusal::NoProvider`] or [`StoreError::Provider`].
     pub async fn buy(
         &mut self,
         network: &str,
@@ -76,7 +77,7 @@ impl Change {
                 break;
             }
             let range: Vec<_> = NumberRange::new(offer.number, 1).into_iter().collect();
-            // Numbers that are already in the directory are excluded.
+            // Numbers that are already in the directory are not bought.
             if self.unknown(&range).await?.is_empty() {
                 continue;
             }
@@ -93,8 +94,8 @@ impl Change {
         Ok(bought)
     }
 
-    /// Buys the missing numbers of `pool`, if automatic purchases are on. Returns whether any were
-    /// bought.
+    /// Buys numbers that `pool` lacks, if automatic purchases are on. Returns whether any number
+    /// was bought.
     pub(crate) async fn buy_short(
         &mut self,
         pool: &Pool,
@@ -107,7 +108,7 @@ impl Change {
             Buying::DryRun => true,
             Buying::On => false,
         };
-        // Without a ceiling, the cost would be unlimited.
+        // Without a ceiling, the cost would not be limited.
         if self.room_to_buy(&network).await?.is_none_or(|room| room == 0) {
             return Ok(false);
         }
@@ -132,7 +133,7 @@ impl Change {
         Ok(false)
     }
 
-    /// Adds to the inventory numbers that were bought in a change that was not committed.
+    /// Adds numbers to the inventory that were bought for a change that was not committed.
     async fn take_what_was_sold(&mut self, provider: &Arc<dyn Provider>) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.orders.has_looked, true) {
             return Ok(());
@@ -144,7 +145,7 @@ impl Change {
         Ok(())
     }
 
-    /// Like [`Change::room`], but also counts numbers that wait for the network's pools.
+    /// Like [`Change::room`], but the free numbers of the network's own inventory count as used.
     async fn room_to_buy(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
         let Some(room) = self.room(network).await? else { return Ok(None) };
         let query = sqlx::query(
@@ -157,10 +158,10 @@ impl Change {
 }
 
 impl Store {
-    /// At most `limit` numbers of `numbers` that can be bought, the cheapest first.
+    /// Returns at most `limit` of `numbers` that can be bought, the cheapest first.
     ///
     /// # Errors
-    /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
+    /// [`Refusal::NoProvider`] or [`StoreError::Provider`].
     pub async fn offers(
         &self,
         numbers: RangeInclusive<PromoNumber>,
@@ -170,30 +171,30 @@ impl Store {
         apart(provider, move |it| it.offers(numbers, limit)).await
     }
 
-    /// All bought numbers, in the order of purchase.
+    /// Returns all bought numbers, in the order of purchase.
     ///
     /// # Errors
-    /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
+    /// [`Refusal::NoProvider`] or [`StoreError::Provider`].
     pub async fn purchases(&self) -> Result<Vec<Purchase>, StoreError> {
         let provider = self.provider.clone().ok_or(Refusal::NoProvider)?;
         apart(provider, |it| it.bought()).await
     }
 }
 
-/// The text for the audit log.
+/// Returns the entry for the audit log.
 fn audit_entry(bought: &[Offer]) -> serde_json::Value {
     let numbers: Vec<_> = bought.iter().map(|offer| offer.number.to_string()).collect();
     let price: u64 = bought.iter().map(|offer| offer.price_cents).sum();
     json!({ "numbers": numbers, "price_cents": price })
 }
 
-/// Queries the provider on a separate thread, because it may block.
+/// Calls the provider on a separate thread, because the provider may block.
 async fn apart<T: Send + 'static>(
     provider: Arc<dyn Provider>,
     ask: impl FnOnce(&dyn Provider) -> Result<T, ProviderError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let answer = tokio::task::spawn_blocking(move || ask(&*provider)).await;
-    // A provider that panics counts as not answering.
+    // A panic in the provider is treated as a failure to answer.
     let answer = answer.unwrap_or_else(|error| Err(ProviderError(error.to_string())));
     answer.map_err(StoreError::Provider)
 }

@@ -1,12 +1,12 @@
-//! Repeated failures while a service is unavailable: one log line a minute.
+//! Logs repeated failures while a service is unavailable, with one log line per minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time between two lines.
+/// The time between two log lines.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// Lets one line about a repeated failure pass per minute. Meant for a `static` next to the log
+/// Lets one log line per minute pass about a repeated failure. Meant for a `static` next to the log
 /// call.
 #[derive(Debug)]
 pub struct Repeated(Mutex<RepeatedState>);
@@ -18,13 +18,14 @@ struct RepeatedState {
 }
 
 impl Repeated {
-    /// No failure so far.
+    /// Starts with no failure.
     #[must_use]
     pub const fn new() -> Self {
         Self(Mutex::new(RepeatedState { last: None, left_out: 0 }))
     }
 
-    /// The count of lines suppressed since the last one; `None` if this one is suppressed too.
+    /// Returns the count of lines suppressed since the last one that passed, or `None` if this line
+    /// is suppressed too.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

@@ -1,10 +1,10 @@
-//! Rules for numbers that enter and leave rotations.
+//! The rules for numbers that enter and leave rotations.
 //!
-//! Owns the one rule that protects visitors: a number that a visitor may hold does not enter
-//! another rotation, and does not become an overflow number. A number leaves with a version. Once
-//! every node has confirmed that version, no visitor gets the number any more; one lifetime later,
-//! no visitor holds it. Until then it waits, and [`Change::move_due`] moves it to its promised
-//! place.
+//! Owns the rule that protects visitors: a number that a visitor may hold enters no other rotation
+//! and becomes no overflow number. A number leaves a rotation in some version of the directory.
+//! Once every node has confirmed that version, no further visitor gets the number. One lifetime
+//! later, no visitor holds it any more. The number waits until then. [`Change::move_due`] then
+//! moves the number to its promised place.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -15,28 +15,28 @@ use crate::pools::{self, Pool};
 use crate::row::{digits, to_db};
 use crate::{Refusal, StoreError};
 
-/// The result for numbers that were given to a pool.
+/// The counts of numbers that were given to a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// The count that entered the rotation at once.
+    /// The count of numbers that entered the rotation at once.
     pub entered: u64,
-    /// The count of numbers that wait for the end of lockouts elsewhere.
+    /// The count of numbers that wait until their lockouts elsewhere end.
     pub waiting: u64,
 }
 
-/// The destination of numbers that leave a rotation.
+/// The place to which numbers go when they leave a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// To the inventory, for any pool.
+    /// To the inventory, where any pool can draw them.
     Inventory,
-    /// Into quarantine, until a person has checked them; they belong to their pool.
+    /// Into quarantine, until a person has checked them. They still belong to their pool.
     Quarantine,
     /// Out of use.
     Retire,
 }
 
 impl Change {
-    /// The parts of `ranges` that are new to the directory.
+    /// Returns the parts of `ranges` that are new to the directory.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -52,8 +52,8 @@ impl Change {
         Ok(unknown)
     }
 
-    /// Adds numbers to the inventory, for one network or for all. Returns the count of new ones;
-    /// known ones keep their state.
+    /// Adds numbers to the inventory, for one network or for all networks. Returns the count of new
+    /// numbers. Known numbers keep their states.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -80,12 +80,13 @@ impl Change {
         Ok(added)
     }
 
-    /// Puts numbers into a pool's rotation, at once or when no visitor can hold them any more. New
-    /// numbers are added to the inventory; those already in the rotation stay.
+    /// Puts numbers into a pool's rotation, either at once or when no visitor can hold them any
+    /// more. New numbers are added to the directory. Numbers that are already in the rotation stay
+    /// there.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`] or [`Refusal::NumberUnusable`] for the first that is used
-    /// elsewhere, [`Refusal::UnknownPool`], [`Refusal::NetworkCeiling`].
+    /// [`Refusal::NumberTaken`] or [`Refusal::NumberUnusable`] for the first number that is used
+    /// elsewhere, [`Refusal::UnknownPool`] or [`Refusal::NetworkCeiling`].
     pub async fn add_numbers(
         &mut self,
         pool: PoolId,
@@ -97,7 +98,8 @@ impl Change {
         Ok(placed)
     }
 
-    /// Like [`Change::add_numbers`], for numbers within the network's ceiling.
+    /// Like [`Change::add_numbers`], for numbers that the caller has checked against the network's
+    /// ceiling.
     pub(crate) async fn place_numbers(
         &mut self,
         pool: PoolId,
@@ -124,10 +126,11 @@ impl Change {
         Ok(placed)
     }
 
-    /// Removes numbers from rotations, from quarantine or from the inventory. Returns their count.
+    /// Takes numbers out of rotations, quarantine or the inventory. Returns the count of numbers
+    /// taken out.
     ///
     /// # Errors
-    /// [`Refusal::UnknownNumber`]; [`Refusal::NumberTaken`] for an overflow number.
+    /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for an overflow number.
     pub async fn take_out(&mut self, ranges: &[NumberRange], to: Leave) -> Result<u64, StoreError> {
         self.room = None;
         let mut count = 0;
@@ -156,11 +159,12 @@ impl Change {
         Ok(count)
     }
 
-    /// Returns quarantined numbers to their pools when `cooldown` is over and no visitor can hold
-    /// them; those without a pool go to the inventory.
+    /// Returns quarantined numbers to their pools, once `cooldown` is over and no visitor can hold
+    /// them. Numbers without a pool go to the inventory.
     ///
     /// # Errors
-    /// [`Refusal::UnknownNumber`], [`Refusal::NumberTaken`] for a number that is not in quarantine.
+    /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for a number that is not in
+    /// quarantine.
     pub async fn end_quarantine(
         &mut self,
         ranges: &[NumberRange],
@@ -178,7 +182,7 @@ impl Change {
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
-                    // Even its own pool must wait.
+                    // The number's own pool must wait too.
                     run.left.pool = None;
                     run.left.ready = run.left.ready.max(self.now + cooldown);
                 }
@@ -197,13 +201,13 @@ impl Change {
         Ok(placed)
     }
 
-    /// Replaces or removes a pool's overflow number. A number that a visitor may hold is promised,
-    /// and the previous one stays until then. An earlier promise ends. Returns `true` if the change
-    /// took effect at once.
+    /// Replaces or removes a pool's overflow number. If a visitor may hold the new number, it is
+    /// only promised, and the pool keeps its previous overflow number until the promise is kept.
+    /// Any earlier promise ends. Returns `true` if the change took effect at once.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::OverflowIsFixed`] if the
-    /// pool allows no overflow, [`Refusal::NetworkCeiling`].
+    /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::NetworkCeiling`], or
+    /// [`Refusal::OverflowIsFixed`] if the pool has no overflow.
     pub async fn set_overflow(
         &mut self,
         id: PoolId,
@@ -220,7 +224,8 @@ impl Change {
         let is_counted = run.is_some_and(is_counted);
         let is_there = self.place_overflow(id, number).await?;
         if is_counted || pool.overflow.is_some() {
-            // It replaces another number; whether that one is still counted depends on other pools.
+            // The new number may replace another one. It depends on other pools whether that number
+            // still counts, so all numbers are counted again.
             self.check_network_ceiling(id).await?;
         } else {
             self.use_room(room, 1)?;
@@ -228,7 +233,8 @@ impl Change {
         Ok(is_there)
     }
 
-    /// Moves overflow numbers that are promised to the pool, except for `kept`, to the inventory.
+    /// Moves all overflow numbers that are promised to the pool to the inventory, except for
+    /// `kept`.
     async fn end_promises(
         &mut self,
         id: PoolId,
@@ -258,7 +264,8 @@ impl Change {
         Ok(run.is_some_and(|run| run.state == NumberState::Available && run.pool == Some(id)))
     }
 
-    /// Like [`Change::set_overflow`], for a number within the network's ceiling.
+    /// Like [`Change::set_overflow`], for a number that the caller has checked against the
+    /// network's ceiling.
     pub(crate) async fn place_overflow(
         &mut self,
         id: PoolId,
@@ -292,7 +299,7 @@ impl Change {
         let mut placed = Placed::default();
         self.place(run, id, Goal::Overflow, &network, &mut placed).await?;
         if placed == Placed::default() {
-            // It was promised before.
+            // The number was already promised.
             return Ok(false);
         }
         if placed.entered == 0 {
@@ -307,7 +314,8 @@ impl Change {
         Ok(true)
     }
 
-    /// Moves waiting numbers that are due to their promised places. Returns their count.
+    /// Moves waiting numbers to the places promised to them, if they are due. Returns the count of
+    /// moved numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -349,7 +357,8 @@ impl Change {
         self.release_overflow(pool).await
     }
 
-    /// Moves `run` to its destination if no visitor can hold it; otherwise marks it as waiting.
+    /// Moves `run` to its destination if no visitor can hold its numbers. Otherwise marks it as
+    /// waiting.
     async fn place(
         &mut self,
         mut run: Run,
@@ -370,7 +379,7 @@ impl Change {
             && run.state == NumberState::Overflow
             && self.is_overflow_of(network, run.first).await?
         {
-            // Pools of a network may share it, as in a file.
+            // Several pools of a network may share an overflow number, as in a configuration file.
             placed.entered += run.count();
             return run.insert(&mut self.tx).await;
         }
@@ -378,7 +387,7 @@ impl Change {
         if run.state != NumberState::Free || !is_ours {
             return Err(self.taken(&run).await?.into());
         }
-        // A pool keeps its own lockouts, so numbers that return to it need not wait.
+        // A pool remembers its own lockouts, so numbers that return to it need not wait.
         let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
         if returns || run.left.is_over(self.now) {
             run.left = Left::default();
@@ -394,7 +403,7 @@ impl Change {
         run.insert(&mut self.tx).await
     }
 
-    /// Whether all pools with this overflow number are of `network`.
+    /// Whether all pools that have this overflow number belong to `network`.
     async fn is_overflow_of(
         &mut self,
         network: &str,
@@ -405,7 +414,8 @@ impl Change {
         Ok(query.fetch_optional(&mut *self.tx).await?.is_none())
     }
 
-    /// The refusal of `run`. An author limited to a network learns nothing about numbers of others.
+    /// Returns the refusal of a change because of `run`. If the author is limited to one network,
+    /// the refusal reveals nothing about the numbers of other networks.
     async fn taken(&mut self, run: &Run) -> Result<Refusal, StoreError> {
         let Some(own) = self.only.clone() else { return Ok(Refusal::from(run)) };
         let of_pool = match run.pool {
@@ -416,7 +426,8 @@ impl Change {
         Ok(if is_own { Refusal::from(run) } else { Refusal::NumberUnusable(run.first) })
     }
 
-    /// Records how long visitors may still hold `run`, when it leaves the rotation of its pool.
+    /// Records how long visitors may still hold the numbers of `run`, which leaves the rotation of
+    /// its pool.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };
         let pool = self.pool(id).await?;
@@ -427,7 +438,8 @@ impl Change {
     async fn left(&mut self, of: &Pool, pool: Option<PoolId>) -> Result<Left, StoreError> {
         let lockout = of.lockout(self.now) + self.margin;
         let version = self.first_unconfirmed().await?;
-        // Without nodes no number is handed out, but visitors may still hold earlier ones.
+        // Without nodes, no number is handed out, but visitors may still hold numbers that were
+        // handed out earlier.
         let ready = if version.is_none() { self.now + lockout } else { Millis::ZERO };
         Ok(Left { pool, version, lockout, ready })
     }
@@ -445,7 +457,8 @@ impl Change {
         run.insert(&mut self.tx).await
     }
 
-    /// Moves the overflow number to the inventory, unless another pool has the same one.
+    /// Moves the pool's overflow number to the inventory, unless another pool has the same overflow
+    /// number.
     async fn release_overflow(&mut self, pool: &Pool) -> Result<(), StoreError> {
         let Some(number) = pool.overflow else { return Ok(()) };
         let query =

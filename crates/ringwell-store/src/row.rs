@@ -1,6 +1,6 @@
-//! Conversion between the database's integers and texts and the program's types.
+//! Converts between the integers and texts of the database and the types of the program.
 //!
-//! Invariant: all data is checked when it is read; a row that breaks a rule leads to
+//! Invariant: all data is checked when it is read. A row that breaks a rule leads to
 //! [`StoreError::Damaged`].
 
 use ringwell_core::{Millis, PromoNumber};
@@ -10,13 +10,14 @@ use sqlx::{Any, ColumnIndex, Decode, Row, Type};
 
 use crate::{Refusal, StoreError};
 
-/// A value in the form that the database stores. Values that it cannot store are refused.
+/// Returns a value in the form that the database stores. Values that the database cannot store are
+/// refused.
 pub(crate) fn to_db(value: u64, what: &str) -> Result<i64, StoreError> {
     let unfit = || Refusal::Unfit(format!("{what} is at most {}, not {value}", i64::MAX));
     Ok(i64::try_from(value).map_err(|_| unfit())?)
 }
 
-/// A time or duration in the form that the database stores, at most 292 million years.
+/// Returns a time or duration in the form that the database stores, limited to 292 million years.
 pub(crate) fn ms(time: Millis) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
@@ -34,8 +35,8 @@ pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
     number.ok_or_else(|| StoreError::Damaged(format!("{value} is not a promo number")))
 }
 
-/// A promo number in the form that the database stores, with its country code: 15 digits always
-/// fit.
+/// Returns a promo number in the form that the database stores. It includes the country code, and
+/// its 15 digits always fit.
 pub(crate) fn digits(number: PromoNumber) -> i64 {
     i64::try_from(number.to_e164()).unwrap_or(i64::MAX)
 }
@@ -44,7 +45,7 @@ pub(crate) fn key(text: &str) -> Result<RingPoolKey, StoreError> {
     RingPoolKey::parse(text).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
-/// Columns in the order in which they were selected.
+/// The columns of a row, read in the order in which they were selected.
 pub(crate) struct Columns<'a> {
     row: &'a AnyRow,
     next: usize,

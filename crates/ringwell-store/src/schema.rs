@@ -1,30 +1,30 @@
-//! The schema of the database, and the upgrades from one version to the next.
+//! The schema of the database, and how it is upgraded from one version to the next.
 //!
-//! Owns the scripts, which are part of the program. Independent of the purpose of the tables.
-//! Invariant: a released script never changes; each addition is a new version.
+//! Owns the SQL scripts, which are part of the program. Does not depend on the purpose of the
+//! tables. Invariant: a released script never changes, and each addition is a new version.
 
 use sqlx::{AnyConnection, Connection, Executor, Row};
 
 use crate::StoreError;
 use crate::database::Kind;
 
-/// The tables of one purpose. Several schemas may share a database.
+/// The tables for one purpose. One database may contain several schemas.
 #[derive(Debug)]
 pub struct Schema {
-    /// The table that holds the schema's version.
+    /// The table that contains the version of the schema.
     pub version_table: &'static str,
-    /// The first script creates version 1.
+    /// The scripts of each version. The first script creates version 1.
     pub steps: &'static [Step],
 }
 
-/// The scripts that upgrade the previous version to one version.
+/// The scripts that upgrade a database from one version to the next.
 #[derive(Debug)]
 pub struct Step {
-    /// The script for every database.
+    /// The script that both databases run.
     pub both: &'static str,
-    /// The further script for SQLite.
+    /// A further script for SQLite only.
     pub sqlite: &'static str,
-    /// The further script for PostgreSQL.
+    /// A further script for PostgreSQL only.
     pub postgres: &'static str,
 }
 
@@ -41,7 +41,8 @@ const STEPS: [Step; 6] = [
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
     Step {
         both: include_str!("schema/4.sql"),
-        // The constraint that keeps numbers apart was dropped with the table.
+        // The constraint that prevents overlapping numbers was dropped with the table, so it is
+        // created again.
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
     },
@@ -52,8 +53,8 @@ const STEPS: [Step; 6] = [
 /// Upgrades the database to this program's schema, in one transaction.
 ///
 /// # Errors
-/// [`StoreError::NewerSchema`] if a newer program has upgraded it; [`StoreError::Damaged`] if its
-/// version is invalid.
+/// [`StoreError::NewerSchema`] if a newer program has upgraded the database, or
+/// [`StoreError::Damaged`] if the database's version is invalid.
 pub(crate) async fn upgrade(
     schema: &Schema,
     kind: Kind,
@@ -62,10 +63,10 @@ pub(crate) async fn upgrade(
     let Schema { version_table: table, steps } = schema;
     let mut tx = connection.begin_with(kind.begin_write()).await?;
     if kind == Kind::Postgres {
-        // If two programs start together, the second finds the work done.
+        // If two programs start at the same time, the second one finds the upgrade done.
         tx.execute("SELECT pg_advisory_xact_lock(7464923651)").await?;
     }
-    // The table's name comes from this program, never from outside.
+    // The name of the table comes from this program, never from outside.
     let statement = |text: String| sqlx::query(sqlx::AssertSqlSafe(text));
     statement(format!("CREATE TABLE IF NOT EXISTS {table} (version BIGINT NOT NULL)"))
         .execute(&mut *tx)
@@ -91,7 +92,7 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// Executes several statements at once, which a prepared statement cannot do.
+/// Runs several statements at once, which a prepared statement cannot do.
 async fn run(connection: &mut AnyConnection, script: &'static str) -> Result<(), StoreError> {
     sqlx::raw_sql(script).execute(connection).await?;
     Ok(())

@@ -1,7 +1,7 @@
-//! Web sites whose pages show each visitor a number.
+//! Web sites whose pages show a number to each visitor.
 //!
-//! Owns their rows. A site may name a pool that does not exist: its row then overflows, and pages
-//! keep their own number. Source: docs/spec/site.md.
+//! Owns the rows of sites. A site may name a pool that does not exist. Rows for that pool then
+//! overflow, and the site's pages keep their own number. Source: docs/spec/site.md.
 
 use ringwell_config::{Site, SiteText};
 use serde::Serialize;
@@ -15,15 +15,15 @@ use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum count of sites in a directory, because each has a series of metrics for each
-/// outcome.
+/// The maximum count of sites in a directory, which is limited because each site has one metrics
+/// series per outcome.
 const SITES_MAX: i64 = 1000;
 
 const COLUMNS: &str = "SELECT site_key, origins, swaps, params, consent, edge_key, \
      leases_per_minute FROM sites";
 
 impl Change {
-    /// Makes a site, or changes the one with the same key. Returns whether it is new.
+    /// Creates a site, or changes the site with the same key. Returns whether the site is new.
     ///
     /// # Errors
     /// [`Refusal::SitesMax`].
@@ -54,15 +54,15 @@ impl Change {
         Ok(before.is_none())
     }
 
-    /// The site with this key, including this change.
+    /// Returns the site with this key, as this change has left it so far.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if it breaks a rule.
+    /// [`StoreError::Damaged`] if the site breaks a rule.
     pub async fn site(&mut self, key: &str) -> Result<Option<Site>, StoreError> {
         by_key(&mut self.tx, key).await
     }
 
-    /// Removes a site. Returns `false` if it does not exist.
+    /// Removes a site. Returns `false` if the site does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -89,7 +89,7 @@ impl Change {
 }
 
 impl Store {
-    /// At most `limit` sites by key, starting after `after`.
+    /// Returns at most `limit` sites whose keys follow `after`, in the order of their keys.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a site breaks a rule.
@@ -101,16 +101,16 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// The site with this key.
+    /// Returns the site with this key.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if it breaks a rule.
+    /// [`StoreError::Damaged`] if the site breaks a rule.
     pub async fn site(&self, key: &str) -> Result<Option<Site>, StoreError> {
         by_key(&mut *self.database.read().await?, key).await
     }
 }
 
-/// All sites, if one has changed after `version`.
+/// Returns all sites, if at least one has changed after `version`.
 pub(crate) async fn changed_since(
     db: &mut AnyConnection,
     version: i64,
@@ -123,7 +123,7 @@ pub(crate) async fn changed_since(
     all(db).await.map(Some)
 }
 
-/// All sites, by key.
+/// Returns all sites, in the order of their keys.
 pub(crate) async fn all(db: &mut AnyConnection) -> Result<Vec<Site>, StoreError> {
     let query = format!("{COLUMNS} ORDER BY site_key");
     let rows = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_all(db).await?;
@@ -152,7 +152,8 @@ fn from_row(row: &AnyRow) -> Result<Site, StoreError> {
     text.check_kept().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
 }
 
-/// The data on a site for the audit log: everything except the value of its secret.
+/// Returns the data about a site for the audit log, which is everything except the value of its
+/// secret.
 fn audited(site: &Site) -> Result<Value, StoreError> {
     let mut text = site.to_text();
     text.edge_key = text.edge_key.map(|_| "***".to_owned());

@@ -1,6 +1,7 @@
-//! The directory in a database: its contents, and the reports of nodes.
+//! The directory in a database: its contents, and the confirmations of nodes.
 //!
-//! Owns the transaction that makes everything read together consistent. Changes are in `change.rs`.
+//! Owns the transactions in which everything that is read together is consistent. Changes of the
+//! directory are in `change.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub struct Store {
     pub(crate) slow_hash: SlowHash,
 }
 
-/// All pools that can be served, at one version.
+/// All pools that can be served, as of one version.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The directory's version.
@@ -46,74 +47,75 @@ pub struct Loaded {
     pub sites: Vec<Site>,
 }
 
-/// The changes since a version.
+/// The changes since an earlier version.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// The directory's version now.
+    /// The current version of the directory.
     pub version: u64,
-    /// New or changed pools in their present form; the latest change is last.
+    /// New or changed pools in their current form, with the latest change last.
     pub changed: Vec<RingPool>,
     /// Removed pools.
     pub removed: Vec<PoolId>,
-    /// All sites, if one has changed.
+    /// All sites, if at least one has changed.
     pub sites: Option<Vec<Site>>,
 }
 
-/// A line of the audit log.
+/// One line of the audit log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditLine {
-    /// The version that the change created.
+    /// The version that the change has created.
     pub version: u64,
-    /// Its index among the lines of that change.
+    /// The index of the line among the lines of that change.
     pub place: u64,
-    /// The time, in milliseconds since 1970.
+    /// The time of the change, in milliseconds since 1970.
     pub at: Millis,
     /// The author.
     pub who: String,
     /// The action.
     pub action: String,
-    /// The subject, as in `ring_pool 7`.
+    /// The object of the change, as in `ring_pool 7`.
     pub object: String,
-    /// The previous value, if there is one.
+    /// The value before the change, if there was one.
     pub before: Option<Value>,
     /// The new value.
     pub after: Option<Value>,
 }
 
-/// Consecutive numbers, and their state.
+/// Consecutive numbers that have the same state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
     /// The numbers.
     pub range: NumberRange,
     /// Their state.
     pub state: NumberState,
-    /// The pool that has them, or to which they were promised.
+    /// The pool that has the numbers, or to which they are promised.
     pub pool: Option<PoolId>,
-    /// The next state, if they wait.
+    /// The next state of the numbers, if they wait.
     pub goal: Option<Goal>,
-    /// The network that may use them; `None` for all.
+    /// The network that may use the numbers, or `None` if all networks may.
     pub network: Option<String>,
-    /// The time after which no visitor can hold them; `None` while nodes have not confirmed that
-    /// they are out of rotation. In the past for most.
+    /// The time after which no visitor can hold the numbers. `None` as long as a node has not
+    /// confirmed that they are out of rotation. For most numbers this time is in the past.
     pub ready: Option<Millis>,
 }
 
 impl Store {
-    /// The largest difference between the clocks of nodes plus the longest transport of an answer.
-    /// It is added to every lockout before a number goes elsewhere.
+    /// The largest difference between the clocks of nodes, plus the longest time that an answer
+    /// takes to reach its client. The margin is added to every lockout before a number moves
+    /// elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
 
     /// Opens the database, and brings its schema up to date.
     ///
     /// # Errors
-    /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
+    /// [`StoreError::Database`] or [`StoreError::NewerSchema`].
     pub async fn open(location: &Location) -> Result<Self, StoreError> {
         let database = Database::open(location, &schema::DIRECTORY).await?;
         let (inventory, slow_hash) = (Inventory::default(), SlowHash::default());
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }
 
-    /// The same directory, with the limits and provider of `inventory`.
+    /// Returns the same directory, with the limits and the provider of `inventory`.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
         let files = inventory.offers.clone().zip(inventory.purchases.clone());
@@ -122,24 +124,24 @@ impl Store {
         Self { inventory, provider, ..self }
     }
 
-    /// The same directory, which buys numbers from `provider`.
+    /// Returns the same directory, which buys numbers from `provider`.
     #[must_use]
     pub fn with_provider(self, provider: Arc<dyn Provider>) -> Self {
         Self { provider: Some(provider), ..self }
     }
 
-    /// The limits on pools, and the accepted numbers.
+    /// The limits on pools, and the numbers that are accepted.
     #[must_use]
     pub const fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// Waits until all operations have ended, and closes it.
+    /// Waits until all operations have ended, and closes the database.
     pub async fn close(&self) {
         self.database.close().await;
     }
 
-    /// Begins a change by `who`. Waits until other changes have ended.
+    /// Begins a change whose author is `who`. Waits until all other changes have ended.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -149,8 +151,8 @@ impl Store {
         Change::begin(self.database.write().await?, who, now, rules).await
     }
 
-    /// The network of a pool, even if the pool was removed. `None` if it never existed, or was
-    /// removed before schema 6.
+    /// Returns the network of a pool, even if the pool was removed. Returns `None` if the pool
+    /// never existed, or if it was removed before schema 6.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -158,7 +160,7 @@ impl Store {
         pools::network_of(&mut *self.database.read().await?, pool).await
     }
 
-    /// The version of the last change.
+    /// Returns the version of the last change.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -166,8 +168,8 @@ impl Store {
         version(&mut *self.database.read().await?).await
     }
 
-    /// All pools, including those without a number in rotation. Rows are converted to pools while
-    /// they are read.
+    /// Loads all pools, including pools without a number in rotation. Each row is converted to a
+    /// pool as soon as it is read.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -189,8 +191,8 @@ impl Store {
         Ok(Loaded { version, pools, sites: sites::all(&mut tx).await? })
     }
 
-    /// The changes after `version`; 0 for everything. The cost depends on the count of changed
-    /// pools, not of all pools.
+    /// Returns the changes after the version `since`, or everything if it is 0. The cost depends on
+    /// the count of changed pools, not on the count of all pools.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -201,7 +203,7 @@ impl Store {
             return Ok(delta);
         }
         let since = to_db(since, "a version")?;
-        // One query for all pools, with pauses, because an import changes 10,000 of them.
+        // One query reads all pools, with pauses, because an import may change 10,000 pools.
         let mut pace = Pace::begin();
         let query = "SELECT pool, first_number, last_number FROM numbers \
              WHERE state = 'available' \
@@ -231,9 +233,9 @@ impl Store {
         Ok(delta)
     }
 
-    /// Records that a node has served `version` since `at`. A node confirms before it hands out its
-    /// first number, and after it has applied each new version. It returns to an older one only if
-    /// the database itself has gone back.
+    /// Records that a node has served `version` since the time `at`. A node confirms a version
+    /// before it hands out its first number, and again after it has applied each new version. A
+    /// node returns to an older version only if the database itself was set back.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -251,7 +253,8 @@ impl Store {
         Ok(())
     }
 
-    /// Records that a node is permanently gone: numbers no longer wait for it.
+    /// Records that a node is permanently gone, so that numbers no longer wait for its
+    /// confirmation.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -266,7 +269,8 @@ impl Store {
         Ok(())
     }
 
-    /// Moves promised numbers that have become free. Returns the version, if anything was changed.
+    /// Moves waiting numbers that no visitor can hold any more to their promised places. Returns
+    /// the new version, if anything was changed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -279,7 +283,7 @@ impl Store {
         Ok(Some(change.commit().await?))
     }
 
-    /// The pool `id`, if it exists.
+    /// Returns the pool `id`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -287,7 +291,7 @@ impl Store {
         pools::by_id(&mut *self.database.read().await?, id).await
     }
 
-    /// The pool with the id `id` in `network`.
+    /// Returns the pool with the id `id` in `network`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -299,7 +303,7 @@ impl Store {
         pools::by_network_id(&mut *self.database.read().await?, network, id).await
     }
 
-    /// The pools of one campaign, by id.
+    /// Returns the pools of one campaign, in the order of their ids.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -307,7 +311,7 @@ impl Store {
         pools::of_scope(&mut *self.database.read().await?, scope).await
     }
 
-    /// At most `limit` pools with ids above `after`, of one network or of all.
+    /// Returns at most `limit` pools with ids above `after`, of one network or of all networks.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -321,7 +325,8 @@ impl Store {
         pools::page(&mut *self.database.read().await?, network, after, limit).await
     }
 
-    /// The numbers of `pool` in order: its rotation, quarantined and waiting ones.
+    /// Returns the numbers of `pool` in rising order: numbers in rotation, in quarantine and
+    /// waiting.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -330,7 +335,7 @@ impl Store {
         runs.into_iter().map(Numbers::new).collect()
     }
 
-    /// The state of `number`; `None` if it is unknown.
+    /// Returns the state of `number`, or `None` if the number is unknown.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -339,7 +344,7 @@ impl Store {
         run.map(Numbers::new).transpose()
     }
 
-    /// At most `limit` runs of numbers that begin above `after`, in the order of numbers.
+    /// Returns at most `limit` runs of numbers that begin above `after`, in rising order.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -353,7 +358,7 @@ impl Store {
         runs.into_iter().map(Numbers::new).collect()
     }
 
-    /// The page tag of a destination number.
+    /// Returns the page tag of a destination's telephone number.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -371,7 +376,8 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// At most `limit` lines of the audit log before `version`, the newest first.
+    /// Returns at most `limit` lines of the audit log from before the version `before`, newest
+    /// first.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -426,7 +432,8 @@ async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     from_db(row.try_get(0)?, "the version")
 }
 
-/// Numbers in rotation, by their pools; read with pauses while other requests are served.
+/// Reads the numbers in rotation, by their pools. With `pace`, pauses so that other requests are
+/// served in between.
 async fn rotations(
     mut rows: impl Stream<Item = Result<AnyRow, sqlx::Error>> + Unpin,
     mut pace: Option<&mut Pace>,
@@ -447,8 +454,8 @@ async fn rotations(
     Ok(found)
 }
 
-/// Applies nodes' confirmations: numbers that left with a version confirmed by all cannot have gone
-/// out since the last confirmation.
+/// Applies the nodes' confirmations. If all nodes have confirmed the version in which a number left
+/// its rotation, the number cannot have been handed out since the last confirmation.
 async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
     let row = sqlx::query("SELECT MAX(at_ms) FROM nodes").fetch_one(&mut *db).await?;
     let at = row.try_get::<Option<i64>, _>(0)?.map_or(Millis::ZERO, from_ms);
@@ -457,7 +464,7 @@ async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
 
 async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT MIN(applied_version) FROM nodes");
-    // Without nodes, everything is confirmed.
+    // Without nodes, every version counts as confirmed.
     let confirmed = query.fetch_one(&mut *db).await?.try_get::<Option<i64>, _>(0)?;
     let confirmed = confirmed.unwrap_or(i64::MAX);
     let query = sqlx::query(

@@ -1,9 +1,9 @@
 //! API tokens and their permissions.
 //!
-//! Owns their form, their hashes and their roles. A token has 256 random bits, so its SHA-256
-//! reveals nothing and a slow hash is not needed: a copy of the database grants no access. Earlier
-//! versions stored argon2 hashes; such a token gets a SHA-256 when it is used. Invariant: a token
-//! is shown only when it is created, and is never stored.
+//! Owns the form of tokens, their hashes and their roles. A token has 256 random bits, so its
+//! SHA-256 reveals nothing, and no slow hash is needed: a copy of the database grants no access.
+//! Earlier versions stored argon2 hashes. Such a hash is replaced by a SHA-256 when its token is
+//! used. Invariant: a token is shown only when it is created, and the token itself is never stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::change::Change;
 use crate::row::{Columns, ms};
 use crate::{Store, StoreError};
 
-/// The permissions of a token's owner; each role includes the ones before it.
+/// The permissions of a token's owner. Each role includes the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Read attributions, and calls with masked callers.
@@ -27,33 +27,34 @@ pub enum Role {
     Read,
     /// Change pools and numbers.
     Write,
-    /// Create tokens, read the audit log.
+    /// Create tokens, and read the audit log.
     Admin,
 }
 
 /// The permissions of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The public identifier of the token.
+    /// The public id of the token.
     pub id: String,
     /// Its owner.
     pub name: String,
     /// The role.
     pub role: Role,
-    /// The only network in which it is valid; `None` for all.
+    /// The only network in which the token is valid, or `None` if it is valid in all networks.
     pub network: Option<String>,
 }
 
-/// Memory for one argon2 hash, so that at most one is computed at a time: each takes 19 MiB and
-/// tens of milliseconds, and knowing an id, which is not secret, is enough to request one. One
-/// buffer is kept for all threads, because the heap of each thread would keep its own.
+/// The memory for one argon2 hash. The lock on this memory ensures that only one hash is computed
+/// at a time, because each takes 19 MiB and tens of milliseconds. Anyone who knows a token's id,
+/// which is not secret, can request such a computation. All threads share this buffer, because the
+/// heap of each thread would otherwise keep a buffer of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
-/// The prefix of a SHA-256 in the database.
+/// The prefix of SHA-256 hashes in the database.
 const SHA256: &str = "sha256:";
-/// The longest wait of a request for the replacement of its token's hash; if it fails, the next
-/// request can replace it.
+/// The maximum time that a request waits until its token's hash is replaced. If the replacement
+/// fails, the next request can try again.
 const REPLACE_MAX: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 8;
 
@@ -72,7 +73,7 @@ impl Role {
         }
     }
 
-    /// The role with that name.
+    /// Returns the role whose name is `text`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
@@ -80,7 +81,7 @@ impl Role {
 }
 
 impl Change {
-    /// Makes a token. `random` is 40 random bytes: 8 for its id, 32 for its secret.
+    /// Creates a token. `random` is 40 random bytes: 8 for the token's id and 32 for its secret.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -115,7 +116,8 @@ impl Change {
         Ok((Grant { id, name: name.to_owned(), role, network }, token))
     }
 
-    /// Revokes a token, from the next request on. Returns `false` if it does not exist.
+    /// Revokes a token, beginning with the next request. Returns `false` if the token does not
+    /// exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -130,7 +132,7 @@ impl Change {
 }
 
 impl Store {
-    /// All tokens, without their secrets, by id.
+    /// Returns all tokens without their secrets, in the order of their ids.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -140,7 +142,8 @@ impl Store {
         rows.iter().map(|row| Ok(grant(row)?.0)).collect()
     }
 
-    /// The hashes of all tokens, except those of earlier versions that have not been used since.
+    /// Returns the hashes of all tokens, except for tokens of earlier versions that have not been
+    /// used since.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -153,8 +156,8 @@ impl Store {
         Ok(hashes?.iter().filter_map(sha256).collect())
     }
 
-    /// The hashes of tokens of all networks, with any role, because each may read attributions and
-    /// calls.
+    /// Returns the hashes of the tokens that are valid in all networks, with any role, because
+    /// every role may read attributions and calls.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -162,8 +165,8 @@ impl Store {
         self.hashes("SELECT hash FROM tokens WHERE network IS NULL ORDER BY id").await
     }
 
-    /// The hashes of tokens of all networks with the role `admin`, which may also read overflow
-    /// rows, shards and the states of pools.
+    /// Returns the hashes of the tokens with the role `admin` that are valid in all networks. These
+    /// tokens may also read overflow rows, shards and the states of pools.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -181,13 +184,14 @@ impl Store {
         Ok(hashes.iter().filter_map(sha256).collect())
     }
 
-    /// The permissions of `presented`; `None` if it is not a token, or was revoked.
+    /// Returns the permissions of the token `presented`, or `None` if it is no token or was
+    /// revoked.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn verify_token(&self, presented: &str) -> Result<Option<Grant>, StoreError> {
         let id = presented.strip_prefix("rw_").and_then(|rest| rest.split_once('_'));
-        // An invalid id never reaches the database, which may not accept its characters.
+        // An invalid id never reaches the database, which might not accept its characters.
         let Some((id, _)) = id.filter(|(id, _)| is_id(id)) else { return Ok(None) };
         let query = sqlx::query("SELECT id, name, role, network, hash FROM tokens WHERE id = $1");
         let query = query.bind(id.to_owned());
@@ -206,13 +210,13 @@ impl Store {
         }
         if !hash.starts_with(SHA256) {
             let replaced = self.replace_hash(&grant.id, &hash, presented);
-            // If that fails now, the token is as valid as before.
+            // If the replacement fails, the token stays as valid as before.
             let _ = tokio::time::timeout(REPLACE_MAX, replaced).await;
         }
         Ok(Some(grant))
     }
 
-    /// Stores the SHA-256 of a token instead of `hash`, unless that has changed.
+    /// Replaces a token's stored `hash` by its SHA-256, unless the stored hash has changed.
     async fn replace_hash(&self, id: &str, hash: &str, token: &str) -> Result<(), StoreError> {
         let Some(token) = Token::parse(token) else { return Ok(()) };
         let mut tx = self.database.write().await?;
@@ -225,11 +229,11 @@ impl Store {
 }
 
 impl SlowHash {
-    /// Whether `presented` has this argon2 hash. Waits for its turn.
+    /// Whether `presented` has this argon2 hash. Waits until no other hash is being computed.
     async fn fits(&self, presented: &str, hash: &str) -> bool {
         let mut room = Arc::clone(&self.0).lock_owned().await;
         let (presented, hash) = (presented.to_owned(), hash.to_owned());
-        // The turn lasts as long as the work, even if the requester has disconnected.
+        // The lock is held until the work is done, even if the client has disconnected.
         let work = tokio::task::spawn_blocking(move || fits(&mut room, &presented, &hash));
         work.await.unwrap_or(false)
     }
@@ -239,8 +243,8 @@ fn is_id(id: &str) -> bool {
     id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether `presented` has this hash from an earlier version: argon2id with the crate's default
-/// parameters.
+/// Whether `presented` has this hash, which an earlier version stored: argon2id with the default
+/// parameters of the crate.
 fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else { return false };
     let (Some(salt), Some(stored), Ok(params)) = (hash.salt, hash.hash, Params::try_from(&hash))
@@ -255,7 +259,7 @@ fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
     let mut out = vec![0; stored.len()];
     let hashed =
         argon2.hash_password_into_with_memory(presented.as_bytes(), &salt, &mut out, &mut room[..]);
-    // Takes the same time regardless of where they differ.
+    // The comparison takes the same time wherever the two hashes differ.
     hashed.is_ok() && Output::new(&out).is_ok_and(|out| out == stored)
 }
 

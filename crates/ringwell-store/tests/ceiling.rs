@@ -1,4 +1,4 @@
-//! The limits on the count of numbers in a pool, and in all pools of a network together.
+//! Tests the limits on the count of numbers in one pool, and in all pools of a network together.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -40,7 +40,8 @@ fn settings(network: &str, id: u64, size: u32) -> PoolSettings {
     }
 }
 
-/// An inventory of 100 numbers; pools of at most 50, networks of at most `network` numbers.
+/// Opens an inventory of 100 numbers. Pools may have at most 50 numbers, and networks at most
+/// `network`.
 async fn open(rig: &Rig, network: Option<u64>) -> Store {
     let inventory =
         Inventory { pool_numbers_max: 50, network_numbers_max: network, ..Inventory::default() };
@@ -51,7 +52,7 @@ async fn open(rig: &Rig, network: Option<u64>) -> Store {
     store
 }
 
-/// A pool of at most `size` numbers, with its initial count.
+/// Creates a pool of at most `size` numbers, and fills it to its initial size.
 async fn make(store: &Store, network: &str, id: u64, size: u32) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let key = RingPoolKey::parse("KEY45678").unwrap();
@@ -111,7 +112,7 @@ async fn numbers_given_by_hand_keep_the_ceiling_too(rig: Rig) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let added = change.add_numbers(PoolId(1), &[range("8885550150", 1)]).await.unwrap();
     assert_eq!(added, Placed { entered: 1, waiting: 0 });
-    // Numbers that the pool already has are not new.
+    // Numbers that the pool already has do not count again.
     change.add_numbers(PoolId(1), &[range("8885550150", 1)]).await.unwrap();
     is_refused(change.add_numbers(PoolId(1), &[range("8885550160", 1)]).await, &refusal);
     drop(change);
@@ -126,7 +127,8 @@ async fn what_a_line_was_refused_for_is_there_for_the_next(rig: Rig) {
     make(&store, "7", 1, 50).await;
     set_ceiling(&store, "7", Some(10)).await;
     let refusal = Refusal::NetworkCeiling { network: "7".into(), most: 10 };
-    // It has five: 3 + 1 fit, 2 more do not, 1 more does.
+    // The network has room for five numbers: four fit now, then two more do not fit, and one more
+    // does.
     let mut change = store.change("ann", NOW).await.unwrap();
     change.set_overflow(PoolId(1), None).await.unwrap();
     change.add_numbers(PoolId(1), &[range("8885550150", 4)]).await.unwrap();

@@ -1,4 +1,4 @@
-//! The directory's rules, on both databases: each case runs on SQLite and on PostgreSQL.
+//! Tests the rules of the directory on both databases: each case runs on SQLite and on PostgreSQL.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -45,7 +45,7 @@ on_both_databases! {
 }
 
 const LIFETIME: Millis = Millis(30 * 60_000);
-/// The time at which the tests begin.
+/// The time at which each test begins.
 const START: Millis = Millis(1_700_000_000_000);
 
 fn at(seconds: u64) -> Millis {
@@ -89,7 +89,7 @@ async fn change(store: &Store, seconds: u64) -> Change {
     store.change("ann", at(seconds)).await.unwrap()
 }
 
-/// Creates the pools 1 and 2; pool 1 has ten numbers.
+/// Creates pools 1 and 2, and gives ten numbers to pool 1.
 async fn two_pools(store: &Store) {
     let mut change = change(store, 0).await;
     for id in ["a", "b"] {
@@ -165,7 +165,7 @@ async fn a_change_that_is_dropped_never_was(rig: Rig) {
     // A change without effect creates no version.
     assert_eq!(change(&store, 2).await.commit().await.unwrap(), 1);
     assert_eq!(store.version().await.unwrap(), 1);
-    // A part of a change can be undone as well.
+    // A part of a change can be undone too.
     let mut third = change(&store, 3).await;
     third.save_point().await.unwrap();
     third.remove_pool(PoolId(1)).await.unwrap();
@@ -192,7 +192,7 @@ async fn numbers_of_every_country_come_back(rig: Rig) {
         let held = store.number(number(text)).await.unwrap().unwrap();
         assert_eq!((held.range.first(), held.pool), (number(text), Some(PoolId(2))));
     }
-    // Singapore's numbers do not have the area code 658.
+    // The digits of Singapore's numbers are not mistaken for the area code 658.
     assert!(store.number(number("6581234567")).await.unwrap().is_none());
 }
 
@@ -209,7 +209,7 @@ async fn a_number_is_in_one_place(rig: Rig) {
     given.commit().await.unwrap();
     let result = change(&store, 2).await.add_numbers(PoolId(1), &[range("8885550199", 1)]).await;
     assert_eq!(refusal(result).to_string(), "8885550199 is an overflow number");
-    // Numbers of one network are not available to another.
+    // A number for one network is not available to another network.
     let mut stock = change(&store, 3).await;
     assert_eq!(stock.add_to_inventory(&[range("8885550098", 4)], Some("8")).await.unwrap(), 2);
     let result = stock.add_numbers(PoolId(1), &[range("8885550098", 1)]).await;
@@ -232,7 +232,7 @@ async fn the_database_itself_refuses_overlapping_numbers(rig: Rig) {
         })
         .unwrap()
     };
-    // `import` leaves that check to the author of the list, and to the database.
+    // `import` leaves this check to the author of the list and to the database.
     let twice = [pool(1, "8885550100", 10), pool(2, "8885550109", 3)];
     let result = change(&store, 0).await.import(&twice, &Scope::of_file()).await;
     let message = result.unwrap_err().to_string();
@@ -252,7 +252,7 @@ async fn a_number_enters_another_pool_after_every_lockout(rig: Rig) {
     let rest = [range("8885550100", 3), range("8885550105", 5)];
     assert_eq!(rotation(&store, 1).await, rest);
 
-    // No node has confirmed, so a year later it still waits.
+    // No node has confirmed the version, so the number still waits a year later.
     assert_eq!(store.due(at(400 * 86_400)).await.unwrap(), None);
     assert_eq!(store.numbers_of(PoolId(2)).await.unwrap()[0].ready, None);
     store.confirm("n1", 2, at(20)).await.unwrap();
@@ -284,7 +284,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);
     assert!(store.due(ready).await.unwrap().is_some());
-    // A later confirmation does not change the time.
+    // A later confirmation does not change the time at which the number becomes free.
     assert_eq!(rotation(&store, 2).await, moved);
 }
 
@@ -298,7 +298,7 @@ async fn a_number_may_return_to_its_own_pool_at_once(rig: Rig) {
     let placed = third.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
     assert_eq!(placed, Placed { entered: 1, waiting: 0 });
     third.commit().await.unwrap();
-    // They are one row again.
+    // The numbers are one row again.
     assert_eq!(rotation(&store, 1).await, [range("8885550100", 10)]);
 }
 
@@ -316,7 +316,7 @@ async fn a_shorter_lifetime_does_not_shorten_lockouts_of_before(rig: Rig) {
     third.commit().await.unwrap();
     let ready = store.numbers_of(PoolId(2)).await.unwrap()[0].ready;
     assert_eq!(ready, Some(at(20) + LIFETIME + Store::MARGIN));
-    // After the lockouts of the longer lifetime, the shorter one applies.
+    // Once the lockouts of the longer lifetime are over, the shorter lifetime applies.
     let later = 20 + 2 * 30 * 60;
     let moved = [range("8885550101", 1)];
     let mut fourth = change(&store, later).await;
@@ -487,7 +487,7 @@ async fn a_database_of_a_newer_program_is_left_alone(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;
     store.close().await;
-    // Opens the database again: there is nothing to upgrade, and all data exists.
+    // Opens the database again. There is nothing to upgrade, and no data is missing.
     let store = open(&rig).await;
     assert_eq!(store.version().await.unwrap(), 1);
     store.close().await;
@@ -515,17 +515,17 @@ async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
     second.add_to_inventory(&[range("8885550200", 3)], None).await.unwrap();
     second.add_to_inventory(&[range("8885550300", 9)], Some("7")).await.unwrap();
     second.add_to_inventory(&[range("8885550400", 9)], Some("8")).await.unwrap();
-    // A single number goes into rotation.
+    // A single number goes into rotation, not to overflow.
     assert_eq!(second.fill(PoolId(2), 1).await.unwrap(), 1);
     assert_eq!(second.fill(PoolId(2), 5).await.unwrap(), 4);
     let size = second.size(PoolId(2)).await.unwrap();
     assert_eq!(size, PoolSize { rotation: 4, overflow: 1, ..PoolSize::default() });
-    // A number of another network is not drawn.
+    // A number for another network is not drawn.
     assert_eq!(second.fill(PoolId(2), 50).await.unwrap(), 7);
     assert_eq!(second.shrink(PoolId(2), 3).await.unwrap(), 9);
     assert_eq!(second.shrink(PoolId(2), 0).await.unwrap(), 1);
     assert_eq!(second.size(PoolId(2)).await.unwrap().total(), 2);
-    // Pool 1 cannot have them yet, because visitors may hold them.
+    // Pool 1 cannot have the returned numbers yet, because visitors may hold them.
     assert_eq!(second.fill(PoolId(1), 50).await.unwrap(), 0);
     second.commit().await.unwrap();
     let pool = store.pool(PoolId(2)).await.unwrap().unwrap();
@@ -550,7 +550,7 @@ async fn a_token_is_worth_its_role_until_it_is_revoked(rig: Rig) {
     assert_ne!(wrong, token.reveal());
     assert_eq!(store.verify_token(&wrong).await.unwrap(), None);
     assert_eq!(store.verify_token("rw_").await.unwrap(), None);
-    // PostgreSQL does not accept U+0000.
+    // PostgreSQL does not accept U+0000 in a text.
     let nul = format!("rw_{}\0_x", &grant.id[1..]);
     assert_eq!(store.verify_token(&nul).await.unwrap(), None);
     assert_eq!(store.tokens().await.unwrap(), std::slice::from_ref(&grant));

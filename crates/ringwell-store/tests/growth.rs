@@ -1,4 +1,4 @@
-//! Pools that grow and shrink by themselves.
+//! Tests pools that grow and shrink automatically.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -17,7 +17,8 @@ fn range(first: &str, count: u32) -> NumberRange {
     NumberRange::new(PromoNumber::parse(first).unwrap(), count).unwrap()
 }
 
-/// One pool of at most `size` numbers, filled at first; the inventory has `stock` numbers in all.
+/// Opens a store with one pool of at most `size` numbers, filled to its initial size. The inventory
+/// and the pool have `stock` numbers together.
 async fn store(rig: &Rig, size: u32, stock: u32) -> Store {
     let store = Store::open(&rig.location).await.unwrap();
     let settings = PoolSettings {
@@ -56,7 +57,8 @@ async fn sizes(store: &Store, growth: Growth, steps: usize) -> Vec<u64> {
 async fn a_busy_pool_grows_by_a_share_up_to_a_step_and_its_ceiling(rig: Rig) {
     let store = store(&rig, 1000, 2000).await;
     let growth = Growth { percent: 20, step_max: 50, dry_run: false };
-    // A tenth at first, then 20 % more each time, but never more than 50 at once.
+    // The pool starts with a tenth, and then grows by 20 % in each step, but never by more than 50
+    // numbers at once.
     let grown = sizes(&store, growth, 12).await;
     assert_eq!(grown, [120, 144, 173, 208, 250, 300, 350, 400, 450, 500, 550, 600]);
     assert_eq!(sizes(&store, growth, 9).await, [650, 700, 750, 800, 850, 900, 950, 1000]);
@@ -68,7 +70,7 @@ async fn growth_ends_with_the_inventory(rig: Rig) {
     let store = store(&rig, 100, 13).await;
     let growth = Growth { percent: 20, step_max: 50, dry_run: false };
     assert_eq!(sizes(&store, growth, 4).await, [12, 13, 13, 13]);
-    // Steps without effect are not changes.
+    // Steps without effect do not count as changes.
     assert_eq!(store.version().await.unwrap(), 3);
 }
 

@@ -1,5 +1,5 @@
-//! After any change, and however late it reaches the nodes, no number goes to a visitor while
-//! another pool's visitor may hold it, and no overflow number is in a rotation.
+//! Whatever changes are made, and however late they reach the nodes, no number goes to a visitor
+//! while a visitor of another pool may hold it, and no overflow number is in a rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -28,7 +28,7 @@ async fn no_number_is_with_two_visitors_in_postgresql() {
     World::new(Rig::postgres(), 3).await.run().await;
 }
 
-/// A node and the directory state that it serves.
+/// A node, with the state of the directory that it serves.
 #[derive(Default)]
 struct Node {
     version: u64,
@@ -39,14 +39,14 @@ struct World {
     store: Store,
     now: Millis,
     nodes: [Node; 2],
-    /// The holder of a number, and the end of its lockout.
+    /// The pool whose visitor holds each number, and the end of the number's lockout.
     held: HashMap<PromoNumber, (PoolId, Millis)>,
-    /// The time until which visitors see an overflow number.
+    /// The time until which visitors may see each overflow number.
     shown: HashMap<PromoNumber, Millis>,
     random: u64,
     seed: u64,
-    /// The count of allocations of numbers that had been in another pool; must be high enough for
-    /// the test to be meaningful.
+    /// The count of allocations of numbers that had been in another pool. Only a high count makes
+    /// the test meaningful.
     moved: u32,
     last_pool: HashMap<PromoNumber, PoolId>,
     _rig: Rig,
@@ -95,7 +95,7 @@ impl World {
         assert!(self.moved >= 3, "seed {}: only {} numbers moved", self.seed, self.moved);
     }
 
-    /// Makes the node load the latest directory and confirm it.
+    /// Makes the node load the latest directory and confirm its version.
     async fn apply(&mut self, node: usize) {
         let loaded = self.store.load_all().await.unwrap();
         self.nodes[node] = Node { version: loaded.version, pools: loaded.pools };
@@ -103,7 +103,8 @@ impl World {
         self.store.confirm(&name, self.nodes[node].version, self.now).await.unwrap();
     }
 
-    /// Every pool of the node gives a number to a visitor, and shows its overflow number to others.
+    /// Makes every pool of the node give a number to one visitor, and show its overflow number to
+    /// others.
     fn allocate(&mut self, node: usize) {
         for pool in &self.nodes[node].pools {
             let until = self.now + pool.lifetime();
@@ -137,7 +138,7 @@ impl World {
         let result = act(&mut change, what, PoolId(pool), range, lifetime).await;
         match result {
             Ok(()) => drop(change.commit().await),
-            // Most changes do not fit the present state.
+            // Most of the random changes do not fit the current state.
             Err(StoreError::Refused(_)) => {}
             Err(error) => panic!("seed {}: {error}", self.seed),
         }

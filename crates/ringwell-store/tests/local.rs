@@ -1,4 +1,4 @@
-//! Pools with local numbers.
+//! Tests pools with local numbers.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -21,7 +21,8 @@ fn range(first: &str, count: u32) -> NumberRange {
     NumberRange::new(PromoNumber::parse(first).unwrap(), count).unwrap()
 }
 
-/// Two area codes of southern California, one of Nevada, and a zip code near the first.
+/// Returns two area codes of southern California, one area code of Nevada, and a zip code near the
+/// first area code.
 fn places() -> Places {
     let place = |state: &str, north, east| Place {
         point: Point::new(north, east).unwrap(),
@@ -39,7 +40,7 @@ fn places() -> Places {
     places
 }
 
-/// A directory with `stock` in its inventory.
+/// Opens a directory with `stock` in its inventory.
 async fn open(rig: &Rig, stock: &[NumberRange]) -> Store {
     let inventory = Inventory { places: Arc::new(places()), ..Inventory::default() };
     let store = Store::open(&rig.location).await.unwrap().with_inventory(inventory);
@@ -71,7 +72,8 @@ fn settings(size: u32, kept: Value) -> PoolSettings {
     }
 }
 
-/// A pool of `size` numbers with the preferences in `kept`, and all numbers that are suitable.
+/// Creates a pool of `size` numbers with the preferences in `kept`, and fills it with all numbers
+/// that are suitable.
 async fn make(store: &Store, size: u32, kept: Value) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let key = RingPoolKey::parse("KEY45678").unwrap();
@@ -85,7 +87,8 @@ async fn has(store: &Store) -> Vec<String> {
     runs.iter().map(|run| format!("{}+{}", run.range.first(), run.range.count())).collect()
 }
 
-/// Two numbers each: toll-free, and of New York, Nevada, Los Angeles and Santa Barbara.
+/// Returns two toll-free numbers, and two numbers each of New York, Nevada, Los Angeles and Santa
+/// Barbara.
 fn two_of_each() -> [NumberRange; 5] {
     ["8885550100", "2125550100", "7025550100", "2135550100", "8055550100"].map(|it| range(it, 2))
 }
@@ -155,7 +158,7 @@ async fn a_pool_that_waits_for_local_numbers_gets_them_when_there_are_some(rig: 
     assert_eq!(store.fill_short(NOW, false).await.unwrap(), (4, grown));
     assert_eq!(has(&store).await, ["2135550100+2"]);
     assert_eq!(store.audit_log(None, 1).await.unwrap()[0].who, "ringwell: filling");
-    // One is still missing, because the inventory lacks it.
+    // One number is still missing, because the inventory has no more.
     assert_eq!(store.fill_short(NOW, false).await.unwrap(), (4, vec![]));
 }
 
@@ -174,7 +177,7 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
     settings.max_pool_size = 30;
     change.update_pool(POOL, settings).await.unwrap();
     change.commit().await.unwrap();
-    // It began with three of them and keeps that many.
+    // The pool began with three numbers, and keeps that many.
     let unused = two_of_each();
     let (_, resized) =
         store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();

@@ -1,4 +1,4 @@
-//! Numbers that are bought.
+//! Tests the buying of numbers.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -29,7 +29,8 @@ fn all() -> std::ops::RangeInclusive<PromoNumber> {
     number("2000000000")..=number("9999999999")
 }
 
-/// Ten numbers of New York at 100, ten toll-free ones at 150 to 159, and an empty directory.
+/// A provider with ten numbers of New York at a price of 100 and ten toll-free numbers at 150 to
+/// 159, and an empty directory.
 struct Shop {
     folder: TempDir,
     store: Store,
@@ -71,7 +72,7 @@ impl Shop {
         change.commit().await.unwrap();
     }
 
-    /// A pool of `size` numbers of New York, filled.
+    /// Creates a pool of `size` numbers of New York, and fills it.
     async fn make_pool(&self, size: u32) -> u64 {
         let kept = json!({
             "tn_prefix_whitelist": ["212"],
@@ -99,7 +100,7 @@ impl Shop {
         filled
     }
 
-    /// The count of numbers in the inventory only for network 7.
+    /// Returns the count of numbers in the inventory that only network 7 may use.
     async fn stock(&self) -> u64 {
         let numbers = self.store.numbers(None, 100).await.unwrap();
         let own = numbers.iter().filter(|run| run.network.as_deref() == Some("7"));
@@ -113,7 +114,7 @@ async fn the_cheapest_numbers_are_bought_and_written_down(rig: Rig) {
     assert_eq!(bought.len(), 11);
     assert_eq!(bought[10], Offer { number: number("8885550100"), price_cents: 150 });
     assert_eq!((shop.stock().await, shop.store.purchases().await.unwrap().len()), (11, 11));
-    // No number is bought twice or above the price limit.
+    // No number is bought twice or for more than the price limit.
     assert_eq!(shop.buy(99).await.len(), 5);
     assert_eq!(shop.buy(99).await, []);
     let line = &shop.store.audit_log(None, 1).await.unwrap()[0];
@@ -163,7 +164,7 @@ async fn a_change_that_cannot_be_paid_for_does_not_last(rig: Rig) {
 
 async fn a_pool_that_is_short_buys_up_to_its_network_s_ceiling(rig: Rig) {
     let shop = Shop::open(&rig, Buying::On).await;
-    // No price limit has been set.
+    // There is no price limit.
     assert_eq!(shop.make_pool(8).await, 0);
     shop.set_ceiling(6).await;
     let (_, resized) = shop.store.fill_short(NOW, true).await.unwrap();

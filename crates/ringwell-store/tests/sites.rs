@@ -1,4 +1,4 @@
-//! Sites are stored unchanged, and a change of one is a change of the directory.
+//! Tests that sites are stored unchanged, and that changing a site changes the directory.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 

@@ -1,4 +1,4 @@
-//! Databases of earlier schemas open, and lose nothing.
+//! Tests that databases of earlier schemas can be opened and lose nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -55,7 +55,7 @@ async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
     store.confirm("n2", 9, NOW).await.unwrap();
     assert_eq!(store.journal("n2").await.unwrap().as_deref(), Some("another"));
     assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
-    // The network of a pool that an earlier program removed is unknown.
+    // If an earlier program removed a pool, the pool's network is unknown.
     assert!(!takes_id_2(&store, Some("7")).await);
     assert!(takes_id_2(&store, None).await);
 }
@@ -70,7 +70,8 @@ async fn a_database_of_schema_6_opens_and_works(rig: Rig) {
     assert!(takes_id_2(&store, None).await);
 }
 
-/// Whether a token of `network` may give the id of the removed pool 2 to a pool of network 7.
+/// Whether an author limited to `network` may give the id of the removed pool 2 to a new pool of
+/// network 7.
 async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
     let mut change = store.change("ann", NOW).await.unwrap().limited_to(network);
     let mut settings = change.pool(PoolId(1)).await.unwrap().settings;
@@ -83,11 +84,11 @@ async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
     }
 }
 
-/// Runs only the scripts of `version`, without today's program.
+/// Runs only the scripts of `version`, as a program of that time did.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
     let (url, own) = match &rig.location {
-        // The rig's name contains a character that has another meaning in URLs.
+        // The name of the rig's file contains a character that has another meaning in URLs.
         Location::File(path) => {
             let path = path.display().to_string().replace('%', "%25");
             (format!("sqlite://{path}?mode=rwc"), "sqlite.sql")
@@ -103,8 +104,8 @@ async fn make(rig: &Rig, version: &str) {
     pool.close().await;
 }
 
-/// Asserts that nothing is lost, pending work continues, and today's changes are possible. The
-/// network has `ceiling`.
+/// Asserts that nothing is lost, that pending work continues, and that the current kinds of changes
+/// work. The network must have the ceiling `ceiling`.
 async fn opens(rig: &Rig, ceiling: Option<u64>) {
     let store = Store::open(&rig.location).await.unwrap();
     let loaded = store.load_all().await.unwrap();
@@ -116,7 +117,7 @@ async fn opens(rig: &Rig, ceiling: Option<u64>) {
     assert_eq!(settings.kept["pool_type"], "Custom");
     assert_eq!(store.changed_since(7).await.unwrap().removed, [PoolId(2)]);
     assert_eq!(store.audit_log(None, 9).await.unwrap()[0].before.as_ref().unwrap()["name"], "Cars");
-    // Entries that waited then continue to wait, and take effect when they are due.
+    // Numbers that waited before the upgrade continue to wait, and move when they are due.
     store.confirm("n1", 9, NOW).await.unwrap();
     assert_eq!(store.due(NOW + Millis(1_859_999)).await.unwrap(), None);
     assert_eq!(store.due(NOW + Millis(1_860_000)).await.unwrap(), Some(10));
@@ -125,7 +126,7 @@ async fn opens(rig: &Rig, ceiling: Option<u64>) {
     assert_eq!((network.numbers, network.ceiling), (12, ceiling));
     works(&store).await;
     store.close().await;
-    // The second start has nothing to do.
+    // The second startup has nothing to upgrade.
     assert_eq!(Store::open(&rig.location).await.unwrap().version().await.unwrap(), 11);
 }
 

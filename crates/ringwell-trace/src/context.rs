@@ -1,4 +1,4 @@
-//! Ids of traces and spans, and the header that carries them (W3C Trace Context, level 1).
+//! The ids of traces and spans, and the header that contains them (W3C Trace Context, level 1).
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ pub struct TraceId([u8; 16]);
 /// The header's name.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Bytes of a trace's id and of a span's.
+/// The number of bytes in a trace id and a span id together.
 const PLACE_BYTES: usize = 24;
 
 /// The context of a span in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The trace.
+    /// The id of the trace.
     pub trace: TraceId,
-    /// The span.
+    /// The id of the span.
     pub span: [u8; 8],
     /// Whether the trace is recorded.
     pub is_sampled: bool,
 }
 
 impl TraceId {
-    /// An id derived from the name of an object: always the same.
+    /// Derives an id from the name of an object. The same name always results in the same id.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
-        // FNV-1a: ids need to differ, not to be secret.
+        // Uses FNV-1a, because ids must be different but not secret.
         let hash =
             name.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
                 (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -35,7 +35,7 @@ impl TraceId {
         Self((hash | 1).to_be_bytes())
     }
 
-    /// A new context; `None` if no random bytes are available.
+    /// Creates a random id. Returns `None` if no random bytes are available.
     #[must_use]
     pub fn random() -> Option<Self> {
         let mut bytes = [0; 16];
@@ -44,11 +44,11 @@ impl TraceId {
         Some(Self(bytes))
     }
 
-    /// A number by which traces are sampled.
+    /// The number that decides whether the trace is sampled.
     pub(crate) fn sum(self) -> u64 {
         let (high, low) = self.0.split_at(8);
         let half = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        // The lowest bit is always set.
+        // Drops the lowest bit, because it is not random.
         (half(high) ^ half(low)) >> 1
     }
 }
@@ -60,7 +60,7 @@ impl fmt::Display for TraceId {
 }
 
 impl Context {
-    /// A new span in a recorded trace; `None` if no random bytes are available.
+    /// Creates a span in a recorded trace. Returns `None` if no random bytes are available.
     pub(crate) fn within(trace: TraceId) -> Option<Self> {
         let mut span = [0; 8];
         getrandom::fill(&mut span).ok()?;
@@ -68,7 +68,7 @@ impl Context {
         Some(Self { trace, span, is_sampled: true })
     }
 
-    /// A context in a recorded trace.
+    /// The context of a span in a recorded trace, from the bytes that [`Self::place`] returned.
     #[must_use]
     pub fn kept(place: [u8; PLACE_BYTES]) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -77,7 +77,7 @@ impl Context {
         Self { trace: TraceId(trace), span, is_sampled: true }
     }
 
-    /// The ids of trace and span, for code that passes them on.
+    /// The ids of the trace and the span as bytes, which can be sent to another node.
     #[must_use]
     pub fn place(&self) -> [u8; PLACE_BYTES] {
         let mut place = [0; PLACE_BYTES];
@@ -86,7 +86,7 @@ impl Context {
         place
     }
 
-    /// Reads `traceparent`. Later versions may have more fields after the first four.
+    /// Parses the value of `traceparent`. In later versions, more fields may follow the first four.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.trim().split('-');
@@ -115,7 +115,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
-/// Lower-case digits only, as the standard requires.
+/// Parses hexadecimal digits. Accepts only lower case, as the standard requires.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     let mut bytes = [0; N];

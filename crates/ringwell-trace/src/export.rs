@@ -1,5 +1,5 @@
-//! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector on the same
-//! machine accepts this, and forwards the spans to other machines.
+//! Sends spans to the collector in OTLP, as JSON over HTTP/1.1 without TLS. To send spans to
+//! another machine, run a collector on this machine that forwards them.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The maximum number of spans of one request.
+/// The maximum number of spans in one request.
 const GROUP_MAX: usize = 512;
-/// The interval in which spans are collected.
+/// The time for which spans are collected before they are sent.
 const GATHER: Duration = Duration::from_secs(1);
-/// A request that takes longer is abandoned with its spans.
+/// The time limit for a request. After that, the request and its spans are dropped.
 const SEND_MAX: Duration = Duration::from_secs(5);
-/// The pause after a failure.
+/// The pause after a failed request.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The time between two lines about lost spans.
+/// The shortest time between two log lines about lost spans.
 const LINE_EVERY: Duration = Duration::from_mins(1);
 
 /// Sends spans to a collector.
@@ -37,7 +37,7 @@ impl Exporter {
         Self { collector, waiting }
     }
 
-    /// Sends collected spans, until the process ends. Spans that a collector does not accept are
+    /// Sends collected spans until the process ends. Spans that the collector does not accept are
     /// lost.
     pub async fn run(mut self) {
         let mut group = Vec::with_capacity(GROUP_MAX);
@@ -71,7 +71,8 @@ struct Lost {
 }
 
 impl Lost {
-    /// Counts `spans`; returns all that were lost since the last line if another line is due.
+    /// Adds `spans` to the count. If another log line is due, returns the count of spans that were
+    /// lost since the last line.
     fn count(&mut self, spans: usize, now: Instant) -> Option<usize> {
         self.spans += spans;
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < LINE_EVERY) {
@@ -105,12 +106,12 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
         .header(header::CONNECTION, "close")
         .body(Full::new(Bytes::from(body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // The connection's task ends with this function in every case.
+    // Dropping the set ends the connection's task when this function returns.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;
     let status = response.status();
-    // The body of the collector's answer is not needed.
+    // Reads and ignores the body of the collector's answer.
     let _ = response.into_body().collect().await;
     if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
 }

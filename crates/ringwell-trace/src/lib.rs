@@ -1,9 +1,9 @@
-//! Traces of requests: W3C Trace Context in, OTLP out.
+//! Traces requests: reads W3C Trace Context, and exports spans in OTLP.
 //!
-//! Owns sampling, ids, the queue and the contents of a span. Knows nothing of batches or calls.
-//! There is one tracer per process, as there is one log, so that traced code need not pass it on.
-//! Invariant: while it is off, [`begin`] costs a load and a branch. A full queue drops spans, and
-//! nothing ever waits for the collector.
+//! Owns sampling, ids, the queue and the contents of a span. Does not depend on batches or calls.
+//! There is one tracer per process, just as there is one log, so that traced code need not pass a
+//! tracer on. Invariants: while tracing is disabled, [`begin`] costs a load and a branch. Nothing
+//! ever waits for the collector; if the queue is full, spans are dropped.
 
 mod context;
 mod export;
@@ -23,17 +23,17 @@ const WAITING_MAX: usize = 4_096;
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
-/// The sampling rate, and the receiver of spans.
+/// The sampling rate, and the queue for ended spans.
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
-    /// One trace in this many is recorded, unless the client has decided.
+    /// The sampling rate: one trace in `one_in` is recorded, unless the client decides.
     one_in: u64,
     begun: AtomicU64,
     dropped: AtomicU64,
 }
 
-/// The side of a request that a span describes; the numbers are OTLP's.
+/// The side of a request that a span describes. The values are defined by OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The request was received.
@@ -42,20 +42,20 @@ pub enum Kind {
     Client = 3,
 }
 
-/// The context of a span.
+/// The context in which a span begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'a> {
-    /// The header `traceparent` of a request, if it has one. It decides whether the trace is
-    /// recorded.
+    /// The value of a request's header `traceparent`, if any. The header decides whether the trace
+    /// is recorded.
     Header(Option<&'a str>),
-    /// A span that exists already, here or on another node. Without it nothing is recorded.
+    /// An existing span of this or another node. If there is none, nothing is recorded.
     Span(Option<Context>),
-    /// A trace whose id is derived from an object that lives longer than a request, such as a call.
-    /// All spans of it are recorded, or none.
+    /// A trace whose id is derived from an object that exists longer than a request, such as a
+    /// call. Either all spans of the trace are recorded, or none.
     Trace(TraceId),
 }
 
-/// An operation. It ends when it is dropped.
+/// An operation in progress. It ends when the span is dropped.
 #[derive(Debug)]
 pub struct Span {
     tracer: &'static Tracer,
@@ -68,8 +68,8 @@ pub struct Span {
     has_failed: bool,
 }
 
-/// Enables tracing, for one trace in `one_in` if no header decides. Returns the exporter to
-/// `http://COLLECTOR/v1/traces`; `None` if tracing is enabled already.
+/// Enables tracing. Records one trace in `one_in`, unless a header decides. Returns the exporter,
+/// which sends to `http://COLLECTOR/v1/traces`, or `None` if tracing is already enabled.
 pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
     let (spans, waiting) = mpsc::channel(WAITING_MAX);
     let (begun, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -77,12 +77,12 @@ pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
     Some(Exporter::new(collector, waiting))
 }
 
-/// The count of spans that were dropped because too many waited.
+/// The count of spans that were dropped because too many were waiting.
 pub fn dropped() -> u64 {
     TRACER.get().map_or(0, |tracer| tracer.dropped.load(Ordering::Relaxed))
 }
 
-/// Begins a span, if its trace is recorded. `parent` is called only while tracing is enabled.
+/// Begins a span if its trace is recorded. Calls `parent` only while tracing is enabled.
 #[inline]
 pub fn begin<'a>(
     name: &'static str,
@@ -142,7 +142,7 @@ impl Span {
         self.attributes.push(json!({ "key": key, "value": value }));
     }
 
-    /// Records the status of an answer; 5xx is a failure.
+    /// Records the status of an answer. A 5xx status counts as a failure.
     pub fn status(&mut self, status: u16) {
         self.number("http.response.status_code", status.into());
         self.has_failed |= status >= 500;
@@ -154,19 +154,19 @@ impl Span {
         self.has_failed = true;
     }
 
-    /// Its context.
+    /// The span's context.
     #[must_use]
     pub const fn context(&self) -> Context {
         self.context
     }
 
-    /// The value of `traceparent` for a request that this span causes.
+    /// The value of the header `traceparent` for a request that is sent within this span.
     #[must_use]
     pub fn traceparent(&self) -> String {
         self.context.to_string()
     }
 
-    /// The ended span in OTLP's form.
+    /// Converts the ended span to JSON in the format of OTLP.
     fn ended(&mut self) -> Value {
         let mut span = json!({
             "traceId": self.context.trace.to_string(),
@@ -194,7 +194,7 @@ impl Drop for Span {
     }
 }
 
-/// Nanoseconds since 1970.
+/// The current time, in nanoseconds since 1970.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -222,13 +222,13 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
-    // Continues a span of another process; without one, no span begins.
+    // A span can continue a span of another process. If there is none, no span begins.
     let parent = Context::parse(kept).unwrap();
     let of = |parent| tracer.begin("rows", Kind::Client, Parent::Span(parent));
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);
     assert!((0..8).all(|_| of(None).is_none()));
     let _ = waiting.try_recv();
-    // An independent operation is a separate trace, recorded as a whole or not at all.
+    // All operations of one object form a trace, which is recorded as a whole or not at all.
     let kept = |text: &str| {
         let id = TraceId::of(text.as_bytes());
         let of = || tracer.begin("call", Kind::Server, Parent::Trace(id)).is_some();
@@ -238,6 +238,7 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(calls.iter().all(|[one, other]| one == other));
     let some = calls.iter().filter(|both| both[0]).count();
     assert!((50..150).contains(&some), "{some} of 400");
-    // Two requests to the collector may wait; traced requests never wait for room.
+    // The queue for the collector has room for only a few spans. The other spans were dropped
+    // without waiting.
     assert!(tracer.dropped.load(Ordering::Relaxed) > 100);
 }

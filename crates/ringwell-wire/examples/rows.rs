@@ -1,11 +1,12 @@
-//! Measures reading and writing batches in nanoseconds a row, with a JSON library in the same run
-//! for comparison.
+//! Measures the reading and writing of batches in nanoseconds per row, and measures a JSON library
+//! in the same run for comparison.
 //!
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
 //! ```
-//! Each batch has 40 rows over 200 pools and 6.3 KB. Prints the best and the median of several
-//! rounds: the best is the cost of the code, and the difference is the noise of the machine.
+//! Each batch has 40 rows for 200 pools, and 6.3 KB. Prints the best and the median of several
+//! rounds. The best is the cost of the code, and the difference to the median is due to the
+//! machine.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![expect(clippy::cast_precision_loss, reason = "counts of rows are far below 2^52")]
@@ -21,10 +22,10 @@ use serde::Deserialize;
 const ROWS: usize = 40;
 const POOLS: usize = 200;
 const ROUNDS: usize = 15;
-/// Batches in a round, unless the first argument gives another count.
+/// The count of batches in a round, unless the first argument gives another count.
 const BATCHES: usize = 4_000;
 
-/// A row as the JSON library reads it: text copied, nothing split.
+/// A row as the JSON library reads it, with its text copied and not parsed further.
 #[derive(Deserialize)]
 struct TypedRow {
     api_suffix: String,
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Runs `once` on each body in turn and prints the cost of a row.
+/// Runs `once` on each body in turn, and prints the cost per row.
 fn measure(name: &str, batches: usize, bodies: &[Bytes], once: &mut dyn FnMut(&Bytes)) {
     let mut round = || {
         let started = Instant::now();
@@ -85,7 +86,7 @@ fn measure(name: &str, batches: usize, bodies: &[Bytes], once: &mut dyn FnMut(&B
     println!("{name:<26} {:6.1} ns/row best, {:6.1} middle", rounds[0], rounds[ROUNDS / 2]);
 }
 
-/// The batch that asks for the pools from `turn * ROWS + 1` on.
+/// Returns the batch that requests numbers from the pools from `turn * ROWS + 1` onward.
 fn body(turn: usize) -> Bytes {
     let row = |row: usize| {
         let pool = turn * ROWS + row + 1;

@@ -1,7 +1,7 @@
-//! The request of a row: reads `api_suffix`, and the query of a single allocation.
+//! The request in a row: reads `api_suffix`, and the query of a single allocation.
 //!
-//! Lenient, for clients of the published API: it accepts `16/…`, `ring_pools/16/…`, the whole path
-//! or URL, any of the three extensions or none, and parameters with any escaping or none. If a
+//! Accepts the variants that clients of the published API send: `16/…`, `ring_pools/16/…`, a whole
+//! path or URL, any of the three extensions or none, and parameters with any escaping or none. If a
 //! parameter occurs twice, the last one counts, as in the published system.
 
 use std::sync::LazyLock;
@@ -25,21 +25,21 @@ pub struct Ask {
     pub pool: PoolId,
     /// The pool's id as sent.
     pub pool_text: Span,
-    /// The key; empty if it is missing.
+    /// The key, or an empty span if it is missing.
     pub key: Span,
-    /// The raw query without the key: the part before it, and the part after it.
+    /// The raw query without the key, as the part before the key and the part after it.
     pub params: [Span; 2],
-    /// The visitor who keeps the number.
+    /// The visitor who wants to keep the number.
     pub visitor: Option<Span>,
-    /// Whether it contains `%` or `+`, so that the key must be decoded before a comparison.
+    /// Whether the key contains `%` or `+`, so that it must be decoded before it is compared.
     pub(crate) key_is_escaped: bool,
-    /// Whether the whole query was searched for `ring_pool_key` and the visitor. If not, the key is
-    /// the query's first parameter, and may occur again.
+    /// Whether the whole query was searched for `ring_pool_key` and the visitor's parameter. If
+    /// not, the key is the query's first parameter, and a later one may override it.
     pub(crate) is_settled: bool,
 }
 
 impl Ask {
-    /// Decodes an escaped key; the decoded text is then at the end of `text`.
+    /// Decodes an escaped key, and appends the decoded key to `text`.
     pub(crate) fn decode_key(&mut self, text: &mut Vec<u8>) {
         if self.key_is_escaped {
             let decoded = params::decode_bytes(self.key.of(text));
@@ -58,7 +58,7 @@ impl Ask {
         }
     }
 
-    /// Whether there is any parameter other than the keys and our own.
+    /// Whether there is any parameter other than the key and Ringwell's own.
     pub(crate) fn has_params(&self, text: &[u8]) -> bool {
         let pairs = |part: &Span| part.of(text).split(|byte| *byte == b'&');
         let is_param = |pair: &[u8]| {
@@ -72,23 +72,23 @@ impl Ask {
 /// Ringwell's own parameter, which identifies the visitor who keeps the number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
-/// The longest name of a visitor; longer ones are ignored.
+/// The maximum length of a visitor's name in bytes. Longer names are ignored.
 pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
-/// The beginning of `ring_pool_key`, and of the visitor's parameter, if another parameter comes
-/// before it.
+/// The bytes with which `ring_pool_key` or the visitor's parameter begins after another parameter.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 
-/// Whether any query in `text` may contain more of our parameters than the key at its beginning.
-/// One search covers a whole batch, so that rows need no searches of their own.
+/// Whether any query in `text` may contain `ring_pool_key` or the visitor's parameter after its
+/// first parameter. One search covers a whole batch, so that its rows need no searches of their
+/// own.
 pub(crate) fn has_mark(text: &[u8]) -> bool {
     FIND_MARK.find(text).is_some()
 }
 
-/// Reads `api_suffix`, which begins at `at` in `text`.
+/// Reads the `api_suffix` that is at `at` in `text`.
 pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let bad = RowError::InvalidInput(InputFault::Suffix);
     let suffix = at.of(text);
@@ -110,8 +110,8 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     if is_known { Ok(parse_query(text, query, pool, pool_text)) } else { Err(bad) }
 }
 
-/// The part after the optional prefixes before the pool: a scheme and a host, the API's date, the
-/// collection.
+/// Returns the part that begins with the pool, without the optional prefixes: a scheme and a host,
+/// the date of the API, and the collection.
 pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     let mut rest = suffix;
     if let Some(host) = behind_scheme(suffix) {
@@ -129,7 +129,7 @@ pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     rest.strip_prefix(b"ring_pools/").unwrap_or(rest)
 }
 
-/// The part after `http://` or `https://`, in any case.
+/// Returns the part after `http://` or `https://`, in upper or lower case.
 fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
     let (first, rest) = suffix.split_first_chunk::<4>()?;
     if !first.eq_ignore_ascii_case(b"http") {
@@ -138,7 +138,7 @@ fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b"s").or_else(|| rest.strip_prefix(b"S")).unwrap_or(rest).strip_prefix(b"://")
 }
 
-/// The pool's id and its count of digits.
+/// Returns the pool's id and the count of its digits.
 #[inline]
 pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     let mut id: u64 = 0;
@@ -150,7 +150,8 @@ pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     (digits > 0).then_some((PoolId(id), digits))
 }
 
-/// Reads the query at `at` in `text`, and takes the last `ring_pool_key` out of it.
+/// Reads the query at `at` in `text`, and separates its last `ring_pool_key` from the other
+/// parameters.
 pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) -> Ask {
     let end = at.end();
     let (key, visitor) = find_ours(text, at);
@@ -166,8 +167,9 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     if let Some(start) = key {
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
-        // One search finds the end of nearly every key and shows that it needs no decoding. It ends
-        // soon after the query, because the texts of other rows may follow without a stop.
+        // A single search finds the end of nearly every key, and shows that the key needs no
+        // decoding. The search is limited to shortly after the query, because the text of other
+        // rows may follow without a byte that ends the search.
         let near = &text[from..text.len().min(end + BLOCK)];
         let usual = pass(near, FIRST_OF_KEY).map(|rest| from + near.len() - rest.len());
         let usual = usual.filter(|stop| *stop >= end || text[*stop] == b'&');
@@ -179,7 +181,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
         });
         let stop = stop.min(end);
         ask.key = Span::new(from, stop);
-        // Excludes the `&` between a part and the key.
+        // The `&` between the first part and the key belongs to neither.
         let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
         ask.params = [before, Span::new((stop + 1).min(end), end)];
     }
@@ -193,7 +195,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     ask
 }
 
-/// The offsets of the last `ring_pool_key` and the last visitor parameter.
+/// Returns the offsets of the last `ring_pool_key` and of the last visitor parameter.
 fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     let (mut key, mut visitor) = (None, None);
     let (mut start, end) = (at.start(), at.end());
@@ -209,8 +211,9 @@ fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     }
 }
 
-/// The separator before a pair that may be one of ours, searched in `from..to`. Queries are short,
-/// so setting up a search for [`MARK`] would cost more than this loop.
+/// Returns the next separator before a parameter that may be one of Ringwell's, searched in
+/// `from..end`. Queries are short, so setting up a search for [`MARK`] would cost more than this
+/// loop.
 #[inline]
 fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     let is = |block: [u8; 16], byte: u8| {
@@ -218,7 +221,7 @@ fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     };
     let mut at = from;
     while at < end {
-        // The query is usually followed by more text.
+        // Nearly always, more text follows the query.
         let Some(window) = text[at..].first_chunk::<17>() else {
             let is_mark = |pair: &[u8]| pair == &MARK[..2];
             return text[at..end].windows(2).position(is_mark).map(|length| at + length);
@@ -233,7 +236,7 @@ fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     None
 }
 
-/// The part after `NAME=`.
+/// Returns the part after `NAME=`.
 #[inline]
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pair.strip_prefix(name)?.strip_prefix(b"=")

@@ -1,8 +1,8 @@
-//! A bulk request: bytes in, rows out.
+//! A bulk request, read from bytes into rows.
 //!
-//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON has escapes;
-//! invalid or unusual batches are read again by the JSON library ([`crate::relaxed`]). All rows are
-//! read before any row is applied. A batch is reused for the next request: it allocates only to
+//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON contains escapes.
+//! The JSON library reads invalid or unusual batches again ([`crate::relaxed`]). All rows are read
+//! before any row is applied. A `Batch` is reused for the next request. It allocates memory only to
 //! grow, and for decoded text.
 
 use bytes::{Buf as _, Bytes};
@@ -15,13 +15,13 @@ use crate::{legacy, relaxed, scan};
 /// The limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most rows in a batch.
+    /// The maximum count of rows in a batch.
     pub rows_max: usize,
-    /// The maximum number of bytes of one `api_suffix`.
+    /// The maximum length of one `api_suffix` in bytes.
     pub suffix_bytes_max: usize,
-    /// The maximum number of bytes of one `request_id`, as JSON.
+    /// The maximum length of one `request_id` in bytes, as JSON.
     pub request_id_bytes_max: usize,
-    /// Whether to refuse rows without a parameter other than the key.
+    /// Whether to refuse rows that have no parameter other than the key.
     pub strict_params: bool,
 }
 
@@ -39,16 +39,16 @@ impl Default for Limits {
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The JSON value as sent, to be echoed unchanged.
+    /// The JSON value of `request_id` as it was sent, to be returned unchanged.
     pub request_id: Option<Span>,
     /// Its request.
     pub ask: Result<Ask, RowError>,
 }
 
-/// Some Windows clients begin their JSON with it.
+/// Some Windows clients send this mark before their JSON.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A batch, and the text that its rows refer to.
+/// A batch, with the text to which its rows refer.
 #[derive(Debug, Default)]
 pub struct Batch {
     text: Bytes,
@@ -56,10 +56,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Reads a body and skips a byte order mark before it.
+    /// Reads a body. Skips a byte order mark at its beginning.
     ///
     /// # Errors
-    /// [`RequestError`] if it is not a batch. A fault in one row is recorded in the row.
+    /// [`RequestError`] if the body is not a batch. A fault in a single row is recorded in that
+    /// row.
     pub fn parse(&mut self, mut body: Bytes, limits: &Limits) -> Result<(), RequestError> {
         if body.starts_with(BYTE_ORDER_MARK) {
             body.advance(BYTE_ORDER_MARK.len());
@@ -84,7 +85,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Reads the pool and the query of a single allocation as a batch of one row.
+    /// Reads the pool and the query of a single allocation, as a batch of one row.
     pub fn parse_single(&mut self, pool: &str, query: &str, strict_params: bool) {
         let (text, ask) = legacy::parse(pool, query, strict_params);
         self.text = text.into();
@@ -92,7 +93,7 @@ impl Batch {
         self.rows.push(Row { request_id: None, ask });
     }
 
-    /// The text that the rows' spans point into: the body, or its decoded strings.
+    /// The text to which the spans of the rows refer: the body, or the body with decoded strings.
     #[must_use]
     pub fn text(&self) -> &Bytes {
         &self.text
@@ -104,14 +105,15 @@ impl Batch {
         &self.rows
     }
 
-    /// Drops the text; keeps the memory for rows.
+    /// Drops the text, and keeps the memory for rows.
     pub fn clear(&mut self) {
         self.text = Bytes::new();
         self.rows.clear();
     }
 
-    /// Few batches have visitors or repeated keys. One search of the whole text spares the other
-    /// batches a search per row. The search begins at `from` in the text.
+    /// Searches the rows' queries for visitors and repeated keys. Few batches contain visitors or
+    /// repeated keys. A single search of the whole text saves all other batches one search per row.
+    /// The search begins at the offset `from` of the text.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;
@@ -139,7 +141,7 @@ impl Batch {
     }
 }
 
-/// Reads one row's suffix within the limits.
+/// Reads the suffix of one row, and checks the limits.
 #[expect(clippy::inline_always, reason = "measured: a call copies the row, 7 ns of 43")]
 #[inline(always)]
 pub(crate) fn parse_row(

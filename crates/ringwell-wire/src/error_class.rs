@@ -1,4 +1,4 @@
-//! Error classes, HTTP statuses and messages of the API: the only place that names them.
+//! The error classes, HTTP statuses and messages of the API, which no other file names.
 //!
 //! Source: docs/spec/api.md, "Errors".
 
@@ -9,24 +9,24 @@ use ringwell_core::PoolId;
 
 use crate::span::Span;
 
-/// The reason why one row got no number. The other rows of its batch are still answered.
+/// The reason why a row got no number. The other rows of its batch are still answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowError {
-    /// The key is not valid for the pool, or the pool does not exist; clients cannot distinguish
-    /// the two.
+    /// The key is not valid for the pool, or the pool does not exist. Clients cannot distinguish
+    /// these two cases.
     InvalidKey {
         /// The key as sent.
         key: Span,
-        /// The pool as sent.
+        /// The pool's id as sent.
         pool: Span,
     },
-    /// The row's request is incomplete.
+    /// The row's request is incomplete or malformed.
     InvalidInput(InputFault),
     /// Every number is locked out, and the pool has no overflow number.
     PoolExhausted {
         /// The pool.
         pool: PoolId,
-        /// The time to wait before the next attempt.
+        /// The time to wait before the next attempt, in milliseconds.
         wait_ms: u64,
     },
     /// The pool has no numbers yet, and no overflow number.
@@ -39,9 +39,9 @@ pub enum RowError {
         /// The pool.
         pool: PoolId,
     },
-    /// An internal fault, logged under this handle.
+    /// An internal fault, which was logged with a handle.
     InternalServiceError {
-        /// The handle, by which the log line can be found.
+        /// The handle that identifies the log line.
         handle: u64,
     },
 }
@@ -49,7 +49,7 @@ pub enum RowError {
 /// The first rule that a row breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFault {
-    /// The row is not a JSON object, or has a member twice.
+    /// The row is not a JSON object.
     NotAnObject,
     /// `api_suffix` is missing or not a string.
     NoSuffix,
@@ -59,7 +59,7 @@ pub enum InputFault {
     SuffixLength,
     /// `request_id` is an object, an array, or longer than the server accepts.
     RequestId,
-    /// Strict mode: the row has no parameter other than the key.
+    /// In strict mode, the row has no parameter other than the key.
     NoParameter,
 }
 
@@ -86,21 +86,21 @@ pub enum RequestError {
     },
     /// A compressed body decodes to many times its size.
     Inflated {
-        /// The accepted bytes of a body of this compressed size.
+        /// The maximum size in bytes to which a body of this compressed size may decode.
         limit: usize,
     },
-    /// Path and query are longer than the server accepts.
+    /// The path and the query are longer than the server accepts.
     UriTooLong {
-        /// The most bytes accepted.
+        /// The maximum length in bytes.
         limit: usize,
     },
     /// The body did not arrive in time.
     TooSlow,
-    /// The bodies of all requests in progress have reached their memory limit.
+    /// The bodies of all requests in progress have reached the limit on their memory.
     NoRoom,
-    /// The body ended too early, its chunks are malformed, or trailer fields follow them.
+    /// The body ended too early, its chunks are malformed, or trailer fields follow the chunks.
     Broken,
-    /// The request's head is malformed, or can be read in two ways.
+    /// The request's head is malformed, or can be read in two different ways.
     Malformed,
     /// The request's head is longer, or has more fields, than the server accepts.
     HeadTooLarge,
@@ -108,11 +108,11 @@ pub enum RequestError {
     Coding,
     /// The body is not in the coding that its head declares.
     Undecodable,
-    /// The request comes from a web page of an origin that is not allowed.
+    /// The request comes from a web page whose origin is not allowed.
     Origin,
     /// The idempotency key is longer than the server accepts.
     KeyTooLong {
-        /// The most bytes accepted.
+        /// The maximum length in bytes.
         limit: usize,
     },
     /// The version in the path is not a date.
@@ -124,7 +124,7 @@ pub enum RequestError {
         /// The method that it accepts.
         allow: &'static str,
     },
-    /// The pool's numbers are available only through the bulk endpoint.
+    /// The pool's numbers can only be requested through the bulk endpoint.
     OnlyBulk,
 }
 
@@ -141,7 +141,7 @@ impl RowError {
         }
     }
 
-    /// The HTTP status of a single allocation with this error.
+    /// The HTTP status of a single allocation that fails with this error.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
@@ -152,7 +152,7 @@ impl RowError {
         }
     }
 
-    /// The seconds before another attempt, if that may help.
+    /// The count of seconds to wait before another attempt, if another attempt may help.
     #[must_use]
     pub const fn retry_after_s(&self) -> Option<u64> {
         match self {
@@ -165,7 +165,7 @@ impl RowError {
         }
     }
 
-    /// The message. The spans point into `text`.
+    /// Returns the error's message. The spans in the error refer to `text`.
     #[must_use]
     pub fn message(&self, text: &[u8]) -> String {
         match self {
@@ -192,7 +192,7 @@ impl RowError {
     }
 }
 
-/// Whole seconds to wait: at least one.
+/// Converts the time to wait to whole seconds, at least one.
 const fn seconds(wait_ms: u64) -> u64 {
     let seconds = wait_ms.div_ceil(1000);
     if seconds == 0 { 1 } else { seconds }
@@ -236,8 +236,8 @@ impl RequestError {
         }
     }
 
-    /// Whether the connection must be closed, because the rest of its input cannot be trusted or is
-    /// not worth reading.
+    /// Whether the connection must be closed because the rest of its input is not worth reading, or
+    /// cannot be trusted.
     #[must_use]
     pub const fn closes(&self) -> bool {
         matches!(
@@ -251,7 +251,7 @@ impl RequestError {
         )
     }
 
-    /// The seconds before another attempt, if that may help.
+    /// The count of seconds to wait before another attempt, if another attempt may help.
     #[must_use]
     pub const fn retry_after_s(&self) -> Option<u64> {
         if matches!(self, Self::NoRoom) { Some(1) } else { None }
@@ -325,11 +325,11 @@ impl RequestError {
         })
     }
 
-    /// The body of the answer, in the envelope of the published API.
+    /// Returns the body of the answer, in the form that the published API uses for errors.
     #[must_use]
     pub fn body(&self) -> Vec<u8> {
         let (class, message) = (self.class(), self.message());
-        // The only documented body of this shape has the message first.
+        // The only documented body of this form has the message first.
         let mut out = b"{\"errors\":{\"invalid_data\":".to_vec();
         crate::response::json_string(&mut out, &message);
         out.extend_from_slice(b",\"class\":\"");

@@ -1,7 +1,7 @@
 //! The single allocation: `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`.
 //!
-//! Its answers do not mark overflow numbers: a request that gets one succeeds. Errors are XML, or
-//! plain text for the other two formats.
+//! The answers do not mark overflow numbers: a request that gets an overflow number succeeds.
+//! Errors are XML for the format `.xml`, and plain text for the other two formats.
 
 use ringwell_core::{PoolId, PromoNumber};
 
@@ -22,14 +22,14 @@ pub enum Format {
 }
 
 impl Format {
-    /// Any case is accepted, because some clients send capitals.
+    /// Extensions are accepted in upper and lower case, because some clients send capitals.
     pub(crate) fn of_extension(extension: &[u8]) -> Option<Self> {
         let named: [(&[u8], _); 3] =
             [(b"json", Self::Json), (b"xml", Self::Xml), (b"csv", Self::Csv)];
         named.into_iter().find_map(|(name, it)| extension.eq_ignore_ascii_case(name).then_some(it))
     }
 
-    /// The media type of a number.
+    /// The media type of an answer with a number.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Format {
         }
     }
 
-    /// The media type of an error.
+    /// The media type of an answer with an error.
     #[must_use]
     pub const fn error_content_type(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Format {
         }
     }
 
-    /// Writes an error. Its spans point into `text`.
+    /// Writes an error. The spans in the error refer to `text`.
     #[must_use]
     pub fn error(self, error: &RowError, text: &[u8]) -> Vec<u8> {
         let (class, message) = (error.class(), error.message(text));
@@ -93,11 +93,12 @@ impl Format {
 
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The longest query of a single allocation: the default limit for a row of a batch. Longer
-/// parameters do not fit into a record of the journal.
+/// The maximum length in bytes of the query of a single allocation. This is the default limit for a
+/// row of a batch. Longer parameters do not fit into a record of the journal.
 pub const QUERY_BYTES_MAX: usize = 8192;
 
-/// Reads pool and query of a single allocation; also returns the text that the spans point into.
+/// Reads the pool and the query of a single allocation. Also returns the text to which the spans
+/// refer.
 pub(crate) fn parse(
     pool: &str,
     query: &str,
@@ -106,7 +107,7 @@ pub(crate) fn parse(
     let mut text = [pool, query].concat().into_bytes();
     let pool_text = Span::new(0, pool.len());
     let id = ask::parse_pool(pool.as_bytes()).filter(|(_, digits)| *digits == pool.len());
-    // An invalid pool number is treated like an unknown pool.
+    // An invalid pool id is treated like the id of an unknown pool.
     let at = Span::new(pool.len(), text.len());
     let mut wanted = ask::parse_query(&text, at, id.map_or(PoolId(0), |(id, _)| id), pool_text);
     wanted.decode_key(&mut text);
@@ -138,7 +139,8 @@ fn xml_text(text: &str) -> String {
     out
 }
 
-/// Only the tracker's own address can contain a comma or a quote: everything after it is escaped.
+/// Only the tracker's own address can contain a comma or a quote, because everything after it is
+/// escaped.
 fn csv_text(text: String) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }

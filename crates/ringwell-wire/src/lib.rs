@@ -1,7 +1,7 @@
-//! The published ring pool API: bytes in, values out, and back.
+//! The codec of the published ring pool API: turns bytes into values and values into bytes.
 //!
-//! Knows the shapes of requests and answers; independent of HTTP, of existing pools, and of the
-//! choice of numbers. No input makes it panic. Source: docs/spec/api.md.
+//! Knows the forms of requests and answers. Knows nothing of HTTP, of the pools that exist, or of
+//! how numbers are chosen. No input leads to a panic. Source: docs/spec/api.md.
 
 mod ask;
 mod batch;

@@ -1,35 +1,37 @@
-//! National formats of numbers outside country code 1.
+//! The national formats of numbers with country codes other than 1.
 //!
-//! Uses libphonenumber's data, which costs thousands of instructions per number. The format does
-//! not depend on a number's last two digits, so each thread caches the latest texts, one for each
-//! hundred numbers: a pool of 500 numbers needs five. Numbers of country code 1 never come here.
-//! Invariant: the same number gives the same text, with any contents of the cache.
+//! Uses the data of libphonenumber, which takes thousands of instructions per number. The format
+//! does not depend on a number's last two digits. Each thread therefore caches the latest texts,
+//! one for every hundred numbers, so that a pool of 500 numbers takes five texts. Numbers with
+//! country code 1 are formatted elsewhere. Invariant: a number always leads to the same text,
+//! whatever the cache contains.
 
 use std::cell::RefCell;
 
 use ringwell_core::PromoNumber;
 
-/// The count of hundreds whose text a thread keeps: 64 KiB.
+/// The count of hundreds whose texts a thread keeps, which take 64 KiB.
 const KEPT: usize = 1024;
-/// Longer texts are not cached: a national form has 15 digits, a trunk prefix and separators.
+/// The maximum length in bytes of a cached text. A national form has at most 15 digits, a trunk
+/// prefix and separators.
 const TEXT_BYTES_MAX: usize = 40;
-/// The last digits, which do not affect the format.
+/// The count of numbers that differ only in their last two digits, which do not affect the format.
 const FREE: u64 = 100;
 
-/// A text and its hundred. The hundred of an empty cell is zero.
+/// The cached text for a hundred consecutive numbers. In an empty cell, `hundred` is zero.
 #[derive(Clone, Copy)]
 struct Kept {
     hundred: u64,
     len: u8,
     text: [u8; TEXT_BYTES_MAX],
-    /// The offset of the last two digits in the text.
+    /// The offsets of the last two digits in the text.
     last: [u8; 2],
 }
 
 impl Kept {
     const NONE: Self = Self { hundred: 0, len: 0, text: [0; TEXT_BYTES_MAX], last: [0; 2] };
 
-    /// `None` if `text` is too long, or does not end with the digits of `number`.
+    /// Returns `None` if `text` is too long, or does not end with the digits of `number`.
     fn of(number: PromoNumber, text: &str) -> Option<Self> {
         let mut kept = Self { hundred: number.to_e164() / FREE, ..Self::NONE };
         kept.text.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
@@ -51,7 +53,8 @@ thread_local! {
     static TEXTS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The national form of `number`; with country code 1, `NNN-NNN-NNNN` as published.
+/// Returns the national form of `number`. With country code 1, this is `NNN-NNN-NNNN`, as
+/// published.
 #[must_use]
 pub fn national(number: PromoNumber) -> String {
     if number.to_nanp().is_some() {
@@ -62,7 +65,8 @@ pub fn national(number: PromoNumber) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The country code of `number`; `None` if libphonenumber's data does not cover the number.
+/// Returns the country code of `number`, or `None` if the data of libphonenumber does not cover the
+/// number.
 #[must_use]
 pub fn country_code(number: PromoNumber) -> Option<u16> {
     if number.to_nanp().is_some() {
@@ -78,7 +82,7 @@ pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
         if texts.is_empty() {
             texts.resize(KEPT, Kept::NONE);
         }
-        // Consecutive hundreds of a pool each have a separate cell.
+        // The consecutive hundreds of a pool use different cells.
         let place = &mut texts[usize::try_from(hundred % KEPT as u64).unwrap_or_default()];
         if place.hundred != hundred {
             let text = look_up(number);
@@ -97,7 +101,8 @@ pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
     });
 }
 
-/// Uses libphonenumber's data. A number that it cannot read is shown with its country code.
+/// Formats a number with libphonenumber's data. A number that libphonenumber cannot read is shown
+/// with its country code.
 fn look_up(number: PromoNumber) -> String {
     let international = number.to_string();
     phonenumber::parse(None, &international).map_or(international, |number| {

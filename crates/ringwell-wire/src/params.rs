@@ -1,4 +1,4 @@
-//! Parameters as names and values: decoded for a look-up, not during an allocation.
+//! Parameters as names and values, which are decoded for a look-up and not during an allocation.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,18 @@ use percent_encoding::percent_decode;
 
 use crate::ask::{KEY_NAME, VISITOR_NAME};
 
-/// Names of parameters that are never shown: our own, and the key, which may be a secret.
+/// The names of parameters that are never shown: Ringwell's own, and the key, which may be a
+/// secret.
 const HIDDEN: [&[u8]; 2] = [KEY_NAME, VISITOR_NAME];
 
-/// A byte that no request contains, because requests are UTF-8: erased parameters begin with it, or
-/// have it after `ringwell_visitor=`. Source: docs/spec/journal.md, "Erasure".
+/// A byte that no request contains, because requests are UTF-8. Erased parameters begin with this
+/// byte, or have it after `ringwell_visitor=`. Source: docs/spec/journal.md, "Erasure".
 const ERASED: u8 = 0xFF;
 
-/// Decodes a query, including `%20` and `+`, into parameters in their order; of equal names the
-/// last one counts. Invalid UTF-8 becomes replacement characters; broken escapes stay unchanged.
-/// Omits our own `ringwell_visitor`, and a `ring_pool_key` that occurred twice, because it may be a
-/// secret. Returns nothing for erased parameters.
+/// Decodes a query, including `%20` and `+`, into its parameters in order. If a name occurs several
+/// times, the last value counts. Invalid UTF-8 becomes replacement characters, and broken escapes
+/// stay unchanged. Omits Ringwell's own `ringwell_visitor`. Also omits a `ring_pool_key` that
+/// occurred a second time, because it may be a secret. Returns nothing for erased parameters.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     if is_erased(raw) {
@@ -30,7 +31,8 @@ pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     parameters
 }
 
-/// Like [`decode`], with all parameters of equal names, and whatever is left of erased ones.
+/// Like [`decode`], but returns all parameters of the same name, and also the remains of erased
+/// parameters.
 pub fn decode_all(raw: &[u8]) -> impl Iterator<Item = (String, String)> {
     raw.split(|byte| *byte == b'&')
         .filter(|pair| !pair.is_empty())
@@ -48,7 +50,7 @@ pub fn is_erased(raw: &[u8]) -> bool {
     value.unwrap_or(raw).first() == Some(&ERASED)
 }
 
-/// The decoded form of an escaped text. Broken escapes stay unchanged.
+/// Returns the decoded form of an escaped text. Broken escapes stay unchanged.
 pub(crate) fn decode_bytes(raw: &[u8]) -> Vec<u8> {
     let spaced: Vec<u8> = raw.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
     percent_decode(&spaced).collect()

@@ -1,5 +1,5 @@
-//! The slow reader of a body or of one row, which uses the JSON library: handles unusual shapes and
-//! produces the texts of errors.
+//! The slow reader of a body or of a single row. It uses the JSON library, accepts unusual forms
+//! and produces the error messages.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,19 +13,19 @@ use crate::batch::{Limits, Row, parse_row};
 use crate::error_class::{InputFault, RequestError, RowError};
 use crate::span::Span;
 
-/// The deepest nesting of objects and arrays.
+/// The maximum nesting depth of objects and arrays.
 const DEPTH_MAX: usize = 8;
 
 #[derive(Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
     requests: Option<Vec<&'a RawValue>>,
-    /// The published documentation uses this name once.
+    /// The published documentation uses this name in one place.
     #[serde(borrow)]
     request: Option<Vec<&'a RawValue>>,
 }
 
-/// The recognized members of a row. If a member occurs twice, the last one counts.
+/// The members of a row that are recognized. If a member occurs twice, the last one counts.
 #[derive(Default)]
 struct Members<'a> {
     api_suffix: Option<&'a RawValue>,
@@ -70,7 +70,7 @@ impl<'de: 'a, 'a> Visitor<'de> for MembersVisitor<'a> {
     }
 }
 
-/// Reads `body` into `rows`; returns the text that they point into.
+/// Reads `body` into `rows`, and returns the text to which the rows refer.
 pub(crate) fn parse(
     body: &[u8],
     limits: &Limits,
@@ -85,8 +85,8 @@ pub(crate) fn parse(
         serde_json::error::Category::Data => RequestError::NotABatch,
         _ => RequestError::NotJson,
     })?;
-    // The library would also accept the members in order, without their names: `[[row, row],
-    // null]`.
+    // The library would also accept the values of the members in order, without names:
+    // `[[row, row], null]`.
     if !body.trim_start().starts_with('{') {
         return Err(RequestError::NotABatch);
     }
@@ -99,8 +99,9 @@ pub(crate) fn parse(
     Ok(text.into())
 }
 
-/// The value at the beginning of `rest`, and the text after it; `None` if the value is malformed,
-/// or nested too deeply inside `around` objects and arrays.
+/// Returns the value at the beginning of `rest`, and the text after the value. Returns `None` if
+/// the value is malformed, or if it is nested too deeply within the `around` objects and arrays
+/// around it.
 pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?;
@@ -108,7 +109,8 @@ pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     (around + depth(raw.get().as_bytes()) <= DEPTH_MAX).then_some((raw, behind))
 }
 
-/// Reads a row. Its `request_id` is appended to `text` unchanged, its `api_suffix` decoded.
+/// Reads a row. The row's `request_id` is appended to `text` unchanged, and its `api_suffix`
+/// decoded.
 pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
     let members: Result<Members<'_>, _> = serde_json::from_str(raw.get());
     let (members, is_object) = (members.unwrap_or_default(), raw.get().starts_with('{'));
@@ -125,7 +127,7 @@ pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
         members.api_suffix.and_then(|raw| serde_json::from_str(raw.get()).ok());
     let suffix = suffix.map(|suffix| append(text, suffix.as_bytes()));
     let mut row = parse_row(text, request_id, suffix, limits);
-    // Keys are compared decoded, not in their escaped form.
+    // Keys are compared in their decoded form.
     if let Ok(ask) = &mut row.ask {
         ask.decode_key(text);
     }
@@ -138,7 +140,7 @@ fn append(text: &mut Vec<u8>, piece: &[u8]) -> Span {
     Span::new(start, text.len())
 }
 
-/// The nesting depth of objects and arrays, excluding brackets in strings.
+/// Returns the nesting depth of objects and arrays. Brackets in strings do not count.
 fn depth(body: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

@@ -1,20 +1,21 @@
-//! Request lines of clients that do not escape their query: PHP's `file_get_contents` sends a URL
-//! unchanged.
+//! Repairs the request lines of clients that do not escape their query. PHP's `file_get_contents`,
+//! for example, sends a URL unchanged.
 //!
-//! A line is repaired only if it can be read in just one way: the query of a single allocation in
-//! which only raw spaces, quotes and similar characters are wrong. Every other line stays
-//! unchanged, and the HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
+//! A line is repaired only if it can be read in just one way: it must be a single allocation whose
+//! query is valid except for raw spaces, quotes and similar characters. Every other line stays
+//! unchanged and is refused by the HTTP library. Source:
+//! docs/decisions/031-raw-bytes-in-a-query.md.
 
 use memchr::memchr;
 use memchr::memmem;
 
 use crate::route::{Route, route};
 
-/// A request line ends with one of these.
+/// The possible ends of a request line.
 const VERSIONS: [&[u8]; 2] = [b" HTTP/1.1", b" HTTP/1.0"];
 
-/// The line with its query percent-encoded; `None` if it must stay unchanged. `line` includes its
-/// CRLF.
+/// Returns the line with its query percent-encoded, or `None` if the line must stay unchanged.
+/// `line` includes the CRLF at its end.
 #[must_use]
 pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let inside = line.strip_suffix(b"\r\n")?;
@@ -22,7 +23,7 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let target = VERSIONS.iter().find_map(|version| target_and_version.strip_suffix(*version))?;
     let (path, query) = target.split_at_checked(memchr(b'?', target)?)?;
     let is_single = matches!(route(str::from_utf8(path).ok()?), Ok(Route::Allocate { .. }));
-    // A second version means that a proxy in front may have ended the line elsewhere.
+    // A second version shows that a proxy in front of the server may have ended the line elsewhere.
     let is_ambiguous = memmem::find(query, b" HTTP/").is_some();
     if !is_single || is_ambiguous || !path.iter().all(u8::is_ascii_graphic) {
         return None;
@@ -45,7 +46,7 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The characters that a URL's query must not contain, except control characters.
+/// Whether a URL's query must not contain `byte`. Returns `false` for control characters.
 const fn is_raw(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }

@@ -1,7 +1,7 @@
-//! Answers as bytes: the bulk response, row by row.
+//! Writes answers as bytes: the bulk response, row by row.
 //!
-//! Members are in the documented order. `overflow` is present only when true; `request_id` only
-//! when one was sent.
+//! Members are written in the documented order. `overflow` is written only if it is true, and
+//! `request_id` only if the row had one.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_core::PromoNumber;
@@ -17,42 +17,43 @@ pub enum ResponseRow<'a> {
     Number {
         /// The number.
         number: PromoNumber,
-        /// Whether it is the pool's overflow number.
+        /// Whether the number is the pool's overflow number.
         overflow: bool,
-        /// The base of its tracking URL; `None` for an empty URL.
+        /// The base of the number's tracking URL, or `None` if the URL is empty.
         tracking: Option<Tracking<'a>>,
     },
-    /// No number, and the reason.
+    /// The row got no number, for this reason.
     Error(RowError),
 }
 
 /// The base of a tracking URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracking<'a> {
-    /// The tracker's address, without a query.
+    /// The tracker's address without a query.
     pub base: &'a str,
     /// The landing page.
     pub destination: &'a str,
 }
 
-/// Everything but letters, digits and `-._~` is escaped in a query value.
+/// All characters but letters, digits and `-._~` are escaped in a query value.
 const QUERY_VALUE: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The end of a row after its id, with an empty tracking URL; a brace may replace the comma.
+/// The end of a row after its id, for an empty tracking URL. A brace may replace the comma.
 const NUMBER_ROW: &[u8; 87] =
     br#","promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
 const FORMATTED_AT: usize = 27;
 const BARE_AT: usize = 57;
 
-/// The beginning of a row with room for a short id; a bracket may replace the comma.
+/// The beginning of a row, with room for a short id. A bracket may replace the comma.
 const ID_ROW: &[u8; 31] = br#",{"request_id":0000000000000000"#;
 const ID_AT: usize = 15;
-/// Ids no longer than a register are copied without a call.
+/// Ids that fit into a register are copied without a call.
 const SHORT_ID: usize = ID_ROW.len() - ID_AT;
 
 impl<'a> Tracking<'a> {
-    /// `base?us=` and the landing page, which carries the number.
+    /// Returns the URL, which is `base?us=` followed by the landing page. The landing page contains
+    /// the number.
     #[must_use]
     pub fn url(&self, number: PromoNumber) -> String {
         let mut url = String::new();
@@ -60,16 +61,16 @@ impl<'a> Tracking<'a> {
         url
     }
 
-    /// Passes the URL's pieces to `put` in their order.
+    /// Passes the pieces of the URL to `put`, in order.
     fn write(&self, number: PromoNumber, mut put: impl FnMut(&str)) {
         let (page, fragment) = self.landing();
         let (ten, long);
         let digits = if let Some(digits) = number.to_nanp() {
             ten = ten_digits(digits);
-            // Digits are valid UTF-8.
+            // The digits are valid UTF-8.
             str::from_utf8(&ten).unwrap_or_default()
         } else {
-            // The `+`, escaped in the landing page and again in the tracking URL.
+            // The `+` is escaped once for the landing page, and again for the tracking URL.
             long = format!("%252B{}", number.to_e164());
             &long
         };
@@ -87,7 +88,7 @@ impl<'a> Tracking<'a> {
         utf8_percent_encode(fragment, QUERY_VALUE).for_each(put);
     }
 
-    /// Splits the landing page before its fragment, where the query goes.
+    /// Splits the landing page at its fragment, before which the query is inserted.
     fn landing(&self) -> (&'a str, &'a str) {
         let cut = self.destination.find('#').unwrap_or(self.destination.len());
         self.destination.split_at(cut)
@@ -99,26 +100,26 @@ impl<'a> Tracking<'a> {
 pub struct BulkResponse<'a> {
     out: &'a mut Vec<u8>,
     text: &'a [u8],
-    /// The bracket or comma before the next row.
+    /// The bracket or comma to write before the next row.
     before_row: u8,
 }
 
 impl<'a> BulkResponse<'a> {
-    /// Begins a response. The rows' spans point into `text`.
+    /// Begins a response. The spans of the rows refer to `text`.
     #[must_use]
     pub fn new(out: &'a mut Vec<u8>, text: &'a [u8]) -> Self {
         out.extend_from_slice(b"{\"responses\":");
         Self { out, text, before_row: b'[' }
     }
 
-    /// Adds the answer of the next row.
+    /// Adds the answer to the next row.
     pub fn row(&mut self, request_id: Option<Span>, answer: &ResponseRow<'_>) {
         let before = self.begin(request_id);
         let out = &mut *self.out;
         match answer {
             ResponseRow::Number { number, overflow, tracking } => {
                 number_row(out, before, *number);
-                // Removes the end of the row.
+                // Removes the end of the row, which is written again after the URL.
                 out.truncate(out.len() - 2);
                 if let Some(tracking) = tracking {
                     tracking.write(*number, |piece| json_text(out, piece));
@@ -136,15 +137,15 @@ impl<'a> BulkResponse<'a> {
         }
     }
 
-    /// Adds the answer of the next row: a number that is not the overflow number, of a pool without
-    /// tracking URLs.
+    /// Adds the answer to the next row. The number must not be an overflow number, and its pool
+    /// must have no tracking URLs.
     #[inline]
     pub fn number(&mut self, request_id: Option<Span>, number: PromoNumber) {
         let before = self.begin(request_id);
         number_row(self.out, before, number);
     }
 
-    /// Begins a row. Returns the brace or comma before its next member.
+    /// Begins a row, and returns the brace or comma to write before its next member.
     #[inline]
     fn begin(&mut self, request_id: Option<Span>) -> u8 {
         let out = &mut *self.out;
@@ -178,7 +179,8 @@ impl<'a> BulkResponse<'a> {
     }
 }
 
-/// Appends `bytes`, which are then changed in place: copying bytes just after a change would stall.
+/// Appends `bytes`, which are then changed in place. If they were changed first and then copied,
+/// the copy would stall.
 #[inline]
 fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut [u8; N] {
     out.extend_from_slice(bytes);
@@ -186,7 +188,8 @@ fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut 
     appended
 }
 
-/// The members of a number after `before`, with an empty tracking URL, and the row's end.
+/// Writes the members of a number after the byte `before`, with an empty tracking URL, and ends the
+/// row.
 #[inline]
 fn number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     let Some(digits) = number.to_nanp() else { return long_number_row(out, before, number) };
@@ -210,7 +213,7 @@ fn long_number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// The last ten digits of `number` as text.
+/// Returns the last ten digits of `number` as text.
 #[inline]
 #[must_use]
 pub fn ten_digits(number: u64) -> [u8; 10] {
@@ -231,9 +234,10 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Eight digits as text, the first in the lowest byte: splits into halves, then pairs, then digits,
-/// each step for all parts of the word at once. Divides by multiplication, which is exact for this
-/// few digits. Nothing overflows; wrapping operations avoid the checks.
+/// Returns eight digits as text, with the first digit in the lowest byte. Splits the value into
+/// halves, then pairs, then digits. Each step handles all parts of the word at once. Divides by
+/// multiplication, which is exact for so few digits. Nothing can overflow, and wrapping operations
+/// avoid the checks.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
     let halves = (value / 10_000) | ((value % 10_000) << 32);
@@ -244,7 +248,7 @@ const fn eight_digits(value: u64) -> u64 {
     digits | 0x3030_3030_3030_3030
 }
 
-/// `NNN-NNN-NNNN`; for other countries the national form.
+/// Returns `NNN-NNN-NNNN`, or the national form for other countries.
 pub(crate) fn formatted(number: PromoNumber) -> String {
     if number.to_nanp().is_none() {
         return national::national(number);
@@ -260,7 +264,7 @@ pub(crate) fn json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends the text between the quotes.
+/// Appends the text that goes between the quotes.
 fn json_text(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {

@@ -1,4 +1,4 @@
-//! The request that a path of the published API selects.
+//! Determines which request of the published API a path selects.
 
 use memchr::memchr;
 
@@ -12,15 +12,15 @@ pub enum Route<'a> {
     Bulk,
     /// `/api/<date>/ring_pools/<id>/allocate_number.<format>`
     Allocate {
-        /// The pool's id as sent.
+        /// The pool's id as it was sent.
         pool: &'a str,
-        /// The form of the answer.
+        /// The format of the answer.
         format: Format,
     },
 }
 
-/// The part of a path that belongs to the published API, if any. The path may begin with two
-/// slashes, because some base URLs end in one.
+/// Returns the part of a path that belongs to the published API, if there is one. The path may
+/// begin with several slashes, because some base URLs end with a slash.
 #[must_use]
 pub fn api_path(path: &str) -> Option<&str> {
     let mut path = path;
@@ -30,11 +30,11 @@ pub fn api_path(path: &str) -> Option<&str> {
     path.strip_prefix("/api/")
 }
 
-/// Reads a path. A trailing slash and extensions in capitals are accepted.
+/// Reads a path. Accepts a trailing slash, and extensions in capitals.
 ///
 /// # Errors
-/// [`RequestError::BadVersion`] if the second part is not a date, [`RequestError::NotFound`] if the
-/// path does not exist.
+/// [`RequestError::BadVersion`] if the second part of the path is not a date, or
+/// [`RequestError::NotFound`] if the path does not exist.
 pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
     let rest = api_path(path).ok_or(RequestError::NotFound)?;
     let slash = memchr(b'/', rest.as_bytes()).ok_or(RequestError::NotFound)?;
@@ -54,7 +54,7 @@ pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
     allocate.ok_or(RequestError::NotFound)
 }
 
-/// `YYYY-MM-DD`, with a month from 1 to 12 and a day from 1 to 31.
+/// Whether `text` has the form `YYYY-MM-DD`, with a month from 1 to 12 and a day from 1 to 31.
 pub(crate) fn is_date(text: &[u8]) -> bool {
     let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return false };
     let digits = [y1, y2, y3, y4, m1, m2, d1, d2];

@@ -1,12 +1,12 @@
-//! The fast reader of a body: accepts the documented shape in any style of JSON and reads it in one
-//! pass.
+//! The fast reader of a body, which accepts the documented form in any style of JSON and reads it
+//! in one pass.
 //!
-//! Rows in the form that most clients write refer to the body itself ([`usual`]). Rows in another
-//! style are read by a separate function, which decodes their escapes after the body ([`row`]). The
-//! JSON library reads the remaining unusual rows one by one. This reader gives up only if the body
-//! is malformed, is not a batch, or has the name of its rows twice or with an escape;
-//! [`crate::relaxed`] then reads the body again and produces the error. Invariant: `relaxed` reads
-//! the same rows from every body that this reader accepts.
+//! Rows in the style that most clients write refer to the body itself ([`usual`]). A separate
+//! function reads rows in other styles, and appends their decoded strings to a copy of the body
+//! ([`row`]). The JSON library reads the few remaining rows one by one. This reader gives up only
+//! if the body is malformed or is not a batch, or if the name of its rows occurs twice or contains
+//! an escape. In this case [`crate::relaxed`] reads the body again and produces the error.
+//! Invariant: from every body that this reader accepts, `relaxed` reads the same rows.
 
 mod row;
 pub(crate) mod text;
@@ -16,16 +16,16 @@ use crate::batch::{Limits, Row};
 use crate::relaxed;
 use text::{after, blanks, plain};
 
-/// A member of the body is within the body's object.
+/// The nesting depth of the body's members, which are within one object.
 const MEMBER_DEPTH: usize = 1;
 
-/// The body's members other than the rows.
+/// The result of reading a body, apart from the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// The text that the rows refer to: the body followed by the decoded strings. Empty if nothing
-    /// was decoded; the rows then refer to the body itself.
+    /// The text to which the rows refer: the body followed by the decoded strings. If nothing was
+    /// decoded, this text is empty and the rows refer to the body itself.
     pub(crate) decoded: Vec<u8>,
-    /// Queries before this offset need no search for our parameters.
+    /// The offset before which queries need not be searched for Ringwell's parameters.
     pub(crate) queries_from: usize,
 }
 
@@ -35,18 +35,20 @@ struct Scanner<'a> {
     limits: &'a Limits,
     usual: usual::Reader<'a>,
     rows: &'a mut Vec<Row>,
-    /// See [`Scanned::decoded`]; longer than its contents, so that whole blocks can be written.
+    /// See [`Scanned::decoded`]. This buffer is longer than its contents, so that whole blocks can
+    /// be written.
     decoded: Vec<u8>,
-    /// The end of the decoded strings.
+    /// The end of the decoded strings in `decoded`.
     decoded_end: usize,
-    /// Whether a suffix had an escape; if so, the next one is decoded without trying the fast way.
+    /// Whether a suffix contained an escape. If so, the next suffix is decoded without trying the
+    /// fast way first.
     has_escapes: bool,
-    /// Whether suffixes in the body must be searched for our parameters.
+    /// Whether suffixes in the body must be searched for Ringwell's parameters.
     is_unsettled: bool,
 }
 
-/// Reads `body` into `rows`. Returns `None` if this reader does not support the body; some rows may
-/// then have been read.
+/// Reads `body` into `rows`. Returns `None` if this reader cannot read the body, in which case some
+/// rows may already have been added.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<Scanned> {
     let usual = usual::Reader::new(body, limits)?;
     let mut scanner = Scanner {
@@ -73,7 +75,7 @@ impl<'a> Scanner<'a> {
             let name = after(blanks(rest), b"\"")?;
             let behind = plain(name)?;
             let name = &name[..name.len() - behind.len()];
-            // A name with an escape could be any name.
+            // A name that contains an escape could stand for any name.
             rest = blanks(after(blanks(after(behind, b"\"")?), b":")?);
             rest = match name {
                 b"requests" | b"request" if has_rows => return None,
@@ -97,11 +99,11 @@ impl<'a> Scanner<'a> {
     fn rows(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let mut rest = after(rest, b"[")?;
         loop {
-            // The slow reader reports the error, because the count may not be the only one.
+            // The slow reader reports the error, because the body may contain other errors too.
             if self.rows.len() == self.limits.rows_max {
                 return None;
             }
-            // Clients usually escape all rows or none.
+            // Clients usually escape either all rows or none.
             let usual = if self.has_escapes { None } else { self.usual.read(rest) };
             rest = match usual {
                 Some((row, behind)) => {

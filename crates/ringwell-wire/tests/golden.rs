@@ -1,7 +1,7 @@
-//! Runs the cases of `fixtures/api/` that need only the codec: no HTTP, no journal, no clock.
+//! Runs the cases in `fixtures/api/` that need only the codec, and not HTTP, a journal or a clock.
 //!
-//! A minimal model of the pools, which hands out their numbers in order, replaces the rest. The
-//! program's own test sends the same cases over a socket, without exceptions.
+//! A minimal model of the pools, which hands out their numbers in order, stands in for the rest of
+//! the program. The program's own test sends all of these cases over a socket.
 
 #![expect(clippy::disallowed_methods, reason = "reads the files of the cases")]
 #![expect(
@@ -21,7 +21,8 @@ use ringwell_wire::{
     Ask, Batch, BulkResponse, Limits, RequestError, ResponseRow, Route, RowError, Tracking, route,
 };
 
-/// Whether the case needs more than the codec: limits of HTTP, remembered batches, drills.
+/// Whether the case needs more than the codec, such as limits of HTTP, remembered batches or
+/// drills.
 fn is_above_the_codec(case: &cases::Case) -> bool {
     let mut headers = case.exchanges.iter().flat_map(|(request, _)| &request.headers);
     !case.environment.is_empty()
@@ -30,7 +31,7 @@ fn is_above_the_codec(case: &cases::Case) -> bool {
         || headers.any(|(name, _)| name == "idempotency-key")
 }
 
-/// The duration of the model's lockouts, equal to that of every pool of the cases.
+/// The length of the model's lockouts, which equals the lifetime of every pool in the cases.
 const LIFETIME_MS: u64 = 30 * 60 * 1000;
 
 struct Pool {
@@ -150,7 +151,7 @@ impl Model {
         }
     }
 
-    /// Takes a number; returns it, whether it is the overflow number, and its pool.
+    /// Takes a number. Returns the number, whether it is the overflow number, and its pool.
     fn take(&mut self, ask: &Ask, text: &[u8]) -> Result<(PromoNumber, bool, PoolId), RowError> {
         let key = ask.key.of(text);
         let opens = |pool: &&mut Pool| pool.keys.iter().any(|own| own.as_bytes() == key);

@@ -1,7 +1,8 @@
-//! Changes made from a page: a pool's size and key, a number's quarantine, sites, missed webhooks.
+//! Applies the changes that pages offer: to a pool's size and key, a number's quarantine, and
+//! sites, and the replay of missed webhooks.
 //!
-//! Each change does the same as the corresponding request under `/v1/`, in the name of the session,
-//! and adds a line to the audit log. Owns the permission: the session's token must allow writing,
+//! Each change has the same effect as the corresponding request under `/v1/`, and adds a line in
+//! the session's name to the audit log. Checks permission: the session's token must allow writing,
 //! and the form must come from the session's own page.
 
 use axum::body::Bytes;
@@ -27,8 +28,8 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};
 
-/// The number of audit log lines that are searched for those about a page, and the number of lines
-/// shown.
+/// The number of audit log lines to search for changes to the page's subject. At most
+/// [`AUDIT_SHOWN`] of the matching lines are shown.
 const AUDIT_MAX: u32 = 500;
 const AUDIT_SHOWN: usize = 20;
 /// The largest pool size that a form accepts.
@@ -36,9 +37,9 @@ const NUMBERS_MAX: u64 = 1_000_000;
 
 /// The result of a change.
 enum AfterChange {
-    /// The page on which it was made, as a relative address.
+    /// Return to the page with the form, given as a relative address.
     Back(String),
-    /// A key, which is shown once.
+    /// Show the pool's new key, which is shown only once.
     NewKey(PoolId, String),
 }
 
@@ -51,7 +52,7 @@ impl From<StoreError> for NoPage {
     }
 }
 
-/// Makes a change.
+/// Applies the change that a form requests.
 pub(super) async fn act(
     State(ui): State<Ui>,
     Path(path): Path<String>,
@@ -179,8 +180,8 @@ pub(super) async fn commit(context: &Context, change: Change) -> Result<(), NoPa
     Ok(())
 }
 
-/// Brings the pool to `wanted` numbers: takes free numbers from the inventory, or returns some to
-/// it.
+/// Resizes the pool to `wanted` numbers: takes free numbers from the inventory, or returns numbers
+/// to the inventory.
 async fn resize(
     context: &Context,
     session: &Session,
@@ -231,8 +232,8 @@ async fn webhook(service: &Service, id: &str, action: &str) -> Result<(), NoPage
     if found { Ok(()) } else { Err(NoPage::Missing("There is no such endpoint.")) }
 }
 
-/// Records the author of a change to an endpoint. Endpoints belong to the call log, but the author
-/// is recorded with all other changes or, if there is no database, in the server's log.
+/// Records the author of a change to an endpoint. Endpoints are stored in the call log, but their
+/// changes are recorded in the audit log or, if there is no database, in the server's log.
 async fn audit_webhook(
     context: Option<&Context>,
     session: &Session,
@@ -251,7 +252,7 @@ fn endpoint_object(id: &str) -> String {
     format!("webhook_endpoint {id}")
 }
 
-/// A form with one button that makes a change, if the session permits it.
+/// A form with one button that requests a change. Empty if the session does not permit changes.
 pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup) -> Markup {
     html! { @if asked.may_change() {
         form.find method="post" action=(action) {
@@ -262,7 +263,7 @@ pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup)
     } }
 }
 
-/// Forms of a pool, and the history of its changes.
+/// The forms of a pool, and the history of its changes.
 pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let resize = html! {
@@ -282,7 +283,7 @@ pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>)
     }
 }
 
-/// Forms of a number, and the history of its pool and state.
+/// The forms of a number, and the history of changes to its pool and state.
 pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let found = store.number(number).await.ok().flatten();
@@ -310,20 +311,21 @@ pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup 
     }
 }
 
-/// The author of changes to a site.
+/// The newest changes to a site, with their authors.
 pub(super) async fn of_site(asked: &Asked<'_>, key: &str) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let object = format!("site {key}");
     changes(asked, store, |line| line.object == object).await
 }
 
-/// The author of changes to endpoints.
+/// The newest changes to endpoints, with their authors.
 pub(super) async fn of_webhooks(asked: &Asked<'_>) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     changes(asked, store, |line| line.object.starts_with("webhook_endpoint ")).await
 }
 
-/// The newest changes for which `is_of` holds, for sessions that may read the audit log.
+/// The newest changes for which `is_of` returns true. Empty if the session may not read the audit
+/// log.
 async fn changes(asked: &Asked<'_>, store: &Store, is_of: impl Fn(&AuditLine) -> bool) -> Markup {
     if asked.session.role < Role::Admin {
         return html! {};

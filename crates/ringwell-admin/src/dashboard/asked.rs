@@ -1,4 +1,4 @@
-//! The inputs of every page, and its result: contents, or an error.
+//! The inputs of a page, and its result: contents or an error.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -15,13 +15,13 @@ use super::session::Session;
 use super::table::Table;
 use crate::Context;
 
-/// The maximum length of a typed text, longer than any that people type; the rest is cut off.
+/// The maximum length of typed text, longer than anything that people type. The rest is cut off.
 const QUERY_TEXT_MAX: usize = 100;
 
-/// Figures that change while a page is open, each with its name.
+/// The figures that change while a page is open, each with its name.
 pub(super) type Live = Vec<(String, String)>;
 
-/// The contents of a page, without its frame, and of the page's JSON and CSV forms.
+/// The contents of a page without its frame, and those of its JSON and CSV forms.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
@@ -47,9 +47,9 @@ pub(super) enum NoPage {
 pub(super) struct Asked<'a> {
     pub(super) node: &'a Handle,
     pub(super) sampler: &'a Sampler,
-    /// The decoded pairs of the query.
+    /// The decoded pairs of the query string.
     pub(super) query: Vec<(String, String)>,
-    /// The relative path to the first page: `../`.
+    /// The relative path to the first page, such as `../`.
     pub(super) up: &'static str,
     pub(super) session: &'a Session,
     pub(super) calls: Option<&'a Service>,
@@ -65,9 +65,9 @@ pub(super) enum Form {
 }
 
 impl Asked<'_> {
-    /// The sites of the configuration, as last read.
+    /// The sites in the configuration, as last read.
     pub(super) fn configured_sites(&self) -> Vec<Site> {
-        // Without a directory, all served sites come from the configuration.
+        // If no directory is managed, all served sites come from the configuration.
         self.context.map_or_else(|| self.node.served_sites(), |kept| kept.live.configured_sites())
     }
 
@@ -92,7 +92,7 @@ impl Asked<'_> {
         self.context.map(|context| &context.store)
     }
 
-    /// A parameter of the query, cut to the maximum length of typed text.
+    /// A parameter of the query string, cut to the maximum length of typed text.
     pub(super) fn text(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(it, _)| it == name);
         let text = found.map_or("", |(_, value)| value.trim());
@@ -100,7 +100,7 @@ impl Asked<'_> {
     }
 }
 
-/// Decodes `a=b&c=d`. Invalid UTF-8 becomes the replacement character.
+/// Decodes `a=b&c=d`. Replaces invalid UTF-8 with the replacement character.
 pub(super) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     let decode = |text: &str| {
         let text = text.replace('+', " ");
@@ -111,7 +111,7 @@ pub(super) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decode(name), decode(value))
     };
-    // The limit is more fields than any form has.
+    // No form has more than 20 fields.
     pairs.take(20).map(split).collect()
 }
 

@@ -1,8 +1,8 @@
 //! The files that pages load: a style sheet, a script, and a library for charts.
 //!
-//! Owns their bytes, and how long browsers keep them. The addresses of files contain a digest of
-//! all files, so that changed files have new addresses. uPlot is included as published:
-//! `assets/uplot.LICENSE`.
+//! Owns the bytes of the files, and the time for which browsers cache them. The address of each
+//! file contains a digest of all files, so that changed files get new addresses. The chart library
+//! is an unmodified copy of uPlot; see `assets/uplot.LICENSE`.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -36,7 +36,7 @@ const fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> 
     Asset { name, kind, bytes, gzip: OnceLock::new() }
 }
 
-/// The digest in the addresses of the files.
+/// The digest of all files, which their addresses contain.
 pub(super) fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {
@@ -75,7 +75,7 @@ pub(super) fn get(name: &str, headers: &HeaderMap) -> Response {
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }

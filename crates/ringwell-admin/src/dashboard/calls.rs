@@ -1,6 +1,8 @@
-//! Calls, the newest first; one call with its whole history; and the destinations of events.
+//! Pages of calls: the list of calls, newest first; one call with its whole history; and the
+//! endpoints to which events are sent.
 //!
-//! Owns the rules on who sees callers. Queries the log on the thread of calls.
+//! Decides which sessions see callers' numbers. Queries the call log on the thread that handles
+//! calls.
 
 use maud::{Markup, html};
 use ringwell_calls::caller::masked;
@@ -18,10 +20,10 @@ use super::words::{count, duration, moment, several, share, stamp};
 
 /// The number of calls on a page.
 const PAGE: u32 = 50;
-/// The number of calls that are listed for one number.
+/// The maximum number of calls listed for one promo number.
 const OF_NUMBER: u32 = 20;
 
-/// The outcomes by which calls can be filtered, by their names in the log.
+/// The outcomes by which calls can be filtered: the name in the log, and the label.
 const OUTCOMES: [(&str, &str); 7] = [
     ("", "any"),
     ("answered", "answered"),
@@ -51,7 +53,7 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
     let is_full = found.len() >= PAGE as usize;
     let next = found.last().filter(|_| is_full).map(Cursor::after);
     let mut table = table(asked, &found, "Calls, newest first");
-    // Pages after the newest calls no longer change.
+    // New calls appear only on the first page.
     table.rows_change = asked.text("after").is_empty();
     let body = html! {
         h1 { "Calls" }
@@ -70,7 +72,7 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
     Ok(View { title: "Calls".to_owned(), body, data, table, live })
 }
 
-/// Calls to one number.
+/// The newest calls to one number.
 pub(super) async fn of_number(
     asked: &Asked<'_>,
     service: &Service,
@@ -204,7 +206,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     Ok(View { title, body, data, table, live: Vec::new() })
 }
 
-/// Reads the log on its own thread.
+/// Queries the call log on the thread that handles calls.
 async fn read<T, F>(
     service: &Service,
     query: impl FnOnce(ringwell_calls::Log) -> F + Send + 'static,
@@ -222,7 +224,7 @@ where
     })
 }
 
-/// Converts a typed number to the form of the log.
+/// Converts a typed number to the form in which the log stores it.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))
@@ -301,7 +303,7 @@ fn state(call: &CallRow) -> String {
     outcome.unwrap_or_else(|| call.facts.state().name().replace('_', " "))
 }
 
-/// The result of the attribution, with the reason if the visitor is unknown.
+/// The result of the attribution, including the reason if the visitor is unknown.
 fn why(call: &CallRow) -> String {
     use ringwell_calls::Attributed;
     let attribution = &call.attribution;
@@ -361,7 +363,7 @@ fn facts(asked: &Asked<'_>, call: &CallRow) -> Tiles {
     tiles
 }
 
-/// The caller, as far as this visitor of the dashboard may see the number.
+/// The caller's number, masked if the session may not see it in full.
 fn caller(asked: &Asked<'_>, call: &CallRow) -> String {
     match &call.caller {
         Caller::Withheld if call.redacted_at.is_some() => "erased".to_owned(),

@@ -1,4 +1,5 @@
-//! Nodes, shards and the links between them: plain words first, with collapsed figures below.
+//! Nodes, shards and the links between them. Shows a plain description first, and collapsed figures
+//! below it.
 
 use maud::{Markup, html};
 use ringwell_node::{JournalState, LinkStats, ShardStats};
@@ -96,10 +97,10 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
     table
 }
 
-/// A node counts as slow if at least this many of a hundred requests were slow.
+/// The percentage of slow requests from which a node counts as slow.
 const SLOW_PERCENT: u64 = 1;
 
-/// A node's state, and what the operator should do.
+/// A node's state, and the advice to the operator.
 fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
     let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
     if !node.answers {
@@ -147,7 +148,7 @@ fn ms(link: &LinkStats, quantile: f64) -> f64 {
     ms
 }
 
-/// Figures for a closer look.
+/// Detailed figures of shards and links.
 fn details(sample: &Sample) -> Markup {
     let links: Vec<_> = sample
         .shards

@@ -1,4 +1,4 @@
-//! The common parts of all pages: head, navigation, foot, and building blocks.
+//! The parts that all pages share: header, navigation, footer and building blocks.
 
 use axum::response::Html;
 use maud::{DOCTYPE, Markup, html};
@@ -14,7 +14,7 @@ pub(super) struct Frame<'a> {
     /// The relative path to the first page.
     pub(super) up: &'static str,
     pub(super) session: Option<&'a Session>,
-    /// Whether there are pages of calls.
+    /// Whether the server accepts calls, so that the dashboard has pages of calls.
     pub(super) has_calls: bool,
 }
 
@@ -28,7 +28,7 @@ const PAGES: [(&str, &str); 7] = [
     ("cluster", "Cluster"),
 ];
 
-/// The whole document.
+/// Returns a complete HTML document.
 pub(super) fn page(
     frame: &Frame<'_>,
     title: &str,
@@ -126,7 +126,8 @@ impl Tiles {
     }
 }
 
-/// A curve, which the script draws from the page's JSON. A table beside it has the figures.
+/// A curve, which the script draws from the page's JSON. A table beside the curve lists the same
+/// figures.
 pub(super) fn chart(from: &str, key: &str, label: &str, summary: &str) -> Markup {
     html! {
         h2 { (label) }

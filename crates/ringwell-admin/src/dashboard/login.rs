@@ -1,4 +1,4 @@
-//! Log-in, by a management token or a one-time link, and log-out.
+//! Login by management token or one-time link, and logout.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -69,7 +69,7 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
             used or is older than five minutes. Run `ringwell ui` for a new link.";
         return ask(StatusCode::UNAUTHORIZED, Some(fault));
     };
-    // Never reuses a session, because the cookie may belong to another user.
+    // Always starts a new session, because the present cookie may be another user's.
     ui.sessions().end(&headers);
     let cookie = ui.sessions().begin(&visitor, token).as_deref().and_then(set_cookie);
     let Some(cookie) = cookie else {
@@ -80,7 +80,7 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
     response
 }
 
-/// Ends the session.
+/// Logs out: ends the session.
 pub(super) async fn leave(State(ui): State<Ui>, headers: HeaderMap, body: Bytes) -> Response {
     let fields = fields(&body);
     let sent = fields.iter().find(|(name, _)| name == "form").map_or("", |(_, value)| value);
@@ -118,7 +118,7 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
 }
 
-/// The token's owner, if the token permits its owner to see everything.
+/// The token's owner. `None` if the token does not permit reading in all networks.
 async fn visitor(ui: &Ui, token: &str) -> Option<(Visitor, TokenHash)> {
     let visitor = ui.door.enter(Some(token), Role::Read, None).await.ok()?;
     visitor.network().is_none().then(|| (visitor, TokenHash::of(token.as_bytes())))
@@ -128,8 +128,8 @@ fn fields(body: &[u8]) -> Vec<(String, String)> {
     pairs(str::from_utf8(body).ok())
 }
 
-/// Whether a form was sent by a page of this address. Clients that send neither field are not
-/// browsers, so pages of other sites cannot make them send a cookie.
+/// Whether a form was sent by a page of this address. A client that sends neither `Sec-Fetch-Site`
+/// nor `Origin` is not a browser, so no page of another site can have caused the request.
 pub(super) fn is_own(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = field("sec-fetch-site") {

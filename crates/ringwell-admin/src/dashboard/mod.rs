@@ -1,9 +1,10 @@
 //! The dashboard: pages for people, on the management address.
 //!
-//! Owns paths under `/ui/`, sessions, and the forms of pages; each page also has a `.json` and a
-//! `.csv` form. The node, the store and `ringwell-plan` supply rules and figures. Pages only read;
-//! changes are made by their forms (`actions.rs`). Invariant: nothing is shown without a session,
-//! and no received text is shown unescaped. Source: docs/dashboard.md.
+//! Owns the paths under `/ui/`, the sessions, and the formats of pages: each page is also available
+//! as `.json` and `.csv`. The node, the store and `ringwell-plan` supply the rules and figures.
+//! Loading a page changes nothing; only its HTML forms request changes (`actions.rs`). Invariant:
+//! nothing is shown without a session, and no received text is shown unescaped. Source:
+//! docs/dashboard.md.
 
 mod actions;
 mod asked;
@@ -46,7 +47,8 @@ use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
 
-/// Allows only our own scripts, styles and addresses, and no script that turns text into markup.
+/// Allows only scripts, styles and addresses of this server. Does not let scripts turn text into
+/// markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
@@ -56,9 +58,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 pub struct Dashboard(Arc<Inner>);
 
 struct Inner {
-    /// Absent until the node runs.
+    /// Empty until the node runs.
     node: OnceLock<Handle>,
-    /// Absent if no calls are accepted.
+    /// Empty if no calls are accepted.
     calls: OnceLock<Service>,
     sampler: Arc<Sampler>,
     figures: Figures,
@@ -70,12 +72,13 @@ struct Inner {
 struct Ui {
     dashboard: Dashboard,
     door: Door,
-    /// The target of changes; absent if pools are in the configuration.
+    /// Applies changes. `None` if pools come from the configuration.
     context: Option<Context>,
 }
 
 impl Dashboard {
-    /// A dashboard that shows nothing until a node is attached. It shares `loads` with their owner.
+    /// A dashboard that shows nothing until a node is attached. It shares `loads` with the thread
+    /// that owns them.
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
@@ -90,7 +93,7 @@ impl Dashboard {
 
     /// Starts serving the node's pages. Only the first call of this function has an effect.
     pub fn attach(&self, node: Handle) {
-        // Later calls come from the other threads of the same node.
+        // Any later call comes from another thread of the same node.
         let _ = self.0.node.set(node);
     }
 
@@ -99,7 +102,7 @@ impl Dashboard {
         let _ = self.0.calls.set(calls);
     }
 
-    /// The reports of calls that are not stored yet; none if no calls are accepted.
+    /// The reports of calls that are not stored yet. Zero if no calls are accepted.
     pub(crate) fn waiting_calls(&self) -> Waiting {
         self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
@@ -114,16 +117,16 @@ impl Dashboard {
         }
     }
 
-    /// The path, from the root of the address, that logs in its first visitor with the permissions
-    /// of `token`. `None` if there are too many unused paths.
+    /// Creates a path below the server's root that logs in its first user with the permissions of
+    /// `token`. Returns `None` if too many such paths are unused.
     #[must_use]
     pub fn login_path(&self, token: TokenHash) -> Option<String> {
         let code = self.0.sessions.link(Visitor::configured(), token)?;
         Some(format!("/ui/login#{code}"))
     }
 
-    /// Pools that are too small now, and those that will be exhausted within an hour; `None` if
-    /// they are not watched.
+    /// The count of pools that are too small now, and of those that will be exhausted within an
+    /// hour. `None` if no sample was taken yet.
     pub(crate) fn in_trouble(&self) -> Option<[usize; 2]> {
         let sample = self.0.sampler.newest();
         (sample.at.0 > 0).then_some([sample.too_small, sample.exhausting])
@@ -159,17 +162,18 @@ impl Ui {
         &self.dashboard.0.sampler
     }
 
-    /// The visitor, if logged in with a token that is still valid.
+    /// The request's session, if its token is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // A new token may be missing from those that were read up to a second ago.
+        // A new token may be missing from a list that was read up to a second ago.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
         None
     }
 
-    /// Refuses a session whose token is no longer valid in the present directory.
+    /// Refuses the session if its token is no longer valid, according to the configuration and a
+    /// fresh query of the store.
     async fn still_may(&self, session: &Session) -> Result<(), NoPage> {
         if self.door.knows_now(&session.token).await? {
             return Ok(());
@@ -178,7 +182,7 @@ impl Ui {
         Err(NoPage::Forbidden("The token of this session is no longer valid."))
     }
 
-    /// The inputs of the page at `path`, below `/ui/` and without a suffix.
+    /// The inputs of the page at `path`, which is relative to `/ui/` and has no suffix.
     fn asked<'a>(
         &'a self,
         path: &str,
@@ -198,7 +202,7 @@ impl Ui {
         })
     }
 
-    /// Renders that page.
+    /// Renders the page at `path`.
     async fn view(
         &self,
         path: &str,
@@ -221,7 +225,7 @@ impl Ui {
         }
     }
 
-    /// The figures of that page that change while it is open.
+    /// The figures that change while the page at `path` is open.
     async fn live(
         &self,
         path: &str,
@@ -229,8 +233,7 @@ impl Ui {
         session: &Session,
     ) -> Result<Live, NoPage> {
         if let Some(id) = path.strip_prefix("pools/") {
-            // The rest of this page requires formulas of many steps, and a pass over the pool's
-            // numbers.
+            // Rendering the whole page would evaluate long formulas and scan the pool's numbers.
             let asked = self.asked(path, query, session)?;
             return Ok(pool::live(&asked, pool_id(id)?).await);
         }
@@ -246,7 +249,7 @@ async fn first(state: State<Ui>, headers: HeaderMap, uri: Uri) -> Response {
     show(state, Path(String::new()), headers, uri).await
 }
 
-/// Answers with a page, or its JSON or CSV form.
+/// Returns a page as HTML, JSON or CSV.
 async fn show(
     State(ui): State<Ui>,
     Path(path): Path<String>,
@@ -286,14 +289,14 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     assets::get(&name, &headers)
 }
 
-/// Redirects to another page by a relative address, because a proxy may serve the dashboard under
-/// another path.
+/// Redirects to another page. The address is relative, because a proxy may serve the dashboard
+/// under another path.
 fn redirect(to: &str) -> Response {
     let Ok(to) = HeaderValue::try_from(to) else { return StatusCode::NOT_FOUND.into_response() };
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Adds headers that keep foreign scripts and frames out.
+/// Adds headers that block foreign scripts and frames.
 async fn protect(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -1,4 +1,4 @@
-//! The first page: shows whether all is well and, if not, what to do.
+//! The first page: shows whether all is well and, if not, the advice.
 
 use maud::{Markup, html};
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
@@ -13,7 +13,7 @@ use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
 use crate::loads::Loads;
 
-/// The overflow rows per second from which a finding is shown.
+/// The lowest rate of overflow rows, per second, at which a finding is shown.
 const RATE_MIN: f64 = 0.01;
 
 /// A condition that needs attention.
@@ -22,9 +22,9 @@ pub(super) struct Finding {
     /// `red` or `amber`.
     level: &'static str,
     what: String,
-    /// The advice.
+    /// The advice to the operator.
     advice: String,
-    /// The page with details.
+    /// The page that shows details.
     page: &'static str,
 }
 
@@ -108,7 +108,7 @@ fn page_name(page: &str) -> &str {
     page.split('?').next().unwrap_or(page)
 }
 
-/// The fault of a shard's journal, and the advice.
+/// Describes the fault of a shard's journal, and gives advice. `None` if the journal has no fault.
 fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static str)> {
     match state {
         JournalState::Writing => None,

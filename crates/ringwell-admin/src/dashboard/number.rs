@@ -12,7 +12,7 @@ use super::words::{count, moment, stamp};
 use crate::now;
 use crate::v1::attribution::{parse_moment, parse_number};
 
-/// The maximum number of listed allocations, each of which takes one look-up.
+/// The maximum number of allocations to list. Each one requires a look-up.
 const HOLDERS_MAX: usize = 20;
 
 pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
@@ -30,7 +30,8 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let number = parse_number(text).map_err(|problem| NoPage::Wrong(problem.to_string()))?;
     let at = match at_text {
         "" => now(),
-        // A form's field for times sends the time without a zone, which then means UTC.
+        // The form's time field sends a time without seconds or zone. The time is interpreted as
+        // UTC.
         text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
             || {
                 let text = "Enter the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";
@@ -87,7 +88,7 @@ fn form(number: &str, at: &str) -> Markup {
     } }
 }
 
-/// The holder at `at`, and the previous ones, the newest first.
+/// The holder at `at` and the earlier holders, newest first.
 async fn holders(
     asked: &Asked<'_>,
     number: PromoNumber,

@@ -1,4 +1,4 @@
-//! One ring pool: shows whether it is large enough, and the effect of another size.
+//! Shows whether one ring pool is large enough, and the effects of other sizes.
 
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use super::sample::{Health, OVERFLOW_MAX, PoolLine};
 use super::table::{Cell, Table};
 use super::words::{Cause, count, duration, moment, rate, share, stamp};
 
-/// The number of points on the curve of sizes.
+/// The number of points on the curve of overflow by pool size.
 const SIZES: u32 = 40;
-/// Above this load no size helps, and the formula takes a long time.
+/// The highest load for which sizes are computed. Above it, no size suffices and the formula takes
+/// a long time.
 const LOAD_MAX: f64 = 200_000.0;
-/// The maximum number of ranges that are listed.
+/// The maximum count of number ranges to list.
 const RANGES_MAX: usize = 200;
 
-/// The results of the formulas.
+/// The results of the sizing formulas.
 struct Sizing {
     /// The smallest count of numbers that keeps overflow below [`OVERFLOW_MAX`].
     needed: Option<u32>,
@@ -42,7 +43,8 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     let sizing = match line {
         Some(line) if line.load > 0.0 => {
             let load = busiest.max(line.load);
-            // Formulas of many steps run on another thread, so that other requests need not wait.
+            // The formulas take a long time, so they run on another thread and do not delay other
+            // requests.
             tokio::task::spawn_blocking(move || size(&line, load)).await.ok().flatten()
         }
         _ => None,
@@ -89,7 +91,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     Ok(View { title, body, data, table, live: tiles.changing().collect() })
 }
 
-/// The figures of the page that change while it is open.
+/// The figures that change while the page is open.
 pub(super) async fn live(asked: &Asked<'_>, id: PoolId) -> Live {
     let state = asked.node.state(id).await;
     tiles(state.as_ref(), line(asked, id).as_ref()).changing().collect()
@@ -118,7 +120,7 @@ fn size(line: &PoolLine, load: f64) -> Option<Sizing> {
     Some(Sizing { needed, here, forecasts })
 }
 
-/// The one sentence that answers the page's question.
+/// One sentence that says whether the pool is large enough.
 fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     let Some((line, sizing)) = line.zip(sizing) else {
         return html! { p.lead { "This pool has had no recent requests, so its size cannot be \
@@ -147,7 +149,7 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     } }
 }
 
-/// Locked and free numbers, as one bar.
+/// One bar that shows the shares of locked and free numbers.
 fn bar(state: &PoolState) -> Markup {
     let numbers = f64::from(state.numbers.max(1));
     let locked = f64::from(state.locked) / numbers * 100.0;
@@ -276,8 +278,8 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
     table.or(html! { "None since startup." })
 }
 
-/// A histogram of the time since each number was held. The sooner numbers are reused, the more late
-/// calls are attributed to the next visitor.
+/// A histogram of the time for which each number has been free. The sooner numbers are reused, the
+/// more late calls are attributed to the next visitor.
 fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
@@ -317,7 +319,7 @@ fn of_rested(rested: &Rested) -> serde_json::Value {
         "bounds_in_lifetimes": REST_BOUNDS, "numbers": rested.rested })
 }
 
-/// The directory's data on the pool.
+/// The pool's settings in the directory.
 fn facts(pool: &ringwell_directory::RingPool) -> Markup {
     let ranges = pool.numbers();
     let overflow = pool.overflow().map(|number| number.to_string());

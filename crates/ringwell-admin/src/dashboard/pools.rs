@@ -1,4 +1,4 @@
-//! All ring pools of the node, fifty on a page, those in trouble first.
+//! All ring pools of the node, fifty per page, those with the most overflow first.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use super::words::{count, duration, rate, several, share};
 
 const PAGE: usize = 50;
 
-/// The sort key of a list: its name in the address, and its label.
+/// The sort orders of a list: the name in the address, and the label.
 const ORDERS: [(&str, &str); 4] = [
     ("trouble", "most overflow expected"),
     ("used", "most used"),
@@ -30,7 +30,7 @@ const STATES: [(&str, &str); 5] = [
 ];
 
 impl Health {
-    /// The name in addresses and programs.
+    /// The name in addresses and in JSON and CSV.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::TooSmall => "too_small",
@@ -40,7 +40,8 @@ impl Health {
         }
     }
 
-    /// The form for people. The sign conveys the same without colour.
+    /// The text for people. The sign in front has the same meaning as the colour, for people who
+    /// cannot see colours.
     pub(super) fn html(self) -> Markup {
         let text = match self {
             Self::TooSmall => "✖ too small",
@@ -70,8 +71,8 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let mut found: Vec<&PoolLine> = sample.pools.iter().filter(fits).collect();
     let all = found.len();
     found.sort_by(|one, other| compare(order, one, other));
-    // Continues after the last entry of the previous page, not at an offset, because pools may
-    // appear and disappear in between.
+    // Continues after the last entry of the previous page. An offset would be wrong if pools were
+    // added or removed in between.
     let after = asked.text("after").parse().ok().map(PoolId);
     let begin = after.and_then(|after| found.iter().position(|line| line.id == after));
     let shown = &found[begin.map_or(0, |place| place + 1)..];
@@ -98,7 +99,8 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     View { title, body, data, table, live }
 }
 
-/// Whether `name` contains `wanted`, which is in lower case. Avoids copying each of many names.
+/// Whether `name` contains `wanted`, ignoring case. `wanted` must be in lower case. Does not copy
+/// ASCII names, because there may be many.
 fn holds(name: &str, wanted: &str) -> bool {
     if !name.is_ascii() {
         return name.to_lowercase().contains(wanted);
@@ -151,12 +153,12 @@ fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering {
     by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
 }
 
-/// The present or predicted severity, whichever is greater.
+/// The present or the predicted share of overflow, whichever is greater.
 fn trouble(line: &PoolLine) -> f64 {
     line.overflow.max(line.overflow_in_an_hour)
 }
 
-/// The pools with the most overflow, now or soon, among those with any demand.
+/// The pools with the most overflow, now or within an hour, among those with any demand.
 pub(super) fn by_trouble(pools: &[PoolLine], top: usize) -> Vec<PoolLine> {
     let mut found: Vec<PoolLine> =
         pools.iter().filter(|line| line.health != Health::Idle).copied().collect();
@@ -169,7 +171,7 @@ pub(super) fn by_trouble(pools: &[PoolLine], top: usize) -> Vec<PoolLine> {
     found
 }
 
-/// Columns of lists of pools.
+/// The columns of a list of pools.
 pub(super) fn columns() -> Vec<(&'static str, &'static str)> {
     vec![
         ("id", "Ring pool"),
@@ -184,7 +186,7 @@ pub(super) fn columns() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// The row of one pool in such a list.
+/// The row of one pool in a list of pools.
 pub(super) fn row(asked: &Asked<'_>, line: &PoolLine) -> Vec<Cell> {
     let id = line.id.0;
     let directory = asked.node.directory();

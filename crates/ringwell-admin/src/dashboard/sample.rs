@@ -1,9 +1,9 @@
-//! The node's state, sampled at an interval, independent of the number of pages that show it.
+//! Samples of the node's state. The interval does not depend on the number of pages that show them.
 //!
-//! Owns the newest sample and the curve of the last quarter of an hour. Samples the shards once a
-//! second while a page is open, otherwise every five seconds. Samples all pools every five seconds,
-//! or less often if that would take more than 1 % of the time. Invariant: nothing here grows with
-//! time or with the number of readers.
+//! Owns the newest sample and the curve of the last 15 minutes. Samples the shards once a second
+//! while a page is open, otherwise every five seconds. Samples all pools every five seconds, or
+//! less often if sampling would take more than 1 % of the time. Invariant: memory use does not grow
+//! with time or with the number of readers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,12 +24,12 @@ use super::words::Cause;
 use crate::loads::{Outlook, SharedLoads};
 use crate::now;
 
-/// The interval while a page is open.
+/// The interval between samples while a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
-/// The interval while no page is open, and the interval for all pools unless sampling them takes
-/// long.
+/// The interval between samples while no page is open. Also the shortest interval between two
+/// samples of all pools.
 const SELDOM: Duration = Duration::from_secs(5);
-/// Sampling all pools takes at most one part in this many of the time.
+/// The reciprocal of the largest share of time that sampling all pools may take, which is 1 %.
 const LOOK_PART: u32 = 100;
 /// The longest interval between two samples of all pools.
 const LOOK_MAX: Duration = Duration::from_mins(1);
@@ -37,22 +37,22 @@ const LOOK_MAX: Duration = Duration::from_mins(1);
 const POINTS_MAX: usize = 900;
 /// The period for which latency is shown.
 const LATENCY_TIME: Duration = Duration::from_mins(1);
-/// A pool is too small if more than this share of its visitors gets no number.
+/// The share of visitors without a number above which a pool is too small.
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
-/// A load that was measured for less than this time is not representative of an hour.
+/// The shortest time of measurement from which a load is considered representative of an hour.
 const MEASURED_MIN: Millis = Millis(60_000);
 /// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
-/// The maximum number of pools in trouble that are logged at once.
+/// The maximum number of pools that are logged at once.
 const EVENTS_MAX: usize = 20;
 
-/// One point of the curve, in events a second.
+/// One point of the curve. Rates are in events a second.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Point {
     /// Milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) allocated: f64,
-    /// By cause, in the order of [`Cause::ALL`].
+    /// Overflow rows by cause, in the order of [`Cause::ALL`].
     pub(super) overflow: [f64; 4],
 }
 
@@ -60,9 +60,9 @@ pub(super) struct Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Health {
-    /// More than [`OVERFLOW_MAX`] of the recent visitors got no number.
+    /// The share of recent visitors who got no number exceeds [`OVERFLOW_MAX`].
     TooSmall,
-    /// It will be too small within an hour at its present trend.
+    /// At its present trend, the pool will be too small within an hour.
     Exhausting,
     Fine,
     Idle,
@@ -74,27 +74,28 @@ pub(super) struct PoolLine {
     pub(super) id: PoolId,
     pub(super) numbers: u32,
     pub(super) lifetime: Millis,
-    /// The count of numbers that would be locked out on average.
+    /// The mean count of numbers that would be locked out if the pool never ran out.
     pub(super) load: f64,
     /// The load an hour from now, at the present trend.
     pub(super) load_in_an_hour: f64,
-    /// The time over which the load was measured: the lifetime, unless the server started later.
+    /// The time over which the load was measured: the lifetime, or the server's uptime if that is
+    /// shorter.
     pub(super) over: Millis,
-    /// The share of visitors in that time who got no number.
+    /// The share of visitors who got no number in the time `over`.
     pub(super) overflow: f64,
-    /// The same share an hour from now.
+    /// The expected value of `overflow` an hour from now.
     pub(super) overflow_in_an_hour: f64,
     pub(super) health: Health,
     /// The time when the pool will be too small, if that is within the next twelve hours.
     pub(super) tonight: Option<Tonight>,
 }
 
-/// The pools that need attention most, chosen once per sample rather than once per page.
+/// The pools that most need attention, chosen once per sample rather than once per page.
 #[derive(Debug, Default)]
 pub(super) struct Top {
     /// The pools with the most overflow.
     pub(super) worst: Vec<PoolLine>,
-    /// The pools that run out within the next twelve hours, the earliest first.
+    /// The pools that will be too small within the next twelve hours, earliest first.
     pub(super) tonight: Vec<(PoolLine, Tonight)>,
 }
 
@@ -111,12 +112,12 @@ impl Top {
     }
 }
 
-/// The time when a pool will be too small, based on the previous day.
+/// A forecast, based on the previous day, that a pool will be too small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tonight {
-    /// The beginning of the first clock hour in which it is too small.
+    /// The beginning of the first clock hour in which the pool is too small.
     pub(super) at: Millis,
-    /// The highest load of the twelve hours.
+    /// The highest load within the next twelve hours.
     pub(super) load: f64,
 }
 
@@ -126,35 +127,36 @@ pub(super) struct Sample {
     pub(super) at: Millis,
     pub(super) shards: Vec<ShardStats>,
     pub(super) point: Point,
-    /// Since the start, by [`Cause::ALL`].
+    /// Overflow rows since startup, in the order of [`Cause::ALL`].
     pub(super) overflow: [u64; 4],
     pub(super) allocated: u64,
-    /// The 99th percentile of the last minute, in milliseconds; `None` if there were no requests.
+    /// The 99th percentile of latency in the last minute, in milliseconds. `None` if there were no
+    /// requests.
     pub(super) p99_ms: Option<f64>,
     /// The other nodes of the cluster, by name.
     pub(super) others: Vec<OtherNode>,
-    /// Sorted by id; pools on other nodes are missing.
+    /// The pools that this node serves, sorted by id.
     pub(super) pools: Arc<Vec<PoolLine>>,
     /// The pools that the first page lists.
     pub(super) top: Arc<Top>,
     pub(super) too_small: usize,
     pub(super) exhausting: usize,
-    /// The whole hours for which pools have been watched.
+    /// The number of whole hours for which pools have been watched.
     pub(super) watched: usize,
 }
 
-/// The last minute of another node, over all links to its shards.
+/// The figures of another node in the last minute, over all links to its shards.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OtherNode {
     pub(super) node: String,
-    /// Whether it answers at all.
+    /// Whether the node answers at all.
     pub(super) answers: bool,
-    /// The 99th percentile in milliseconds; `None` if there was no answer.
+    /// The 99th percentile of latency, in milliseconds. `None` if there was no answer.
     pub(super) p99_ms: Option<f64>,
-    /// Requests that wait for a slot now.
+    /// The number of requests that now wait for a place in a link's window.
     pub(super) waiting: u32,
     pub(super) requests: u64,
-    /// Requests whose answer was slow or did not arrive in time.
+    /// The number of requests whose answer was slow or did not arrive in time.
     pub(super) slow: u64,
 }
 
@@ -162,7 +164,7 @@ pub(super) struct OtherNode {
 #[derive(Debug, Default)]
 struct NodeBefore {
     latency: VecDeque<(Instant, Histogram<u64>)>,
-    /// The counts of requests, and of requests that were slow or lost.
+    /// The count of all requests, and the count of requests that were slow or lost.
     counts: VecDeque<(Instant, [u64; 2])>,
 }
 
@@ -199,7 +201,7 @@ fn others(
     nodes
 }
 
-/// The sampler.
+/// Takes the samples and publishes the newest.
 #[derive(Debug)]
 pub(super) struct Sampler {
     newest: watch::Sender<Arc<Sample>>,
@@ -240,7 +242,7 @@ impl Sampler {
         self.curve.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to future samples; `None` if there are already `most` subscribers.
+    /// Subscribes to future samples. Returns `None` if there are already `most` subscribers.
     pub(super) fn watch(
         self: &Arc<Self>,
         most: usize,
@@ -378,7 +380,7 @@ struct Pools {
     too_small: usize,
     exhausting: usize,
     watched: usize,
-    /// The pools whose exhaustion was reported recently, and when.
+    /// The pools whose exhaustion was reported recently, and the time of each report.
     reported: Vec<(PoolId, Millis)>,
 }
 
@@ -400,8 +402,8 @@ impl Pools {
         self.lines = Arc::new(lines);
     }
 
-    /// Reports each pool that runs out, once an hour: as a log line and, if calls are accepted, as
-    /// an event that webhooks deliver.
+    /// Reports each pool that is running out of numbers, at most once an hour: in a log line and,
+    /// if calls are accepted, in an event that is sent to webhooks.
     fn report(&mut self, lines: &[PoolLine], calls: Option<&Service>) {
         let at = now();
         self.reported.retain(|(_, then)| at.since(*then) < EVENT_EVERY);
@@ -475,7 +477,8 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
 /// The first of the next twelve hours in which the pool will be too small, based on the previous
 /// day.
 fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
-    // Overflow grows with the load, so most pools need only one evaluation of the formula.
+    // Overflow grows with the load. If the highest load causes no shortage, one evaluation of the
+    // formula suffices.
     let most = outlook.night().map(|(_, load)| load).fold(0.0, f64::max);
     if predicted(numbers, most) <= OVERFLOW_MAX {
         return None;
@@ -485,8 +488,8 @@ fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
     first.map(|(at, _)| Tonight { at, load: most })
 }
 
-/// The share of visitors without a number. Skips the formula where its result is certain: for a
-/// pool of many numbers with a load of a third of them.
+/// The expected share of visitors who get no number. Skips the formula if the pool has more than 50
+/// numbers and the load is less than a third of them, because the result is then almost 0.
 pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
     if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
         return 0.0;

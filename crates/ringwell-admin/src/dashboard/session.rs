@@ -1,8 +1,9 @@
-//! Sessions, and one-time links that log in.
+//! Sessions of the dashboard, and one-time links for logging in.
 //!
-//! Owns the secrets of cookies and links. Only their SHA-256 is kept, so that leaks through the
-//! memory's layout or the time of a comparison are useless. Likewise, only the hashes of tokens are
-//! kept. Invariant: a session ends with its token, and at most [`SESSIONS_MAX`] are open.
+//! Owns the secrets of cookies and links. Keeps only their SHA-256, so that neither a memory leak
+//! nor the duration of a comparison reveals a usable secret. Keeps only the hashes of tokens, too.
+//! Invariant: a session ends when its token is revoked, and at most [`SESSIONS_MAX`] sessions are
+//! open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +17,9 @@ use subtle::ConstantTimeEq;
 
 use crate::access::Visitor;
 
-/// The maximum number of open sessions, more than one server has users.
+/// The maximum number of open sessions, which exceeds the number of users of one server.
 const SESSIONS_MAX: usize = 1_000;
-/// The maximum number of links that have not been followed yet.
+/// The maximum number of links that have not been used yet.
 const LINKS_MAX: usize = 100;
 const SESSION_TIME: Duration = Duration::from_hours(12);
 const LINK_TIME: Duration = Duration::from_mins(5);
@@ -27,13 +28,13 @@ const COOKIE: &str = "rw_session";
 /// A logged-in user.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The user's name, for the page's head and the audit log.
+    /// The user's name, for the page header and the audit log.
     pub(super) who: String,
-    /// The role of its token.
+    /// The role of the session's token.
     pub(super) role: Role,
     /// The secret that every form contains.
     pub(super) form_token: String,
-    /// The token that opened it.
+    /// The token with which the user logged in.
     pub(super) token: TokenHash,
     until: Instant,
 }
@@ -49,7 +50,7 @@ struct Open {
 }
 
 impl Session {
-    /// Whether `presented` is the secret in the forms of this session.
+    /// Whether `presented` is the secret that this session's forms contain.
     pub(super) fn sent(&self, presented: &str) -> bool {
         self.form_token.as_bytes().ct_eq(presented.as_bytes()).into()
     }
@@ -61,7 +62,8 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a session; returns the cookie's value. `None` if no random bytes are available.
+    /// Starts a session and returns the cookie's value. Returns `None` if no random bytes are
+    /// available.
     pub(super) fn begin(&self, visitor: &Visitor, token: TokenHash) -> Option<String> {
         let (secret, form_token) = (secret()?, secret()?);
         let session = Session {
@@ -97,13 +99,13 @@ impl Sessions {
         }
     }
 
-    /// Ends all sessions that `token` has opened.
+    /// Ends all sessions that were opened with `token`.
     pub(super) fn end_all_of(&self, token: &TokenHash) {
         self.open().sessions.retain(|_, session| session.token != *token);
     }
 
-    /// Creates a link that logs in the first visitor who follows it within five minutes; returns
-    /// its secret. `None` if there are too many unused links, or no random bytes are available.
+    /// Creates a link that logs in the first user who opens it within five minutes, and returns its
+    /// secret. Returns `None` if too many links are unused or no random bytes are available.
     pub(super) fn link(&self, visitor: Visitor, token: TokenHash) -> Option<String> {
         let secret = secret()?;
         let mut open = self.open();
@@ -116,22 +118,23 @@ impl Sessions {
         Some(secret)
     }
 
-    /// The user of a link, which becomes invalid.
+    /// Returns the user for whom a link was created, and invalidates the link.
     pub(super) fn follow(&self, secret: &str) -> Option<(Visitor, TokenHash)> {
         let (visitor, token, until) = self.open().links.remove(&digest(secret))?;
         (until > Instant::now()).then_some((visitor, token))
     }
 }
 
-/// The header that keeps a session in the browser. Lacks the attribute `Secure` because this
-/// address has no TLS. A proxy that adds TLS also adds the attribute.
+/// The value of the `Set-Cookie` header that starts a session in the browser. It lacks the
+/// attribute `Secure`, because this address does not use TLS. A proxy that adds TLS must add the
+/// attribute as well.
 pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
     let seconds = SESSION_TIME.as_secs();
     let text = format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
     HeaderValue::try_from(text).ok()
 }
 
-/// The header that removes the cookie.
+/// The value of the `Set-Cookie` header that removes the cookie.
 pub(super) const UNSET_COOKIE: HeaderValue =
     HeaderValue::from_static("rw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
 

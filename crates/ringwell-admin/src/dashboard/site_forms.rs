@@ -1,7 +1,7 @@
 //! Forms that create, change and remove web sites.
 //!
-//! A form contains a checksum of the settings with which it was filled, so that two pages that
-//! change a site at the same time do not overwrite each other's changes.
+//! Each form contains a checksum of the settings with which it was filled. A form with an outdated
+//! checksum is refused, so that two open pages do not overwrite each other's changes.
 
 use maud::{Markup, html};
 use ringwell_config::{Site, SiteText, SwapText};
@@ -14,7 +14,8 @@ use super::asked::{Asked, NoPage};
 use super::session::Session;
 use crate::Context;
 
-/// The effect of a visitor's consent on a site, with its label in the form.
+/// The ways in which a site handles visitors' consent: the value of the setting, and the form's
+/// label.
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
@@ -23,7 +24,7 @@ const CONSENTS: [(&str, &str); 3] = [
 
 /// The change that a form about sites requests.
 pub(super) enum Wanted<'a> {
-    /// A new site. If a site of the configuration has the same key, its secret is kept.
+    /// Create a site. If the configuration has a site with the same key, its secret is kept.
     New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),
@@ -32,7 +33,7 @@ pub(super) enum Wanted<'a> {
 /// Returns the field of a form with a given name.
 pub(super) type Fields<'a> = &'a (dyn Fn(&str) -> &'a str + Sync);
 
-/// Makes the change; returns the site's key.
+/// Applies the change and returns the site's key.
 pub(super) async fn change(
     context: &Context,
     session: &Session,
@@ -119,7 +120,8 @@ fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoP
     text.check().map_err(|fault| wrong(fault.to_string()))
 }
 
-/// A checksum of all settings that are shown. The edge key is not on any page in any form.
+/// A checksum of all settings that are shown. The edge key is left out, because no page may reveal
+/// it, not even as a hash.
 fn checksum(site: &Site) -> String {
     let text = SiteText { edge_key: None, ..site.to_text() };
     let has_key = site.edge_key.is_some();
@@ -128,7 +130,7 @@ fn checksum(site: &Site) -> String {
     digest[..16].iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The form of a new site.
+/// The form that creates a site.
 pub(super) fn new(asked: &Asked<'_>) -> Markup {
     let key = html! { label { "Key (visible in the pages)"
         input name="key" value="pk_" size="24" minlength="7" maxlength="63" required;
@@ -141,7 +143,7 @@ pub(super) fn new(asked: &Asked<'_>) -> Markup {
     } }
 }
 
-/// The forms of a site of the directory.
+/// The forms of a site that is in the directory.
 pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
     let (key, text) = (&site.key, site.to_text());
     let seen = html! { input type="hidden" name="seen" value=(checksum(site)); };
@@ -159,7 +161,7 @@ pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
     } }
 }
 
-/// The form of a configured site.
+/// The form of a site that is in the configuration.
 pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
     let key = html! { input type="hidden" name="key" value=(site.key); };
     let fields = fields(&key, &site.to_text(), site.edge_key.is_some());
@@ -184,7 +186,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
     let area = |name: &str, label: &str, lines: Vec<String>, is_required: bool| {
         html! { label { (label)
             textarea name=(name) rows="3" cols="36" required[is_required] spellcheck="false" {
-                // Browsers drop the first line break.
+                // Browsers ignore a line break at the beginning of a text area.
                 "\n" (lines.join("\n"))
             }
         } }
@@ -213,7 +215,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
     }
 }
 
-/// See [`Site::short_lived`].
+/// The site's pools whose lifetime is too short: see [`Site::short_lived`].
 pub(super) fn short_lived(asked: &Asked<'_>, site: &Site) -> Vec<PoolId> {
     let directory = asked.node.directory();
     site.short_lived(|pool| directory.pool(pool).map(RingPool::lifetime))

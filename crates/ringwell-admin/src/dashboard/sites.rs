@@ -1,4 +1,5 @@
-//! Web sites whose pages swap numbers: their requests, and the tag to paste.
+//! Web sites whose pages swap numbers: the counts of their requests, and the tag to paste into
+//! pages.
 
 use maud::{Markup, html};
 use ringwell_config::{Listen, Site};
@@ -11,10 +12,11 @@ use super::table::{Cell, Table};
 use super::words::{count, several, share};
 use super::{actions, site_forms};
 
-/// The maximum number of sites, as many as a directory may have.
+/// The maximum number of sites, which is also the maximum for a directory.
 const SITES_MAX: u32 = 1_000;
 
-/// The meaning of each outcome for the owner of a site. The names are those in the metrics.
+/// The outcomes of a site's requests: the name in the metrics, and the label for the owner of the
+/// site.
 const OUTCOMES: [(&str, &str); 7] = [
     ("numbers", "Numbers given"),
     ("beat", "Visits kept alive"),
@@ -25,14 +27,15 @@ const OUTCOMES: [(&str, &str); 7] = [
     ("refused", "Not understood"),
 ];
 
-/// All sites that are served.
+/// Lists all sites.
 pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     let stats = asked.node.sites();
     let mut columns = vec![("site", "Site")];
     columns.extend(OUTCOMES);
     columns.push(("robots", "Share of robots"));
     let mut table = Table::new("Requests of pages since the start", &columns);
-    // A new site may be missing, and a removed one present, for up to a second.
+    // For up to a second, a new site may have no figures yet, and a removed one may still have
+    // some.
     let sites = sites(asked).await?;
     table.rows =
         sites.iter().map(|(site, _)| row(asked, &site.key, find(&stats, &site.key))).collect();
@@ -61,7 +64,7 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     Ok(View { title: "Sites".to_owned(), body, data, table, live })
 }
 
-/// One site: its tag, its settings, and its pages' requests.
+/// Shows one site: its tag, its settings, and the counts of its requests.
 pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     let found = sites(asked).await?.into_iter().find(|(site, _)| site.key == key);
     let (site, is_kept) = found.ok_or(NoPage::Missing("There is no such site."))?;
@@ -102,8 +105,8 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     Ok(View { title: format!("Web site {key}"), body, data, table, live })
 }
 
-/// All sites, each with whether it is in the directory: first those of the directory, then those
-/// that are only in the configuration.
+/// All sites, each with a flag that is set if the site is in the directory. Sites in the directory
+/// come first, then those that are only in the configuration.
 async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
     let kept = match asked.store() {
         Some(store) => store.sites("", SITES_MAX).await?,
@@ -116,7 +119,7 @@ async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
     Ok(kept.chain(configured.into_iter().map(|site| (site, false))).collect())
 }
 
-/// Numbers whose lockout may end before the page's first keep-alive.
+/// A warning about pools with numbers whose lockout may end before the page's first keep-alive.
 fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     let pools = site_forms::short_lived(asked, site);
     html! { @if !pools.is_empty() { p.banner.amber {
@@ -130,7 +133,7 @@ fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     } } }
 }
 
-/// The server's address for browsers, as far as it is known.
+/// The server's address for browsers, according to the configuration.
 fn address(asked: &Asked<'_>) -> String {
     let config = asked.node.config();
     let listens = if config.site_listen.is_empty() { &config.listen } else { &config.site_listen };
@@ -141,7 +144,7 @@ fn address(asked: &Asked<'_>) -> String {
     address.unwrap_or_default()
 }
 
-/// The results of a site's requests; empty if the site is not served yet.
+/// The counts of a site's requests. `None` if the site is not served yet.
 fn find<'a>(stats: &'a [SiteStats], key: &str) -> Option<&'a SiteStats> {
     stats.iter().find(|stats| stats.key == key)
 }

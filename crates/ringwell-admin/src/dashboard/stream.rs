@@ -1,7 +1,7 @@
-//! Figures of an open page, sent as they change (server-sent events).
+//! Sends the figures of an open page as they change (server-sent events).
 //!
-//! Owns the limit on open pages, the end of a stream, and the figures of the newest sample, which
-//! pages with the same figures share.
+//! Limits the number of open pages and the duration of a stream. Caches the figures of the newest
+//! sample, so that pages with the same figures share them.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,10 +23,10 @@ use super::session::Session;
 
 /// The maximum number of pages that may be open at once.
 const STREAMS_MAX: usize = 100;
-/// The interval of comment lines, which make proxies keep the connection.
+/// The interval between comment lines, which keep proxies from closing the connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The longest duration of a stream. A browser then reconnects, which shows whether its session is
-/// still valid.
+/// The longest duration of a stream. After that, the browser reconnects, and its session is checked
+/// again.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
 
 /// The figures of the open pages as of one sample.
@@ -36,12 +36,12 @@ pub(super) struct Figures(Mutex<OfSample>);
 #[derive(Debug, Default)]
 struct OfSample {
     at: Millis,
-    /// The figures of pages. A cell is empty while the first page that shows its figures computes
-    /// them, and `None` if that failed.
+    /// The figures of pages. A cell is empty while the first page that needs the figures computes
+    /// them. It contains `None` if the computation failed.
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
-/// Pages with the same key show the same figures.
+/// The key of a page's figures. Pages with the same key show the same figures.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PageKey {
     path: String,
@@ -52,7 +52,7 @@ struct PageKey {
 }
 
 impl Figures {
-    /// The entry for these figures, as of the sample at `at`.
+    /// The entry for the figures of `page`, as of the sample at `at`.
     fn of(&self, at: Millis, page: PageKey) -> Arc<OnceCell<Option<Arc<Live>>>> {
         // The map is consistent after each statement, so a poisoned lock is harmless.
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ struct Streamed {
     is_over: bool,
 }
 
-/// Sends the changes of the page at `path`.
+/// Sends the changed figures of the page at `path`.
 pub(super) async fn get(
     State(ui): State<Ui>,
     Path(path): Path<String>,
@@ -118,8 +118,8 @@ pub(super) async fn get(
 }
 
 impl Streamed {
-    /// Whether the page may have changed. Pages of calls are rendered again only when the log has
-    /// changed, so that many open pages cost nothing while no call arrives.
+    /// Whether the page may have changed. A page of calls is rendered again only if the log has
+    /// changed, so open pages cost nothing while no calls arrive.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {
@@ -129,7 +129,7 @@ impl Streamed {
         std::mem::replace(&mut self.calls_seen, changes) != changes
     }
 
-    /// The page's figures; `None` if the page can no longer be shown.
+    /// Computes the page's figures. Returns `None` if the page can no longer be shown.
     async fn live(&mut self, session: &Session) -> Option<Arc<Live>> {
         let at = self.samples.borrow_and_update().at;
         let (path, query) = (&self.path, self.query.as_deref());
@@ -146,7 +146,7 @@ impl Streamed {
         made.await.clone()
     }
 
-    /// The next event; `None` if the stream has ended.
+    /// Waits for the next event and returns it. Returns `None` if the stream has ended.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
             return None;

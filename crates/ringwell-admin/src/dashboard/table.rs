@@ -1,6 +1,6 @@
-//! A table, as a page shows it and as programs read it.
+//! A table, both as a page shows it and as programs read it.
 //!
-//! Owns both forms, so that a page and its `.csv` cannot differ.
+//! Both forms are created from the same cells, so that a page and its `.csv` cannot differ.
 
 use maud::{Markup, html};
 use ringwell_core::Millis;
@@ -10,14 +10,14 @@ use super::words::{moment, stamp};
 
 /// One field.
 pub(super) struct Cell {
-    /// The form for people.
+    /// The markup for people.
     shown: Markup,
-    /// The form for programs.
+    /// The text for programs.
     value: String,
     is_number: bool,
-    /// The form from which the script updates the table if whole rows change.
+    /// The contents that the script receives if whole rows change.
     plain: Plain,
-    /// The name and the present value of a figure that changes while the page is open.
+    /// The name and the current value of a figure that changes while the page is open.
     live: Option<(String, String)>,
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Cell {
 #[derive(Clone, Default)]
 struct Plain {
     text: String,
-    /// The target of the link.
+    /// The target of the link, if the text is a link.
     href: Option<String>,
-    /// The time that the cell shows.
+    /// The time, if the cell shows one.
     at: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Table {
     /// For each column, a name for programs and a heading for people.
     pub(super) columns: Vec<(&'static str, &'static str)>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// The text for an empty table, usually the next step.
+    /// The text that replaces an empty table, usually advice on the next step.
     empty: Option<Markup>,
     /// Whether rows are added and removed while the page is open.
     pub(super) rows_change: bool,
@@ -53,7 +53,7 @@ impl Cell {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "figures are small")]
-    /// A figure, in its forms for people and for programs.
+    /// A figure, as shown to people and as read by programs.
     pub(super) fn figure(shown: impl Into<String>, value: impl ToString) -> Self {
         let shown = shown.into();
         let plain = Plain { text: shown.clone(), ..Plain::default() };
@@ -61,7 +61,7 @@ impl Cell {
         Self { shown: html! { (shown) }, value, is_number: true, plain, live: None }
     }
 
-    /// Any other value, in its forms for people and for programs.
+    /// Any other value, as shown to people and as read by programs.
     pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
         let plain = Plain::default();
         Self { shown, value: value.into(), is_number: false, plain, live: None }
@@ -75,7 +75,7 @@ impl Cell {
         Self { plain, ..Self::of(shown, text) }
     }
 
-    /// A moment.
+    /// A time.
     pub(super) fn time(at: Millis) -> Self {
         let plain = Plain { text: stamp(at), href: None, at: Some(stamp(at)) };
         Self { plain, ..Self::of(moment(at), stamp(at)) }
@@ -98,7 +98,7 @@ impl Table {
         Self { caption: caption.to_owned(), columns: columns.to_vec(), ..Self::default() }
     }
 
-    /// Sets the text for an empty table.
+    /// Sets the text that replaces an empty table.
     pub(super) fn or(mut self, empty: Markup) -> Self {
         self.empty = Some(empty);
         self
@@ -130,7 +130,7 @@ impl Table {
         }
     }
 
-    /// The cells that change, by name, or all rows under the name `rows`.
+    /// The cells that change, by name. If whole rows change, all rows under the name `rows`.
     pub(super) fn live(&self) -> impl Iterator<Item = (String, String)> {
         let cells = self.rows.iter().flatten();
         let cells = cells.filter_map(|cell| cell.live.clone());
@@ -146,11 +146,11 @@ impl Table {
         cells.chain(rows)
     }
 
-    /// The table in the form of RFC 4180, with a header. An apostrophe precedes text that a
-    /// spreadsheet would read as a formula.
+    /// The table as CSV (RFC 4180), with a header. An apostrophe precedes any text that a
+    /// spreadsheet would interpret as a formula.
     pub(super) fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = writer.write_record(self.columns.iter().map(|(name, _)| name));
         for row in &self.rows {
             let _ = writer.write_record(row.iter().map(|cell| harmless(&cell.value)));

@@ -1,6 +1,6 @@
 //! Words and figures for people: reasons for overflow, counts, shares, times.
 //!
-//! Terms of the implementation must not leave this file.
+//! Translates the terms of the implementation, so that no page shows them.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -31,7 +31,7 @@ impl Cause {
         }
     }
 
-    /// The cause with this name in metrics.
+    /// The cause that corresponds to the reason with this name in metrics.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         Reason::ALL.into_iter().find(|reason| reason.name() == name).map(Self::of)
     }
@@ -45,7 +45,7 @@ impl Cause {
         }
     }
 
-    /// The advice.
+    /// The advice to the operator.
     pub(super) const fn advice(self) -> &'static str {
         match self {
             Self::PoolTooSmall => "Add numbers to the pool; its page shows how many are needed.",
@@ -60,7 +60,7 @@ impl Cause {
     }
 }
 
-/// `12,345`.
+/// Formats a count, such as `12,345`.
 pub(super) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -73,12 +73,12 @@ pub(super) fn count(value: u64) -> String {
     text
 }
 
-/// `1 pool`, `2 pools`.
+/// Formats a count with its noun, such as `1 pool` or `2 pools`.
 pub(super) fn several(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// `0.4`, `12`, `1,234`: only as many digits as are significant.
+/// Formats a rate with only its significant digits, such as `0.4`, `12` or `1,234`.
 pub(super) fn rate(value: f64) -> String {
     if value >= 10.0 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
@@ -87,7 +87,7 @@ pub(super) fn rate(value: f64) -> String {
     if value > 0.0 { format!("{value:.1}") } else { "0".to_owned() }
 }
 
-/// `1.2 %`.
+/// Formats a share as a percentage, such as `1.2 %`.
 pub(super) fn share(value: f64) -> String {
     match value * 100.0 {
         percent if percent >= 10.0 => format!("{percent:.0} %"),
@@ -97,7 +97,7 @@ pub(super) fn share(value: f64) -> String {
     }
 }
 
-/// `1.5 GB`.
+/// Formats a number of bytes, such as `1.5 GB`.
 pub(super) fn bytes(value: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
     let value = value as f64;
@@ -106,7 +106,7 @@ pub(super) fn bytes(value: u64) -> String {
     unit.map_or_else(|| format!("{value} B"), |(size, unit)| format!("{:.1} {unit}", value / size))
 }
 
-/// `30 min`, `2 h 5 min`, `12 s`, `250 ms`.
+/// Formats a duration, such as `30 min`, `2 h 5 min`, `12 s` or `250 ms`.
 pub(super) fn duration(value: Millis) -> String {
     let (ms, s) = (value.0, value.0 / 1000);
     let two = |large: u64, unit: &str, small: u64, of: &str| {
@@ -121,13 +121,13 @@ pub(super) fn duration(value: Millis) -> String {
     }
 }
 
-/// `2026-11-21T06:30:00Z`, as programs read it.
+/// Formats a time for programs, such as `2026-11-21T06:30:00Z`.
 pub(super) fn stamp(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     format!("{:.0}", Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX))
 }
 
-/// A moment, which the script shows in the reader's own time zone.
+/// A time, which the script shows in the reader's time zone.
 pub(super) fn moment(at: Millis) -> Markup {
     let stamp = stamp(at);
     let text = stamp.replace('T', " ").replace('Z', " UTC");

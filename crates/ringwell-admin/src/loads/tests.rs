@@ -23,7 +23,8 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     let mut counted = u32::MAX - 100;
     loads.take(START, &[asked(100, counted, 0)]);
     assert_eq!(loads.of(POOL), None, "nobody has looked twice");
-    // Two in ten seconds are 360 in half an hour, from the first sample on.
+    // Two allocations in ten seconds make a load of 360 for a lifetime of half an hour, from the
+    // first measurement on.
     watch(&mut loads, 0, 10, 2, &mut counted);
     assert!((loads.of(POOL).unwrap().load - 360.0).abs() < 0.1, "{loads:?}");
     watch(&mut loads, 10, 1000, 2, &mut counted);
@@ -31,8 +32,7 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     assert!((load.load - 360.0).abs() < 0.1, "{load:?}");
     assert!(load.over >= LIFETIME && load.over.0 <= LIFETIME.0 * 9 / 8 + STEP.0, "{load:?}");
     assert!(loads.0[&POOL].marks.len() <= MARKS_MAX + 2);
-    // After a quiet lifetime, none of the load is left, but the busiest hour is remembered for a
-    // day.
+    // After one lifetime without requests the load is zero, but the busiest hour is kept for a day.
     watch(&mut loads, 1010, 250, 0, &mut counted);
     let load = loads.of(POOL).unwrap();
     assert!(load.load < 0.1 && (load.busiest - 360.0).abs() < 1.0, "{load:?}");
@@ -51,7 +51,7 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
-    // The same load is too high for 40 numbers, because 1 % overflow needs 50.
+    // The same load is too high for 40 numbers: keeping overflow below 1 % takes 50.
     loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
@@ -76,7 +76,7 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     const HOUR_STEPS: u64 = HOUR.0 / STEP.0;
     let mut loads = Loads::default();
     let (mut counted, mut step) = (0, 0);
-    // Two in ten seconds all day, but ten in the hours 6 to 8.
+    // The rate is two allocations in ten seconds all day, but ten from 6:00 to 9:00.
     let rate = |hour: u64| if (6..9).contains(&(hour % 24)) { 10 } else { 2 };
     for hour in 0..24 {
         watch(&mut loads, step, HOUR_STEPS, rate(hour), &mut counted);
@@ -85,19 +85,21 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     let night = |loads: &Loads| loads.outlook(POOL).unwrap().night().collect::<Vec<_>>();
     assert_eq!(night(&loads), [], "a day is not enough to compare today with");
     assert!(loads.watched() < Loads::WATCHED_MIN);
-    // The next day is one and a half times as busy, and its first hour is over.
+    // On the next day, the rate is one and a half times as high. The first hour of that day is
+    // over.
     watch(&mut loads, step, HOUR_STEPS, 3, &mut counted);
     step += HOUR_STEPS;
     watch(&mut loads, step, 10, 3, &mut counted);
     assert!(loads.watched() >= Loads::WATCHED_MIN);
     let night = night(&loads);
     assert_eq!(night.len(), NIGHT);
-    // It is between one and two o'clock on the second day, so the next hour begins at two.
+    // It is between 1:00 and 2:00 on the second day, so the next hour begins at 2:00.
     assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
-    // The rate times the lifetime of half an hour is 360. The forecast is up to half as much again,
-    // because the load lags by a lifetime.
+    // On the previous day, the load was 360: the rate times the lifetime of half an hour. The rate
+    // is now one and a half times as high, which would make 540. The forecast may be lower, because
+    // the load lags behind the rate by one lifetime.
     assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
-    // The busiest hours of the previous day recur a day later.
+    // The forecast expects the busiest hours at the same time as on the previous day.
     let (_, most) = night[6];
     assert_eq!(night[6].0, Millis(START.0 + 32 * HOUR.0));
     assert!((2_300.0..2_800.0).contains(&most), "{night:?}");

@@ -33,7 +33,7 @@ fn a_number_is_written_in_its_country_s_form() {
 fn only_the_parts_of_a_range_that_cannot_be_in_use_are_invalid() {
     let range = |first, count| NumberRange::new(number(first), count).unwrap();
     assert_eq!(invalid(range("8885550000", 10_000)), []);
-    // 888-199 is not an exchange, 888-200 is one.
+    // After area code 888, 199 is not a valid exchange, but 200 is.
     assert_eq!(invalid(range("8881999990", 20)), [range("8881999990", 10)]);
     assert_eq!(invalid(range("2000000500", 1000)).len(), 2);
 }

@@ -10,23 +10,23 @@ use super::members::Members;
 use crate::access::Denied;
 use crate::problem::Problem;
 
-/// The published API's text for an account at its limit of numbers.
+/// The published API's error text for an account that has reached its limit of numbers.
 pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
 
-/// The reason why a request for ring pools fails.
+/// The reason why a request about ring pools fails.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Some fields are invalid; each is listed with its error.
+    /// Some fields are invalid. Each is listed with its error.
     Invalid(Vec<(String, String)>),
     /// A nested object has an unknown member.
     Nested(&'static str),
     /// The pool does not exist.
     NotFound { id: String, scope: Scope },
-    /// The request cannot be read as a whole.
+    /// The request as a whole cannot be parsed.
     Unreadable(&'static str),
-    /// There is no token, or it is unknown.
+    /// The request has no token, or an unknown one.
     Unknown,
-    /// The token does not allow this; the reason.
+    /// The token does not permit the request, for the given reason.
     NotAllowed(String),
     /// An internal error.
     Store(StoreError),
@@ -122,7 +122,7 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     envelope(status, errors)
 }
 
-/// Answers with the same statuses as the paths below `/v1/`.
+/// Answers with the same status codes as the paths under `/v1/`.
 fn failed(error: StoreError) -> Response {
     match error {
         StoreError::Database(_) | StoreError::Silent | StoreError::Provider(_) => {
@@ -133,10 +133,10 @@ fn failed(error: StoreError) -> Response {
     }
 }
 
-/// Answers with a random handle. The log line contains the handle and the cause.
+/// Answers with a random handle and logs the cause under the same handle.
 fn internal(error: &StoreError) -> Response {
     let mut bytes = [0; 4];
-    // Without random bytes all handles are 0; the log still has the error.
+    // If no random bytes are available, the handle is 0, and the error is still logged.
     let _ = getrandom::fill(&mut bytes);
     let handle = u32::from_ne_bytes(bytes);
     tracing::error!(%error, handle, "a management request failed");

@@ -1,7 +1,7 @@
 //! The fields of a ring pool that clients send, and their conversion.
 //!
-//! Owns defaults, conversions and the texts of errors. Values come as JSON values, or as texts with
-//! the same meaning: the published samples contain `"preferred":"true"`. Unknown members are
+//! Owns defaults, conversions and error texts. A value may be a JSON value or a string with the
+//! same meaning, because the published samples contain `"preferred":"true"`. Unknown members are
 //! ignored, as in the published API.
 
 use ringwell_config::NumberCheck;
@@ -14,12 +14,13 @@ use super::fault::Fault;
 use super::nested;
 use crate::numbering;
 
-/// The default lifetime, which is that of the published samples. No document defines a default.
+/// The default lifetime, taken from the published samples. The published API does not document a
+/// default.
 const LIFETIME: Millis = Millis(1_800_000);
 const SIZE: u32 = 2;
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// Members from older versions, which are kept and shown as they were received.
+/// Members from older versions of the API, which are stored and shown as they were received.
 pub(super) const OLDER: [&str; 14] = [
     "pool_type",
     "param1",
@@ -37,25 +38,25 @@ pub(super) const OLDER: [&str; 14] = [
     "is_first_preference",
 ];
 
-/// The pool's settings as the client wants them.
+/// The pool's settings as requested by the client.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) settings: PoolSettings,
-    /// The name of a page's tag, which is stored for the destination.
+    /// The name of a tag on the web page, which is stored with the destination.
     pub(super) tag: Option<String>,
 }
 
-/// Reads fields one by one, and collects their errors.
+/// Reads one field after another, and collects their errors.
 struct Reader<'a> {
     body: &'a Map<String, Value>,
     check: NumberCheck,
     faults: Vec<(String, String)>,
 }
 
-/// The result of applying `body` to `before`, or to a new pool with the network's `id`.
+/// Applies `body` to the settings `before`, or to those of a new pool with the network's `id`.
 ///
 /// # Errors
-/// [`Fault::Invalid`] with all invalid fields, or [`Fault::Nested`].
+/// [`Fault::Invalid`] with all invalid fields, or [`Fault::Nested`] for an unknown member.
 pub(super) fn read(
     body: &Map<String, Value>,
     before: Option<&PoolSettings>,
@@ -121,7 +122,7 @@ impl Reader<'_> {
         self.faults.push((field.to_owned(), message.to_owned()));
     }
 
-    /// A required text; numbers are converted to their digits.
+    /// Reads a required text. A JSON number is converted to its digits.
     fn text(&mut self, field: &str) -> Option<String> {
         let value = self.body.get(field).filter(|value| !value.is_null())?;
         match text_of(value) {
@@ -179,8 +180,8 @@ impl Reader<'_> {
         let Some(text) = self.text("destination_phone_number") else { return };
         let digits: String = text.chars().filter(char::is_ascii_digit).collect();
         let plain = |c: char| c.is_ascii_digit() || "+-.() ".contains(c);
-        // An E.164 number has at most 15 digits. With the country code, no country's numbers have
-        // fewer than 7.
+        // An E.164 number has at most 15 digits. In no country does a number have fewer than 7
+        // digits, including the country code.
         let plus = if text.starts_with('+') { "+" } else { "" };
         let number = format!("{plus}{digits}");
         let is_known = || self.check == NumberCheck::Possible || numbering::is_valid(&number);
@@ -202,7 +203,7 @@ impl Reader<'_> {
     }
 }
 
-/// The text of a text value, or the digits of a number.
+/// The text of a JSON string, or the digits of a JSON number.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -211,7 +212,7 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// A non-negative whole number, as a number or as text.
+/// Reads a non-negative integer, given as a number or as text.
 pub(super) fn integer(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
@@ -220,7 +221,7 @@ pub(super) fn integer(value: &Value) -> Option<u64> {
     }
 }
 
-/// True or false, as a boolean, as text, or as 1 and 0.
+/// Reads true or false, given as a boolean, as text, or as 1 or 0.
 pub(super) fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),

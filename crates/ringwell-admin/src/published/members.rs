@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) struct Members(pub(super) Vec<(String, Value)>);
 
 impl Members {
-    /// Lists each field once, with all its errors.
+    /// Groups the errors by field, so that each field is listed once.
     pub(super) fn grouped(fields: Vec<(String, String)>) -> Self {
         let mut grouped: Vec<(String, Vec<Value>)> = Vec::new();
         for (field, message) in fields {

@@ -1,8 +1,8 @@
-//! Ring pools as the published API manages them.
+//! The published API for ring pools.
 //!
-//! Owns the API's paths, the three places of its tokens, upserts and statuses. Advertisers and
-//! campaigns in a path are created with their first pool, because there is no other way to create
-//! them. Source: docs/spec/management.md, "The published API".
+//! Owns the API's paths, the three places in which a token is accepted, upserts and status codes.
+//! An advertiser or campaign in a path is created with its first pool, because the API has no other
+//! way to create it. Source: docs/spec/management.md, "The published API".
 
 mod fault;
 mod fields;
@@ -28,7 +28,7 @@ use fields::Draft;
 
 const KEY_BYTES: usize = 16;
 
-/// The paths, with and without an id.
+/// The routes, with and without a pool's id.
 pub(crate) fn routes() -> Router<Context> {
     let base = "/api/{date}/{network}/advertisers/{advertiser}/advertiser_campaigns/{campaign}";
     Router::new()
@@ -39,12 +39,12 @@ pub(crate) fn routes() -> Router<Context> {
 
 type Base = (String, String, String, String);
 
-/// The common parts of all requests.
+/// The inputs that all requests have in common.
 struct Asked {
     scope: Scope,
     visitor: Visitor,
     body: Map<String, Value>,
-    /// The collection's address, for `object_url`.
+    /// The URL of the collection of pools, from which `object_url` is built.
     url: String,
 }
 
@@ -96,7 +96,7 @@ async fn object(
     }
 }
 
-/// Runs the checks that apply to all requests.
+/// Reads the common inputs of a request, and runs the checks that apply to all requests.
 async fn ask(
     context: &Context,
     date: &str,
@@ -124,7 +124,7 @@ async fn ask(
     Ok(Asked { scope, visitor, body, url })
 }
 
-/// `2013-07-01` and other dates.
+/// Whether `text` is a date such as `2013-07-01`.
 fn is_date(text: &str) -> bool {
     let digits =
         |part: &str, count| part.len() == count && part.bytes().all(|b| b.is_ascii_digit());
@@ -156,7 +156,7 @@ async fn put(
         let id = other.settings.id_from_network.clone();
         return Err(Fault::NotFound { id, scope: asked.scope.clone() });
     }
-    // If there is no id, the pool gets one that no pool has had.
+    // If the request has no id, the pool gets one that no pool has had before.
     let id = match id {
         Some(id) => id,
         None => change.next_id().await?.to_string(),
@@ -172,7 +172,7 @@ async fn put(
     show(context, asked, &pool, status).await
 }
 
-/// Creates or changes the pool, with the requested count of numbers.
+/// Creates or changes the pool, and gives it the requested count of numbers.
 async fn write(
     change: &mut Change,
     before: Option<&Pool>,
@@ -188,7 +188,8 @@ async fn write(
         if fills {
             fill(change, before.id, &network, size).await?;
         } else {
-            // A pool that got too few numbers at its creation takes those that are available now.
+            // If the pool got too few numbers when it was created, it takes the missing ones that
+            // are available now.
             change.fill(before.id, first).await?;
         }
         before.id
@@ -203,8 +204,8 @@ async fn write(
     Ok(id)
 }
 
-/// Fills the pool up to `size`, as far as the inventory suffices, if its network may have this many
-/// numbers.
+/// Fills the pool up to `size`, or with fewer numbers if the inventory does not suffice. Fails if
+/// the network would exceed its ceiling.
 async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Result<(), Fault> {
     let missing = size.saturating_sub(change.size(id).await?.total());
     if change.room(network).await?.is_some_and(|room| missing > room) {
@@ -214,7 +215,7 @@ async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Resu
     Ok(())
 }
 
-/// 128 random bits, as hexadecimal digits.
+/// Creates a key of 128 random bits, in hexadecimal digits.
 pub(crate) fn new_key() -> Result<RingPoolKey, StoreError> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| StoreError::Damaged(error.to_string()))?;

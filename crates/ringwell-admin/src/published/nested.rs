@@ -1,6 +1,6 @@
-//! Members of a ring pool that are objects or lists: local numbers and opening hours.
+//! The members of a ring pool that are objects or lists: local numbers and opening hours.
 //!
-//! These members are checked here and stored in the form in which they are shown.
+//! Checks these members and stores them in the form in which they are shown.
 
 use ringwell_store::PoolSettings;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ const QUARTER_MINUTES: u16 = 15;
 
 type Faults = Vec<(String, String)>;
 
-/// Converts these members of `body` to the stored form in `settings`.
+/// Converts these members of `body` and stores them in `settings`.
 ///
 /// # Errors
 /// [`Fault::Nested`] for an unknown member.
@@ -51,7 +51,7 @@ fn fault(field: &str, message: &str) -> (String, String) {
     (field.to_owned(), message.to_owned())
 }
 
-/// Whether `value` is one of the forms that delete something.
+/// Whether `value` is empty, so that it deletes the member.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -128,7 +128,7 @@ fn preferences(
     ];
     let given = members(value, &known, "Local Number Preferences")?;
     let radius = given.get("search_radius_miles").map_or(Some(240), integer);
-    // The older name is used if the newer one is absent.
+    // The older name is read only if the newer name is absent.
     let state = given.get("restrict_search_to_state").or_else(|| given.get("restrict_to_state"));
     let state = state.map_or(Some(true), truth);
     let fallback = given.get("allocation_fallback_strategy").map_or(Some("UseTollFree"), |it| {
@@ -212,8 +212,8 @@ fn hours(
     Ok(())
 }
 
-/// Converts `09:30` to the minutes of the day, which must be a multiple of 15; `24:00` is the end
-/// of the day.
+/// Converts a time such as `09:30` to the minutes since midnight, which must be a multiple of 15.
+/// `24:00` is the end of the day.
 fn minutes(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
     let (hours, minutes): (u16, u16) = (hours.parse().ok()?, minutes.parse().ok()?);

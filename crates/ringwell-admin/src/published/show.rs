@@ -1,4 +1,4 @@
-//! A ring pool as the published API shows it.
+//! Shows a ring pool in the format of the published API.
 
 use ringwell_store::{Pool, Store, StoreError};
 use serde_json::{Value, json};
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::fields::OLDER;
 use super::members::Members;
 
-/// Newer members, kept as received, in the order in which they are shown.
+/// Newer members, which are stored as they were received. Listed in the order in which they are
+/// shown.
 const KEPT: [&str; 5] = [
     "local_center",
     "local_number_preferences",
@@ -15,7 +16,7 @@ const KEPT: [&str; 5] = [
     "hours_of_operation",
 ];
 
-/// Shows `pool`, whose own address is `url`.
+/// Shows `pool`, whose own URL is `url`.
 pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Members, StoreError> {
     let settings = &pool.settings;
     let customer = match &settings.destination {
@@ -30,7 +31,7 @@ pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Member
         }
     };
     let customer = customer.map(|it| serde_json::to_value(it).unwrap_or_default());
-    // During a change of keys, clients get the new one.
+    // During a key change, clients are shown the new key.
     let key = pool.next_key.as_ref().unwrap_or(&pool.key);
     let lifetime = settings.lifetime.0.div_ceil(1000);
     let mut members: Vec<(&str, Value)> = vec![

@@ -19,7 +19,7 @@ pub(crate) struct TokenView {
     name: String,
     /// `lookup`, `read`, `write` or `admin`.
     role: &'static str,
-    /// The only network in which it is valid.
+    /// The only network in which the token is valid. Absent if it is valid in all networks.
     network: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct NewToken {
 /// A token that was created.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct MadeToken {
-    /// Shown only once.
+    /// The token's secret, which is shown only once.
     token: String,
     #[serde(flatten)]
     view: TokenView,
@@ -55,7 +55,8 @@ pub(crate) struct AuditView {
     after: Option<serde_json::Value>,
 }
 
-/// The reason why no such token is made: it would be refused everywhere.
+/// The error text for a `lookup` token that is limited to one network. No such token is created,
+/// because every request with it would be refused.
 const LOOKUP_OF_ONE_NETWORK: &str = "a token with the role lookup reads attributions and calls, \
     and cannot be limited to one network: omit the network, or choose the role read to read the \
     network's pools";
@@ -112,7 +113,8 @@ pub(crate) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists the audit log, the newest line first; `after` is the version of the last line seen.
+/// Lists the audit log, newest line first. `after` is the version of the last line of the previous
+/// page.
 #[utoipa::path(get, path = "/v1/audit", params(Page),
     responses((status = 200, body = [AuditView])))]
 pub(crate) async fn audit(

@@ -1,7 +1,7 @@
-//! `GET /v1/attributions?number=…&at=…`: the visitor who held a number when a call came in.
+//! `GET /v1/attributions?number=…&at=…`: finds the visitor who held a number at a given time.
 //!
-//! The answer is the newest allocation that began at or before that time. Times are by the wall
-//! clock, in the request and in the answer.
+//! The answer is the newest allocation that began at or before that time. Times in the request and
+//! in the answer are wall-clock times.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// A look-up for a time further in the future than this is a mistake, because clocks differ by
-/// less.
+/// The maximum lead of a requested time over the server's clock. Clocks differ by less than this,
+/// so a later time is a mistake.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ pub(crate) struct Attribution {
     outcome: &'static str,
     #[serde(flatten)]
     allocation: Option<Allocation>,
-    /// The pools that an overflow number serves.
+    /// The pools whose overflow number this is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
     /// Shards of other nodes that did not answer and may have older allocations.
@@ -47,14 +47,14 @@ struct Allocation {
     ring_pool_id: Option<u64>,
     allocated_at: String,
     locked_until: String,
-    /// The time when the number was handed out again.
+    /// The time at which the number was next handed out.
     next_allocated_at: Option<String>,
-    /// Whether the lockout was over, although no other visitor had the number yet.
+    /// Whether the lockout was over at the requested time, but no other visitor had the number yet.
     late: bool,
     parameters: Parameters,
 }
 
-/// Names and values, in the order in which they were received.
+/// The names and values of the parameters, in the order in which they were received.
 struct Parameters(Vec<(String, String)>);
 
 impl Serialize for Parameters {
@@ -102,7 +102,7 @@ pub(crate) async fn get(
     let directory = node.directory();
     let Joined { past: Past { held, missing, .. }, unreachable } = node.holder(number, at).await?;
     let overflow = directory.overflow_pools(number);
-    // The number belonged to one visitor before it became shared.
+    // If the number is now shared, an earlier visitor holds it only until the end of the lockout.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
     if held.is_none() && missing.is_none() && !is_known {
@@ -144,8 +144,8 @@ impl Allocation {
     }
 }
 
-/// The time of the newest allocation of `number` in its node's shard time, if a look-up reported it
-/// as `wall` by the wall clock.
+/// The shard time of the newest allocation of `number`, provided that its wall-clock time is
+/// `wall`.
 pub(super) async fn newest_at(
     node: &Handle,
     number: PromoNumber,
@@ -156,8 +156,8 @@ pub(super) async fn newest_at(
     Ok(held.map(|held| held.allocated_at))
 }
 
-/// Reads a promo number in any usual form: `2000000000`, `200-000-0000`, `+12000000000`, `+49 30
-/// 123456`.
+/// Parses a promo number in any common notation: `2000000000`, `200-000-0000`, `+12000000000` or
+/// `+49 30 123456`.
 pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     let trimmed = text.trim();
     let digits: String =
@@ -166,7 +166,7 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     let number = if trimmed.starts_with('+') || national.len() == PromoNumber::NANP_DIGITS {
         PromoNumber::parse(if trimmed.starts_with('+') { trimmed } else { national })
     } else if text.starts_with(' ') {
-        // A `+` that was not encoded arrives as a space.
+        // An unencoded `+` arrives as a space.
         PromoNumber::parse(&format!("+{trimmed}"))
     } else {
         PromoNumber::parse(&digits)
@@ -185,14 +185,14 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     })
 }
 
-/// A time in UTC, readable by people and programs.
+/// Formats a time in UTC, for people and programs.
 fn moment(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
     format!("{time:.3}")
 }
 
-/// Reads RFC 3339, or seconds or milliseconds since 1970.
+/// Parses a time in the format of RFC 3339, or in seconds or milliseconds since 1970.
 pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         let value = text.parse::<u64>().ok()?;
@@ -202,7 +202,7 @@ pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
             _ => None,
         };
     }
-    // The `+` of an offset arrives as a space if it was not encoded.
+    // If the `+` of an offset was not encoded, it arrives as a space.
     let time: Timestamp = text.replace(' ', "+").parse().ok()?;
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }

@@ -1,7 +1,7 @@
-//! Ring pools as CSV: one line for each range of a pool's numbers.
+//! Ring pools as CSV, with one line for each range of a pool's numbers.
 //!
-//! The columns are those of the demo's list, followed by optional ones. A line creates the pool if
-//! it does not exist, and otherwise changes it to the line's values.
+//! The columns are those of the demo's list, followed by optional ones. If the pool of a line does
+//! not exist, the line creates it. Otherwise, the line sets the pool to its values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,23 +32,23 @@ pub(crate) struct Options {
     /// Whether to report the result without applying it.
     #[serde(default)]
     dry_run: bool,
-    /// The lines to apply if some lines are bad: `none` (default) or `good`.
+    /// The lines to apply if any line is bad: `none` (default) or `good`.
     #[serde(default)]
     apply: Apply,
-    /// Whether a line for an existing pool is an error instead of a change. Several lines may still
-    /// describe the same new pool.
+    /// Whether to refuse lines about existing pools instead of changing those pools. Several lines
+    /// may still describe the same new pool.
     #[serde(default)]
     create_only: bool,
 }
 
-/// The lines to apply if some lines are bad.
+/// The lines to apply if any line is bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Apply {
-    /// None of them.
+    /// Apply no line.
     #[default]
     None,
-    /// The good lines.
+    /// Apply the good lines.
     Good,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Apply {
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     id: u64,
-    /// If empty, a new pool gets a random key, and an existing pool keeps its key.
+    /// The pool's key. If empty, a new pool gets a random key, and an existing pool keeps its key.
     #[serde(default)]
     ring_pool_key: String,
     #[serde(default)]
@@ -77,9 +77,9 @@ struct Line {
 /// The result of applying a list.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Report {
-    /// Whether anything was applied.
+    /// Whether any line was applied.
     applied: bool,
-    /// The counts of good and bad lines.
+    /// The count of good lines.
     good: u64,
     bad: u64,
     /// One entry for each line that is not empty.
@@ -91,11 +91,11 @@ pub(crate) struct Report {
 /// The result of one line.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LineReport {
-    /// The line's number, counted from 1, which is the heading.
+    /// The line's number. The heading is line 1.
     line: u64,
     /// `created`, `updated`, `unchanged` or `bad`.
     result: &'static str,
-    /// The error.
+    /// The error, if the line is bad.
     detail: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn export(
     State(context): State<Context>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    // The list contains the keys.
+    // The list contains keys, so reading it requires the role `write`.
     let visitor = enter(&context, &headers, Role::Write).await?;
     let mut out = csv::Writer::from_writer(Vec::new());
     let mut after = None;
@@ -179,7 +179,7 @@ pub(crate) async fn import(
     let applied = !dry_run && good > 0 && (bad == 0 || apply == Apply::Good);
     let mut done = finish(&context, change, &Trial { dry_run: !applied }).await?;
     if !applied && !dry_run {
-        // The previous version, because nothing has changed.
+        // Nothing was changed, so the directory still has the previous version.
         done.version -= 1;
     }
     let refused = bad > 0 && apply == Apply::None;
@@ -188,18 +188,18 @@ pub(crate) async fn import(
     Ok((status, Json(report)).into_response())
 }
 
-/// The options of a whole list.
+/// The state that the lines of a list share.
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
-    /// Pools that this list has created, if it may not change other pools.
+    /// The pools that this list has created. `None` if the list may change other pools as well.
     new: Option<BTreeSet<PoolId>>,
-    /// The overflow numbers in good lines.
+    /// The overflow numbers in the good lines so far.
     overflows: BTreeMap<PoolId, PromoNumber>,
 }
 
 impl List<'_> {
-    /// Applies one line. If that fails, undoes its changes and returns the error.
+    /// Applies one line. If the line is refused, undoes its changes and returns the error.
     async fn take(
         &mut self,
         change: &mut Change,
@@ -209,7 +209,8 @@ impl List<'_> {
         let overflow = PromoNumber::parse(&line.overflow_number).ok();
         change.save_point().await?;
         let result = match self.apply_line(change, line).await {
-            // The line's pool is checked here, where its changes can still be undone separately.
+            // The pool is checked after each line, while the changes of that line can still be
+            // undone separately.
             Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
             Err(trouble) => Err(trouble),
         };
@@ -243,7 +244,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// The contents of a line, with each field validated.
+/// The validated fields of a line.
 struct Parsed {
     lifetime: Millis,
     range: NumberRange,
@@ -256,7 +257,7 @@ fn wrong(field: &str, what: &str) -> Trouble {
 }
 
 impl Line {
-    /// Reverts [`guarded`].
+    /// Reverts [`guarded`] in each field.
     fn unguarded(self) -> Self {
         let plain = |cell: String| unguarded(&cell).to_owned();
         Self {
@@ -334,7 +335,7 @@ impl List<'_> {
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
         {
-            // A list describes whole pools, so another line has the number as well.
+            // A list describes whole pools, so the overflow number is in the range of another line.
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
         let (is_new, modifications) = (before.is_none(), change.modifications());
@@ -366,8 +367,8 @@ impl List<'_> {
     }
 }
 
-/// The settings of a new pool from a line. The pool's maximum size is the count of the line's
-/// numbers.
+/// The settings of a new pool that a line creates. The pool's maximum size is the count of numbers
+/// in the line.
 fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) -> PoolSettings {
     let name = if line.name.is_empty() { format!("Ring pool {}", line.id) } else { line.name };
     PoolSettings {
@@ -386,7 +387,7 @@ fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) ->
     }
 }
 
-/// Refuses numbers that cannot be in use.
+/// Refuses new numbers that are not valid.
 async fn check_new(
     change: &mut Change,
     inventory: &Inventory,
@@ -435,7 +436,7 @@ fn unreadable(error: &csv::Error) -> Problem {
     Problem::bad_request(format!("the list cannot be read: its first line {fault}"))
 }
 
-/// The error of a line, with the names of its columns.
+/// Describes a line's error, with the name of the column.
 fn fault(error: &csv::Error, heading: &csv::StringRecord) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {

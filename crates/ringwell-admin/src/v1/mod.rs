@@ -1,7 +1,7 @@
 //! Additions to the published API, under `/v1/`.
 //!
-//! Owns the common parts of its handlers: the token, the dry run, and the formats of bodies and
-//! numbers. A client cannot detect whether a pool of another network exists.
+//! Owns the parts that the handlers have in common: tokens, dry runs, and the formats of bodies and
+//! numbers. A client cannot find out whether a pool of another network exists.
 
 mod access;
 pub(crate) mod attribution;
@@ -65,12 +65,12 @@ pub(crate) fn routes() -> Router<Context> {
         .method_not_allowed_fallback(async || Problem::wrong_method())
 }
 
-/// The mode of a change.
+/// The options that all changes have in common.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Trial {
-    /// Whether to simulate the change and answer as if it were done.
+    /// Whether to simulate the change and answer as if it had been applied.
     #[serde(default)]
     pub(super) dry_run: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Page {
 /// The result of a change.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Done {
-    /// The directory's version after the change, or the version that it would have.
+    /// The directory's version after the change or, in a dry run, the version that it would have.
     version: u64,
     /// Whether the change was only simulated.
     dry_run: bool,
@@ -101,20 +101,21 @@ impl Page {
     }
 }
 
-/// Admits a bearer token of at least `role`.
+/// Admits a client whose bearer token has at least `role`.
 async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
     let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
     Ok(context.door.enter(token, role, None).await?)
 }
 
-/// Admits a bearer token of at least `role` that is valid in all networks, because all share the
-/// inventory, the tokens and the list of networks.
+/// Admits a client whose bearer token has at least `role` and is valid in all networks. Used for
+/// the inventory, the tokens and the list of networks, which all networks share.
 async fn enter_all(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
     let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
     Ok(context.door.enter_all(token, role).await?)
 }
 
-/// Begins a change that adds `ranges`, if all numbers that are new to the directory can be in use.
+/// Begins a change that adds `ranges`. Fails if any number that is new to the directory is not
+/// valid.
 async fn change_with(
     context: &Context,
     visitor: &Visitor,
@@ -127,7 +128,7 @@ async fn change_with(
     }
 }
 
-/// The pool that a path names, if `visitor` may see it.
+/// The pool with the id in a path, if `visitor` may see it.
 async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
     let Ok(id) = id.parse::<u64>() else {
         return Err(Problem::not_found("the id of a ring pool must be a whole number"));
@@ -137,7 +138,7 @@ async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Pr
     pool.ok_or_else(|| Problem::not_found(format!("there is no ring pool {id}")))
 }
 
-/// Commits the change, unless it is a trial.
+/// Commits the change, unless it is a dry run.
 async fn finish(context: &Context, mut change: Change, trial: &Trial) -> Result<Done, Problem> {
     let dry_run = trial.dry_run;
     if dry_run {
@@ -158,7 +159,7 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     query.map(|Query(query)| query).map_err(|error| Problem::bad_request(error.body_text()))
 }
 
-/// Reads `8885550100` or `8885550100-8885550149`.
+/// Parses a number or range, such as `8885550100` or `8885550100-8885550149`.
 fn range(text: &str) -> Result<NumberRange, Problem> {
     NumberRange::parse(text).ok().flatten().ok_or_else(|| {
         Problem::bad_request(

@@ -1,4 +1,4 @@
-//! `POST /v1/shards/moves`: moves buckets to another shard with their lockouts.
+//! `POST /v1/shards/moves`: moves buckets, with their lockouts, to another shard.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::problem::Problem;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// For example `0-15,20`.
+    /// The buckets to move, such as `0-15,20`.
     buckets: String,
     to: u16,
 }
@@ -32,12 +32,12 @@ pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json
     Ok(Json(node.give(buckets, wanted.to).await?))
 }
 
-/// Cancels the move of buckets that have not arrived.
+/// Cancels the move of all buckets that have not arrived yet.
 pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Problem> {
     Ok(Json(node.take_back().await?))
 }
 
-/// Reads a list of buckets; `None` if `text` is not one.
+/// Parses a list of buckets. Returns `None` if `text` is not such a list.
 fn parse_buckets(text: &str) -> Option<BTreeSet<u16>> {
     let mut buckets = BTreeSet::new();
     for part in text.split(',') {

@@ -1,4 +1,4 @@
-//! Networks, and how many numbers each may have. Administrators of all networks set the ceilings.
+//! Networks and their ceilings on numbers. Only administrators of all networks set ceilings.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -15,15 +15,15 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NetworkView {
     id: String,
-    /// The count of numbers of its pools, including promised and quarantined ones.
+    /// The count of numbers in its pools, including promised and quarantined numbers.
     numbers: u64,
-    /// The maximum count of numbers of its pools together; null for no limit.
+    /// The maximum count of numbers in all its pools together. Null means no limit.
     numbers_max: Option<u64>,
-    /// Whether this maximum is set for this network; otherwise it is the default.
+    /// Whether `numbers_max` was set for this network. Otherwise it is the default.
     is_own: bool,
 }
 
-/// The part of the list of networks.
+/// The requested part of the list of networks.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -39,7 +39,7 @@ pub(crate) struct NetworkPage {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetCeiling {
-    /// Null for the configuration's default.
+    /// The maximum count of numbers. Null restores the configuration's default.
     numbers_max: Option<u64>,
 }
 
@@ -80,7 +80,8 @@ pub(crate) async fn show(
     Ok(Json(NetworkView::of(found)))
 }
 
-/// Sets or removes a network's ceiling. Pools that have more numbers keep them.
+/// Sets or removes a network's ceiling. If its pools already contain more numbers than the new
+/// ceiling, no numbers are removed.
 #[utoipa::path(put, path = "/v1/networks/{network}", params(("network" = String, Path), Trial),
     request_body = SetCeiling, responses((status = 200, body = Done), (status = 403)))]
 pub(crate) async fn set(

@@ -1,5 +1,5 @@
-//! Numbers and the inventory. Moving numbers that do not belong to one pool requires a token that
-//! is not bound to a network.
+//! Numbers and the inventory. Changing numbers that do not belong to one pool requires a token that
+//! is valid in all networks.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,7 +14,7 @@ use crate::Context;
 use crate::numbering::{self, Written};
 use crate::problem::Problem;
 
-/// Consecutive numbers, and their state.
+/// Consecutive numbers with the same state.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NumberRun {
     first: String,
@@ -22,26 +22,27 @@ pub(crate) struct NumberRun {
     count: u32,
     /// `available`, `overflow`, `waiting`, `free`, `quarantined` or `retired`.
     state: &'static str,
-    /// The pool that has them, or for which they wait.
+    /// The pool that contains the numbers, or for which they wait.
     pool: Option<u64>,
     /// The next state of waiting numbers: `available` or `overflow`.
     goal: Option<&'static str>,
     network: Option<String>,
-    /// The time after which no visitor can hold them, in milliseconds since 1970; null until all
-    /// nodes have confirmed that they are out of rotation.
+    /// The time after which no visitor can hold the numbers, in milliseconds since 1970. Null until
+    /// all nodes have confirmed that the numbers are out of rotation.
     ready_ms: Option<u64>,
 }
 
-/// One number, and its state.
+/// A number and its state.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NumberView {
     #[serde(flatten)]
     run: NumberRun,
-    /// In international form: `+18885550142`.
+    /// The number in international form, such as `+18885550142`.
     e164: String,
-    /// In national form: `(888) 555-0142`.
+    /// The number in national form, such as `(888) 555-0142`.
     national: String,
-    /// Its country as two letters; null if libphonenumber has none for it.
+    /// The two-letter code of the number's country. Null if libphonenumber does not assign a
+    /// country to it.
     country: Option<String>,
 }
 
@@ -50,36 +51,36 @@ pub(crate) struct NumberView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewNumbers {
     ranges: Vec<String>,
-    /// The only network that may use them.
+    /// The only network that may use the numbers. If absent, all networks may use them.
     network: Option<String>,
 }
 
-/// The new state of the numbers.
+/// The numbers to move, and their new state.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
-    /// With `pool`: the pause before the numbers return to the pool; 0 for none.
+    /// If `to` is `pool`, the pause before the numbers return to the pool. 0 means no pause.
     #[serde(default)]
     cooldown_seconds: u64,
 }
 
-/// The destination of numbers: out of rotation, or back into it.
+/// The place to which numbers are moved: out of rotation, or back into it.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// To the inventory, for any pool.
+    /// To the inventory, from which any pool can draw.
     Inventory,
     /// To quarantine, until a person releases them.
     Quarantine,
-    /// Out of use.
+    /// To retirement: the numbers are no longer used.
     Retired,
     /// From quarantine back to their pool.
     Pool,
 }
 
-/// The count of numbers in a change.
+/// The result of a change, with the count of numbers that it affects.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Counted {
     numbers: u64,
@@ -87,19 +88,19 @@ pub(crate) struct Counted {
     done: Done,
 }
 
-/// The part of the list of numbers.
+/// The requested part of the list of numbers.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NumberPage {
-    /// A number. Only greater numbers are listed.
+    /// The last number of the previous page. Only greater numbers are listed.
     after: Option<String>,
     /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
 }
 
-/// Lists all numbers, ordered by their digits with country code. Consecutive numbers with the same
-/// state are one entry.
+/// Lists all numbers, ordered by their digits including the country code. Consecutive numbers with
+/// the same state form one entry.
 #[utoipa::path(get, path = "/v1/numbers", params(NumberPage),
     responses((status = 200, body = [NumberRun]), (status = 403)))]
 pub(crate) async fn list(
@@ -109,7 +110,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Vec<NumberRun>>, Problem> {
     enter_all(&context, &headers, Role::Read).await?;
     let NumberPage { after, limit } = query(&uri)?;
-    // A `+` that was not encoded arrives as a space.
+    // An unencoded `+` arrives as a space.
     let after = after.map(|text| PromoNumber::parse(&text.replacen(' ', "+", 1))).transpose();
     let after = after.map_err(|error| Problem::bad_request(format!("after: {error}")))?;
     let limit = Page { after: None, limit }.limit();
@@ -155,7 +156,8 @@ pub(crate) async fn add(
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
     if !trial.dry_run {
-        // Fills pools that got too few numbers at their creation now, instead of at the next check.
+        // Some pools may have got too few numbers when they were created. Fills these pools now,
+        // without waiting for the next check.
         let (version, _) = context.store.fill_short(context.live.now(), false).await?;
         context.live.changed(version);
     }

@@ -1,4 +1,4 @@
-//! The description of `/v1/`, generated from the handlers themselves.
+//! The OpenAPI description of `/v1/`, generated from the handlers.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -29,7 +29,7 @@ use crate::problem;
 )]
 struct Description;
 
-/// Errors with which any of the paths may answer.
+/// Status codes of the errors that any path may return.
 const ERRORS: [StatusCode; 9] = [
     StatusCode::BAD_REQUEST,
     StatusCode::UNAUTHORIZED,
@@ -42,7 +42,8 @@ const ERRORS: [StatusCode; 9] = [
     StatusCode::SERVICE_UNAVAILABLE,
 ];
 
-/// The OpenAPI document of `/v1/`. Adds the common parts of all paths: the token and the errors.
+/// Returns the OpenAPI document of `/v1/`. Adds the parts that all paths have in common: the token
+/// and the errors.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Description::openapi();
@@ -58,8 +59,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Makes the id of an operation unique, because function names are unique only in their module, and
-/// adds the errors, which all have the same form.
+/// Prefixes the id of an operation with the module, because function names are unique only within a
+/// module. Adds the errors, which all have the same format.
 fn complete(operation: &mut Operation) {
     let module = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
     operation.operation_id = operation.operation_id.take().map(|name| format!("{module}_{name}"));
@@ -78,7 +79,7 @@ fn complete(operation: &mut Operation) {
     }
 }
 
-/// The document is public: it contains no secrets.
+/// Serves the document without a token, because it contains no secrets.
 pub(super) async fn show() -> Json<utoipa::openapi::OpenApi> {
     Json(openapi())
 }

@@ -1,7 +1,8 @@
 //! `GET /v1/overflow`: the pools with the most overflow rows. `GET /v1/pools/ID/state`: the present
 //! state of one pool.
 //!
-//! Both work for pools in a file and in a database, because both query the shards of this node.
+//! Both paths query the shards of this node. Therefore, they work regardless of whether pools are
+//! in a file or in a database.
 
 use std::cmp::Reverse;
 
@@ -16,10 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
 
-/// The default count of pools in a list, which is also the count of pools in metrics.
+/// The default number of pools in the list. `/metrics` shows the same number of pools.
 pub(crate) const TOP: usize = 10;
 
-/// The maximum count of pools in a list. More than a person reads; it bounds the cost of an answer.
+/// The maximum number of pools in the list. It is more than people read, and limits the cost of an
+/// answer.
 const TOP_MAX: usize = 1000;
 
 #[derive(Deserialize)]
@@ -33,22 +35,22 @@ pub(crate) struct Listed {
     ring_pools: Vec<Overflow>,
 }
 
-/// A pool's counts since the start of this process.
+/// A pool's counts since this process started.
 #[derive(Debug, Serialize)]
 pub(crate) struct Overflow {
     pub(crate) ring_pool_id: u64,
     name: Option<String>,
-    /// Numbers in rotation; absent if a shard of another node has the pool.
+    /// The count of numbers in rotation. Absent if a shard of another node owns the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     numbers: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lifetime_seconds: Option<f64>,
-    /// Numbers handed out.
+    /// The count of numbers handed out. Absent if a shard of another node owns the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     allocated: Option<u32>,
-    /// Rows that found every number locked out, because the pool is too small.
+    /// The count of rows for which every number was locked out, because the pool is too small.
     exhausted: u64,
-    /// Rows that no shard answered in time. The reasons are in `/metrics`.
+    /// The count of rows that no shard answered in time. `/metrics` shows the reasons.
     not_served: u64,
 }
 
@@ -66,7 +68,7 @@ pub(crate) struct Now {
     numbers: u32,
     free: u32,
     locked: u32,
-    /// The time when the next number becomes free, if none is.
+    /// The time at which the next number becomes free, if none is free now.
     next_free: Option<String>,
     allocated: u32,
     exhausted: u32,
@@ -82,7 +84,7 @@ pub(crate) async fn overflow(
     Ok(Json(Listed { ring_pools: most_overflowing(&node, top).await }))
 }
 
-/// The pools with the most overflow rows, at most `top` of them.
+/// At most `top` pools: those with the most overflow rows.
 pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow> {
     let mut not_served = node.most_refused(top).await;
     let mut found: Vec<Overflow> = Vec::new();
@@ -105,7 +107,7 @@ pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow>
             not_served,
         });
     }
-    // For shards on other nodes, only rows that arrived at this node are counted.
+    // For pools of other nodes, only rows that arrived at this node are counted.
     found.extend(not_served.into_iter().map(|(pool, rows)| Overflow {
         ring_pool_id: pool.0,
         name: name(pool),

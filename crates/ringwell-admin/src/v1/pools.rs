@@ -1,4 +1,4 @@
-//! Ring pools: settings, numbers, and present state.
+//! Ring pools: settings, numbers and present state.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct PoolView {
     allow_overflow: bool,
     fill_immediately: bool,
     overflow_number: Option<String>,
-    /// Whether two keys are valid.
+    /// Whether two keys are valid, because a key change is in progress.
     key_is_rotating: bool,
     /// The directory's version at the pool's last change.
     version: u64,
@@ -40,22 +40,24 @@ pub(crate) struct PoolView {
 /// The present state of a pool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct StateView {
-    /// Numbers in rotation.
+    /// The count of numbers in rotation.
     numbers: u64,
-    /// Numbers that can be handed out now.
+    /// The count of numbers that can be handed out now.
     free: u64,
-    /// Numbers that visitors hold.
+    /// The count of numbers that visitors hold.
     locked: u64,
-    /// The time when the next number becomes free, if none is, in milliseconds since 1970.
+    /// The time at which the next number becomes free, in milliseconds since 1970. Null if a number
+    /// is free now.
     next_free_ms: Option<u64>,
-    /// The shard that has the pool.
+    /// The shard that owns the pool.
     shard: u16,
-    /// Numbers handed out since the server started.
+    /// The count of numbers handed out since the server started.
     allocated: u64,
-    /// Rows that got the overflow number since the server started, by reason. `exhausted` is
-    /// counted by the pool's shard; the other counts are of rows that arrived at this node.
+    /// The count of rows that got the overflow number since the server started, by reason. The
+    /// pool's shard counts `exhausted`. The other counts include only rows that arrived at this
+    /// node.
     overflow: BTreeMap<String, u64>,
-    /// The pool's recent demand; null until it has been sampled.
+    /// The pool's recent demand. Null until the pool has been sampled.
     load: Option<LoadView>,
 }
 
@@ -63,48 +65,49 @@ pub(crate) struct StateView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddNumbers {
-    /// For example `8885550100-8885550149`.
+    /// Numbers and ranges, such as `8885550100-8885550149`.
     ranges: Vec<String>,
 }
 
 /// The counts of added numbers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Added {
-    /// Numbers that entered rotation at once.
+    /// The count of numbers that entered rotation immediately.
     entered: u64,
-    /// Numbers that wait until no visitor can hold them any more.
+    /// The count of numbers that wait until no visitor can hold them any more.
     waiting: u64,
     #[serde(flatten)]
     done: Done,
 }
 
-/// The pool's overflow number.
+/// A new overflow number of a pool.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetOverflow {
-    /// Ten digits; null for none.
+    /// The number. Null removes the overflow number.
     number: Option<String>,
 }
 
-/// Whether the pool has its new overflow number.
+/// The result of replacing an overflow number.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct OverflowSet {
-    /// False while visitors may hold the number.
+    /// Whether the pool has the new overflow number already. False while visitors may still hold
+    /// that number.
     now: bool,
     #[serde(flatten)]
     done: Done,
 }
 
-/// A new key.
+/// The result of adding a key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NewKey {
-    /// The new key. The previous key, which clients may use until it is removed, remains valid.
+    /// The new key. The previous key remains valid until it is removed.
     ring_pool_key: String,
     #[serde(flatten)]
     done: Done,
 }
 
-/// Lists ring pools by id.
+/// Lists ring pools, ordered by id.
 #[utoipa::path(get, path = "/v1/pools", params(Page), responses((status = 200, body = [PoolView])))]
 pub(crate) async fn list(
     State(context): State<Context>,
@@ -189,7 +192,7 @@ pub(crate) async fn add_numbers(
     Ok(Json(Added { entered: placed.entered, waiting: placed.waiting, done }))
 }
 
-/// Replaces the overflow number of a ring pool.
+/// Sets or removes the overflow number of a ring pool.
 #[utoipa::path(put, path = "/v1/pools/{id}/overflow", params(("id" = u64, Path), Trial),
     request_body = SetOverflow,
     responses((status = 200, body = OverflowSet), (status = 404), (status = 409), (status = 422)))]
@@ -213,20 +216,21 @@ pub(crate) async fn set_overflow(
     Ok(Json(OverflowSet { now, done }))
 }
 
-/// The mode of a change of keys.
+/// The options for adding a key.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Rotation {
-    /// Whether to simulate the change and answer as if it were done.
+    /// Whether to simulate the change and answer as if it had been applied.
     #[serde(default)]
     dry_run: bool,
-    /// Whether to replace the newer key of a pool that has two.
+    /// Whether to replace the newer key if the pool has two keys.
     #[serde(default)]
     replace: bool,
 }
 
-/// Adds a second key to a ring pool; the first remains valid. Answers 409 if the pool has two keys.
+/// Adds a second key to a ring pool. The first key remains valid. Answers 409 if the pool already
+/// has two keys.
 #[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Rotation),
     responses((status = 200, body = NewKey), (status = 404), (status = 409)))]
 pub(crate) async fn rotate_key(
@@ -248,7 +252,7 @@ pub(crate) async fn rotate_key(
     Ok(Json(NewKey { ring_pool_key: key.reveal().to_owned(), done }))
 }
 
-/// Removes a ring pool's older key, if it has two.
+/// Removes the older key of a ring pool that has two keys.
 #[utoipa::path(delete, path = "/v1/pools/{id}/key/previous",
     params(("id" = u64, Path), Trial), responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn end_key_overlap(
@@ -265,7 +269,7 @@ pub(crate) async fn end_key_overlap(
     Ok(Json(finish(&context, change, &trial).await?))
 }
 
-/// The answer if the pool is in the directory but not in the shards.
+/// The answer if the pool is in the directory but no shard of this node serves it.
 fn not_served() -> Problem {
     let detail = "no shard of this node serves this pool: the pool may have no numbers in rotation \
                   yet, or another node serves it";

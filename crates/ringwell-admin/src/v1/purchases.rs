@@ -1,5 +1,5 @@
-//! Numbers that can be bought, and numbers that were bought. Requires a token that permits managing
-//! the numbers of all networks.
+//! Numbers that can be bought, and numbers that were bought. All requests require a token that is
+//! valid in all networks.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use super::{Done, PAGE_MAX, Trial, body, enter_all, finish, query};
 use crate::Context;
 use crate::problem::Problem;
 
-/// A number and its monthly price, in hundredths of the provider's currency.
+/// A number that can be bought, and its monthly price in hundredths of the provider's currency.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct OfferView {
     number: String,
@@ -32,32 +32,32 @@ pub(crate) struct PurchaseView {
     at_ms: u64,
 }
 
-/// The filter of offers.
+/// A filter for offers.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
-    /// Only numbers of this area code: three digits.
+    /// The three-digit area code of the offers. If absent, numbers of all area codes are listed.
     area_code: Option<u16>,
     /// The maximum number of offers: 1 to 1,000.
     limit: Option<u32>,
 }
 
-/// The numbers to buy.
+/// An order for numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
-    /// The network, whose pools alone may draw the numbers.
+    /// The network for which to buy numbers. Only its pools may draw them.
     network: String,
-    /// The count of numbers.
+    /// The count of numbers to buy.
     numbers: u32,
-    /// Only numbers of this area code: three digits.
+    /// The three-digit area code of the numbers. If absent, numbers of all area codes are bought.
     area_code: Option<u16>,
 }
 
 /// The purchased numbers or, in a dry run, those that would be purchased.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bought {
-    /// The numbers. They may be fewer than ordered if there are no more offers, or the network's
+    /// The numbers. They are fewer than ordered if there are too few offers or the network's
     /// ceiling is reached.
     numbers: Vec<OfferView>,
     /// The monthly price of all numbers together.
@@ -66,7 +66,7 @@ pub(crate) struct Bought {
     done: Done,
 }
 
-/// Lists numbers that can be bought, the cheapest first.
+/// Lists numbers that can be bought, cheapest first.
 #[utoipa::path(get, path = "/v1/offers", params(Wanted),
     responses((status = 200, body = [OfferView]), (status = 404)))]
 pub(crate) async fn offers(
@@ -93,7 +93,7 @@ pub(crate) async fn list(
     Ok(Json(purchases.into_iter().map(PurchaseView::of).collect()))
 }
 
-/// Buys numbers for the inventory of a network, the cheapest first.
+/// Buys numbers for the inventory of a network, cheapest first.
 #[utoipa::path(post, path = "/v1/purchases", params(Trial), request_body = Order,
     responses((status = 200, body = Bought), (status = 404), (status = 503)))]
 pub(crate) async fn buy(
@@ -112,7 +112,7 @@ pub(crate) async fn buy(
     Ok(Json(Bought { numbers: bought.iter().map(OfferView::of).collect(), price_cents, done }))
 }
 
-/// All numbers of an area code, or of all area codes.
+/// The range of all numbers with the area code `area`, or with any area code if it is `None`.
 fn numbers(area: Option<u16>) -> Result<RangeInclusive<PromoNumber>, Problem> {
     let [first, last] = [area.unwrap_or(200), area.unwrap_or(999)]
         .map(|digits| AreaCode::new(digits).and_then(AreaCode::numbers));

@@ -51,7 +51,8 @@ pub(crate) async fn post(
         ));
     };
     let meant = match allocated_at {
-        // A request that the network delays must not end the lockout of the next visitor.
+        // Determines the allocation to release, so that a delayed request does not end the lockout
+        // of the next visitor.
         None => match node.newest_in(owner.shard(), number).await.map_err(unanswered)? {
             None => return Err(Problem::unavailable(HANDED_ON)),
             newest => newest,
@@ -60,7 +61,7 @@ pub(crate) async fn post(
     };
     let mut released = release(&node, owner.shard(), number, meant).await?;
     if let Some(wall) = allocated_at.filter(|_| !released) {
-        // Look-ups return times by the wall clock, from which shard time may differ.
+        // Look-ups return wall-clock times, which may differ from shard time.
         let at = newest_at(&node, number, wall).await?.filter(|at| *at != wall);
         if at.is_some() {
             released = release(&node, owner.shard(), number, at).await?;

@@ -1,4 +1,5 @@
-//! `GET /v1/shards`: the shards of this node, and the state of its links to other nodes' shards.
+//! `GET /v1/shards`: shows the shards of this node, and the state of their links to other nodes'
+//! shards.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,13 +11,13 @@ use crate::problem::Problem;
 
 #[derive(Serialize)]
 pub(crate) struct Overview {
-    /// The node's name; `null` without a cluster.
+    /// The node's name. Null if the node is not in a cluster.
     node: Option<String>,
     map_version: Option<u64>,
-    /// The count of moves of buckets that have reached this node, since that version began.
+    /// The count of bucket moves that this node has learned of since `map_version` took effect.
     moves: Option<u64>,
     shards: Vec<OfShard>,
-    /// The owners of buckets, according to this node.
+    /// The owners of all buckets, according to this node.
     owners: Vec<OfOwner>,
 }
 
@@ -26,7 +27,7 @@ struct OfOwner {
     node: String,
     /// The node's address for clients.
     listen: Vec<String>,
-    /// For example `0-15,20`.
+    /// The buckets that the shard owns, such as `0-15,20`.
     buckets: String,
 }
 
@@ -37,7 +38,7 @@ struct OfShard {
     ring_pools: usize,
     numbers: usize,
     allocations: u64,
-    /// Overflow rows of the batches that this shard's thread received, by reason.
+    /// The count of overflow rows in the batches that this shard's thread received, by reason.
     overflow: serde_json::Map<String, serde_json::Value>,
     links: Vec<OfLink>,
 }
@@ -87,7 +88,7 @@ fn owners(node: &Handle, membership: &Member) -> Vec<OfOwner> {
     nodes.flat_map(|node| node.shards.iter().map(move |shard| of(node, *shard))).collect()
 }
 
-/// Rising numbers, with consecutive ones as ranges.
+/// Formats ascending numbers, combining consecutive numbers into ranges.
 fn ranges(numbers: impl Iterator<Item = u16>) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for number in numbers {

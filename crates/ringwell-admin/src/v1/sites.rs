@@ -1,7 +1,7 @@
-//! Web sites whose pages show each visitor a number.
+//! Web sites whose pages show each visitor a promo number.
 //!
-//! A token of one network may only see and change a site if all of the site's pools are in that
-//! network. A removed pool counts as part of its former network.
+//! A token of one network permits reading and changing a site only if all of the site's pools are
+//! in that network. A removed pool still counts as part of its network.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SwapView {
-    /// For example `+18005550100`.
+    /// The number on the pages, such as `+18005550100`.
     number: String,
     /// The ring pool's id.
     ring_pool: u64,
@@ -33,25 +33,26 @@ pub(crate) struct SwapView {
 /// A web site.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SiteView {
-    /// The site's key, which is part of its pages and not secret.
+    /// The site's key. It appears in the site's pages and is not secret.
     key: String,
     /// The origins whose pages may request numbers.
     origins: Vec<String>,
     swaps: Vec<SwapView>,
-    /// Parameters of the page's address that are stored in addition to those of advertisements.
+    /// Query parameters of pages that are stored in addition to the parameters of advertisements.
     params: Vec<String>,
     /// `off`, `required` or `cookieless`.
     consent: String,
-    /// Whether servers that swap numbers themselves may request numbers. Their key is not shown.
+    /// Whether the site has a key with which servers that swap numbers themselves can request
+    /// numbers. The key is not shown.
     has_edge_key: bool,
-    /// New numbers that one address may take in a minute.
+    /// The maximum count of new numbers that one client address can get in a minute.
     leases_per_minute: u32,
-    /// Ring pools whose lifetime is shorter than a page's keep-alive interval of one minute. Give
-    /// them a longer lifetime.
+    /// Ring pools whose lifetime is too short for a page's keep-alive interval of one minute.
+    /// Increase their lifetime.
     short_lived_ring_pools: Vec<u64>,
 }
 
-/// The settings of a site. Replaces all settings; an omitted one gets its default.
+/// The settings of a site. They replace all previous settings. An omitted setting gets its default.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSite {
@@ -61,17 +62,18 @@ pub(crate) struct PutSite {
     params: Vec<String>,
     /// `off`, `required` or `cookieless` (default: `off`).
     consent: Option<String>,
-    /// 16 to 256 characters. If absent, the site keeps its key; if empty, the site has no key.
+    /// The key for servers that swap numbers: 16 to 256 characters. If absent, the site keeps its
+    /// key. If empty, the site's key is removed.
     edge_key: Option<String>,
-    /// New numbers that one address may take in a minute (default: 60).
+    /// The maximum count of new numbers that one client address can get in a minute (default: 60).
     leases_per_minute: Option<u32>,
-    /// Accepted and ignored, so that a site can be sent back as it was received.
+    /// Ignored. Accepted so that a site can be sent back as it was received.
     #[serde(default, rename = "short_lived_ring_pools")]
     #[schema(value_type = Option<Vec<u64>>)]
     _shown: IgnoredAny,
 }
 
-/// The part of the list of sites.
+/// The requested part of the list of sites.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -83,7 +85,7 @@ pub(crate) struct SitePage {
     limit: Option<u32>,
 }
 
-/// Lists sites by key.
+/// Lists sites, ordered by key.
 #[utoipa::path(get, path = "/v1/sites", params(SitePage),
     responses((status = 200, body = [SiteView])))]
 pub(crate) async fn list(
@@ -94,7 +96,7 @@ pub(crate) async fn list(
     let visitor = enter(&context, &headers, Role::Read).await?;
     let SitePage { after, limit } = query(&uri)?;
     let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    // One page has room for all sites.
+    // All sites fit on one page.
     let mut views = Vec::new();
     for site in context.store.sites(&after, PAGE_MAX).await? {
         if may_see(&context, &visitor, &site).await? {
@@ -120,7 +122,7 @@ pub(crate) async fn show(
     Ok(Json(SiteView::of(&context, &site).await?))
 }
 
-/// Creates a site, or changes it.
+/// Creates or changes a site.
 #[utoipa::path(put, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
     request_body = PutSite,
     responses((status = 200, body = Done), (status = 201, body = Done), (status = 422)))]
@@ -136,12 +138,13 @@ pub(crate) async fn put(
     let trial = query(&uri)?;
     let mut change = context.change(&visitor).await?;
     let before = change.site(&key).await?;
-    // The pages of a configured site with this key would use the directory's settings from then on.
+    // If the configuration has a site with this key, the settings in the directory would replace
+    // its settings. Therefore, that site is checked as well.
     let owned = before.clone().or_else(|| context.configured_site(&key));
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?
     {
-        // The answer reports that the key is taken, without naming its owner.
+        // The answer does not name the owner of the key.
         return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is already in use")));
     }
     let site = wanted.site(key, before.as_ref())?;
@@ -156,7 +159,7 @@ pub(crate) async fn put(
     Ok((status, Json(finish(&context, change, &trial).await?)))
 }
 
-/// Removes a site. From then on, its pages show their own numbers.
+/// Removes a site. After that, its pages show their own numbers.
 #[utoipa::path(delete, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
     responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn remove(
@@ -184,7 +187,8 @@ async fn find(context: &Context, visitor: &Visitor, key: &str) -> Result<Option<
     Ok(may_see(context, visitor, &site).await?.then_some(site))
 }
 
-/// Whether all pools of `site` are or were in the visitor's network.
+/// Whether all pools of `site` are or were in the visitor's network. Always true if the visitor may
+/// see all networks.
 async fn may_see(context: &Context, visitor: &Visitor, site: &Site) -> Result<bool, Problem> {
     let Some(own) = visitor.network() else { return Ok(true) };
     for swap in &site.swaps {
@@ -195,7 +199,7 @@ async fn may_see(context: &Context, visitor: &Visitor, site: &Site) -> Result<bo
     Ok(true)
 }
 
-/// Whether the pool exists and is in the visitor's network.
+/// Whether the pool exists and `visitor` may use its network.
 async fn may_use(context: &Context, visitor: &Visitor, pool: PoolId) -> Result<bool, Problem> {
     let pool = context.store.pool(pool).await?;
     Ok(pool.is_some_and(|pool| visitor.may_in(&pool.settings.scope.network)))

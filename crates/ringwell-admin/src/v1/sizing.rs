@@ -1,6 +1,7 @@
-//! The size of a ring pool according to its own load, and the return of surplus numbers.
+//! Computes the size that a ring pool needs for its load, and returns surplus numbers to the
+//! inventory.
 //!
-//! The mathematics are those of `ringwell plan`. Source: docs/sizing.md.
+//! Uses the same formulas as `ringwell plan`. Source: docs/sizing.md.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use crate::problem::Problem;
 use crate::running_server::PoolLoad;
 use crate::{Context, access::Visitor};
 
-/// The largest load for which sizes are calculated: twice the capacity of the largest pool. Above
-/// it, no size helps, and the answer would take a long time.
+/// The largest load for which sizes are computed: twice the size of the largest pool. For a higher
+/// load, no size suffices, and the computation would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 
 /// The target overflow, and further options.
@@ -30,23 +31,24 @@ pub(crate) struct Wanted {
     #[serde(default = "one_percent")]
     #[param(exclusive_minimum = 0, exclusive_maximum = 1)]
     target: f64,
-    /// Another size to evaluate, 1 to 100,000.
+    /// Another pool size to evaluate, from 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
     numbers: Option<u32>,
-    /// Rows of one batch that request numbers of the pool together, 1 to 10,000 (default: 1).
+    /// The count of rows in one batch that request numbers from the pool, from 1 to 10,000
+    /// (default: 1).
     #[serde(default = "one")]
     #[param(minimum = 1, maximum = 10_000)]
     together: u32,
 }
 
-/// The condition under which numbers count as unused.
+/// The condition under which numbers are unused, and whether to simulate the change.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Unused {
-    /// The time since which a number has not been held, in milliseconds since 1970.
+    /// A time in milliseconds since 1970. Numbers that no visitor has held since then are unused.
     since_ms: u64,
-    /// Whether to simulate the change and answer as if it were done.
+    /// Whether to simulate the change and answer as if it had been applied.
     #[serde(default)]
     dry_run: bool,
 }
@@ -54,16 +56,17 @@ pub(crate) struct Unused {
 /// The recent demand for a pool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LoadView {
-    /// The period of the counts: about a lifetime, or the time since the server started.
+    /// The period of the counts: about one lifetime, or the server's uptime if that is shorter.
     over_seconds: f64,
-    /// Rows in that time, including overflow rows.
+    /// The count of rows in that period, including overflow rows.
     rows: u64,
-    /// The count of those rows that found every number locked.
+    /// The count of those rows for which every number was locked.
     exhausted: u64,
     rows_per_second: f64,
-    /// Rows in one lifetime at that rate: the count of numbers that would be locked on average.
+    /// The count of rows in one lifetime, at the rate of that period. This is the mean count of
+    /// numbers that would be locked if the pool never ran out.
     load: f64,
-    /// The highest mean load of a clock hour in the last day.
+    /// The highest mean load in a clock hour of the last day.
     busiest_hour: f64,
 }
 
@@ -71,49 +74,51 @@ pub(crate) struct LoadView {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SizingView {
     pool: u64,
-    /// Numbers in rotation now. The overflow number is not counted, here and below.
+    /// The count of numbers in rotation now. No count in this answer includes the overflow number.
     numbers: u32,
     lifetime_seconds: f64,
     load: LoadView,
     /// The share of rows that may overflow.
     target: f64,
-    /// The smallest count of numbers that meets the target in the busiest hour; null if no pool is
-    /// large enough.
+    /// The smallest count of numbers that meets the target in the busiest hour. Null if no pool
+    /// size suffices.
     numbers_needed: Option<u32>,
-    /// Forecasts of the busiest hour for several sizes, including the present one.
+    /// Forecasts of the busiest hour for several pool sizes, including the present one.
     forecasts: Vec<ForecastView>,
 }
 
-/// The result for a pool of this size. Shares are from 0 to 1.
+/// The forecast for a pool of `numbers` numbers. Shares are from 0 to 1.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ForecastView {
     numbers: u32,
-    /// Share of rows that overflow.
+    /// The share of rows that overflow.
     overflow: f64,
-    /// Numbers locked on average.
+    /// The mean count of locked numbers.
     locked: f64,
-    /// The time from one allocation of a number to its next; null if it is never needed again.
+    /// The mean time from one allocation of a number to its next. Null if the number is never
+    /// needed again.
     reuse_seconds: Option<f64>,
-    /// Share of callers who call after their number was given to another visitor.
+    /// The share of callers who call after their number was given to another visitor.
     misattributed: f64,
-    /// The same share, if any free number could be handed out next.
+    /// The value of `misattributed` if the next number were chosen at random among the free ones.
     misattributed_random: f64,
-    /// The share of overflow and wrongly attributed callers together.
+    /// The share of callers who are not attributed correctly, because of overflow or because their
+    /// number was given to another visitor.
     not_attributed: f64,
 }
 
-/// The result of returning a pool's numbers.
+/// The result of returning a pool's unused numbers.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct GivenBack {
-    /// Numbers that the pool had, including the overflow number.
+    /// The count of numbers that the pool had, including the overflow number.
     before: u64,
-    /// Numbers that the pool has now.
+    /// The count of numbers that the pool has now.
     after: u64,
     #[serde(flatten)]
     done: Done,
 }
 
-/// Returns how many numbers a ring pool needs for its own load.
+/// Computes the count of numbers that a ring pool needs for its load.
 #[utoipa::path(get, path = "/v1/pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show(
@@ -126,7 +131,8 @@ pub(crate) async fn show(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// Returns the same as the sizing of a pool, at the path that other ring pool APIs use.
+/// Computes the count of numbers that a ring pool needs, like `/v1/pools/{id}/sizing`. Other ring
+/// pool APIs use this path.
 #[utoipa::path(get, path = "/v1/ring_pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show_ring_pool(
@@ -139,8 +145,8 @@ pub(crate) async fn show_ring_pool(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// Returns unused numbers of a ring pool to the inventory, as at the end of a month. The pool keeps
-/// its initial numbers.
+/// Returns unused numbers of a ring pool to the inventory, as is done at the end of each month. The
+/// pool keeps its initial numbers.
 #[utoipa::path(post, path = "/v1/pools/{id}/unused", params(("id" = u64, Path), Unused),
     responses((status = 200, body = GivenBack), (status = 404)))]
 pub(crate) async fn give_back(
@@ -172,7 +178,7 @@ async fn sizing(
     let wanted: Wanted = query(uri)?;
     wanted.check()?;
     let load = context.live.load(id).ok_or_else(not_counted)?;
-    // Formulas of many steps run on another thread, so that other requests need not wait.
+    // The formulas take a long time, so they run on another thread and do not delay other requests.
     let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
     let failed = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
     Ok(Json(worked_out.await.map_err(|error| failed(error.to_string()))??))
@@ -182,7 +188,7 @@ fn work_out(pool: PoolId, load: &PoolLoad, wanted: &Wanted) -> Result<SizingView
     let Wanted { target, numbers, together } = *wanted;
     let lifetime = Duration::from_millis(load.lifetime.0);
     let busiest = load.busiest.max(load.load);
-    // Above ten million, differences no longer matter.
+    // Above ten million, the load makes no difference to the results.
     let demand = Demand::of_load(busiest.min(1e7), lifetime)
         .and_then(|demand| demand.in_batches_of(together))
         .map_err(|error| Problem::bad_request(error.to_string()))?;
@@ -258,12 +264,12 @@ impl ForecastView {
     }
 }
 
-/// Rounds to six decimals. Further digits are noise, and differ between machines.
+/// Rounds to six decimals. Further digits are noise and may differ between machines.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// The answer if the pool is new to this node, or another node serves it.
+/// The answer if the pool is new to this node or served by another node.
 fn not_counted() -> Problem {
     let detail = "this node has no counts of the pool's requests yet: counts are taken every few \
         minutes. Try again later, or ask the node that serves the pool";

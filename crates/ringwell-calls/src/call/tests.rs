@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Joins reports, one per line as `at kind [talk seconds]`, and checks the result.
+/// Joins the reports, one per line in the form `at kind [talk seconds]`, and checks the result.
 fn check(reports: &str, wanted: &str) {
     let mut facts = Facts::default();
     for (place, line) in reports.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate()
@@ -112,7 +112,7 @@ proptest! {
             in_order.join(event);
         }
         let mut mixed = Facts::default();
-        // Delivers some reports early and more than once, then all of them in another order.
+        // Delivers some reports early and more than once, then all reports in another order.
         for index in &order {
             mixed.join(index.get(&events));
         }

@@ -1,4 +1,4 @@
-//! `/v1/blocks`: callers who are not connected.
+//! `/v1/blocks`: manages blocked callers.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -14,7 +14,7 @@ use crate::log::{BlockRow, Blocked, moment};
 use crate::provider::Refusal;
 use crate::service::{Service, now};
 
-/// The paths; the token is checked earlier.
+/// The routes. The token is checked before a request reaches them.
 pub(super) fn routes() -> Router<Service> {
     Router::new().route("/v1/blocks", get(list).post(add)).route("/v1/blocks/{id}", delete(remove))
 }

@@ -1,4 +1,4 @@
-//! `/v1/calls` and `/v1/events`, for operators and their programs.
+//! `/v1/calls` and `/v1/events`: lists of calls and events, for operators and their programs.
 
 use std::sync::Arc;
 
@@ -28,20 +28,21 @@ use crate::service::Service;
 /// The default and the maximum number of entries on one page of a list.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
-/// The tokens that may use these paths.
+/// The tokens that are accepted on these paths.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     /// Tokens that grant full access, including callers' numbers.
     pub management: TokenHashes,
-    /// Tokens that only allow reading calls, with callers masked.
+    /// Tokens that permit only reading calls, with callers' numbers masked.
     pub lookup: Arc<[TokenHashes]>,
 }
 
-/// Whether a request may see callers' numbers: it carries a management token.
+/// Whether the answer to a request may show callers' numbers, because the request has a management
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SeesCallers(bool);
 
-/// The paths of calls under `/v1/`. Requests are answered on the service's runtime.
+/// The routes of calls under `/v1/`. The service's runtime answers the requests.
 pub fn routes(service: Service, tokens: Tokens) -> Router {
     Router::new()
         .route("/v1/calls", get(list))
@@ -75,9 +76,9 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
     next.run(request).await
 }
 
-/// Challenges for Basic authentication on the paths of switches, because those built on libcurl
-/// send the name and password of a URL only then. No other path does, because browsers would open a
-/// dialog.
+/// The answer to an unknown token. On the paths for switches it requests Basic authentication,
+/// because switches built on libcurl send a URL's name and password only after such a request.
+/// Other paths do not request it, because browsers would open a dialog.
 fn unknown_token(path: &str) -> Response {
     let mut response = Problem::new(
         StatusCode::UNAUTHORIZED,
@@ -92,15 +93,15 @@ fn unknown_token(path: &str) -> Response {
     response
 }
 
-/// `GET /v1/calls` and `GET /v1/calls/ID`.
+/// Whether the request is `GET /v1/calls` or `GET /v1/calls/ID`.
 fn reads_calls(request: &Request) -> bool {
     let path = request.uri().path().strip_prefix("/v1/calls");
     request.method() == Method::GET
         && path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The token of `Bearer TOKEN`, or the password of Basic authentication, because some switches can
-/// send nothing else.
+/// The token in `Bearer TOKEN`, or the password of Basic authentication. Some switches support only
+/// Basic authentication.
 pub(super) fn token_of(value: &str) -> Option<String> {
     if let Some(token) = value.strip_prefix("Bearer ") {
         return Some(token.to_owned());
@@ -160,7 +161,7 @@ impl Wanted {
 
 pub(super) fn time(name: &str, text: Option<&String>) -> Result<Option<Millis>, Problem> {
     let read = |text: &String| {
-        // The `+` of an offset arrives as a space if it was not encoded.
+        // If the `+` of an offset was not encoded, it arrives as a space.
         parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
             Problem::bad_request(format!(
                 "{name}: must be an RFC 3339 time, e.g. \
@@ -238,7 +239,7 @@ async fn one(
     Extension(sees): Extension<SeesCallers>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    // Other text cannot name a call, and a database may not even accept it.
+    // No call's id contains other bytes, and the database may refuse them.
     if !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Problem::no_call(false));
     }
@@ -249,7 +250,7 @@ async fn one(
     Ok(Json(for_reader(shown(&detail, kept.as_ref()), &detail.call.caller, sees)))
 }
 
-/// `call` with its caller masked if the reader may not see callers.
+/// Masks the caller in `call` if the request may not see callers' numbers.
 fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     if !sees.0
         && *caller != Caller::Withheld
@@ -260,8 +261,8 @@ fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     call
 }
 
-/// A call with its timeline: its allocation, the visitor's keep-alives, the provider's reports, and
-/// the webhooks sent.
+/// The JSON of a call with its timeline: the allocation, the visitor's keep-alives, the provider's
+/// reports, and the webhooks that were sent.
 fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
     let mut timeline: Vec<(Millis, Value)> = Vec::new();
     if let Some(allocation) = &detail.call.attribution.allocation {
@@ -335,7 +336,7 @@ async fn events(
 }
 
 fn shown_event(event: &EventRow) -> Value {
-    // Written by this program, so it can be parsed.
+    // Parsing succeeds, because this program wrote the body.
     let mut value: Value = serde_json::from_str(&event.body).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
         members.insert("id".to_owned(), json!(event.id));

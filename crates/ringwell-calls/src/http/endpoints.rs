@@ -1,4 +1,4 @@
-//! `/v1/webhooks`: endpoints that events are sent to.
+//! `/v1/webhooks`: manages the endpoints to which events are sent.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -15,10 +15,10 @@ use crate::provider::parse_moment;
 use crate::service::{Service, now};
 use crate::webhook::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
 
-/// The maximum length of a key for `CallRail`'s signature, in bytes.
+/// The maximum length of a key for `CallRail`'s signature scheme, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
-/// The paths; the token is checked earlier.
+/// The routes. The token is checked before a request reaches them.
 pub(super) fn routes() -> Router<Service> {
     Router::new()
         .route("/v1/webhooks", get(list).post(create))
@@ -84,7 +84,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(secret_of(&made))))
 }
 
-/// Refuses a URL to which no delivery could be sent.
+/// Refuses a URL to which events cannot be sent.
 async fn check(service: &Service, url: String) -> Result<(), Problem> {
     let of = service.clone();
     let checked = service.run(async move { of.check_url(&url).await }).await?;

@@ -1,4 +1,5 @@
-//! `POST /v1/erasures` and `DELETE /v1/callers/{number}`: erase people.
+//! `POST /v1/erasures` and `DELETE /v1/callers/{number}`: erase the personal data of callers and
+//! visitors.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -21,7 +22,7 @@ enum Wanted {
     Parameter { name: String, value: String },
 }
 
-/// Removes a caller, a call's caller and visitor, or a visitor.
+/// Erases a caller, a visitor, or both the caller and the visitor of one call.
 pub(super) async fn post(
     State(service): State<Service>,
     body: Bytes,
@@ -40,7 +41,7 @@ pub(super) async fn post(
     erase(&service, whom).await
 }
 
-/// Removes a caller.
+/// Erases a caller.
 pub(super) async fn caller(
     State(service): State<Service>,
     Path(number): Path<String>,
@@ -61,14 +62,14 @@ fn read(number: &str) -> Result<Caller, Problem> {
 
 async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     if service.is_behind() {
-        // These reports would bring the person back into the log after the erasure.
+        // Reports that are still waiting would store the person's data again after the erasure.
         let detail = "waiting reports of calls may concern this person: try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
     let log = service.log().clone();
     let Erased { calls, allocations } =
         service.run(async move { log.erase(&whom, now()).await }).await??;
-    // The person is not named, because the log must not identify them.
+    // The log line does not identify the person.
     tracing::info!(calls, allocations = allocations.len(), "a person was erased from the call log");
     let shown: Vec<Value> = allocations
         .iter()

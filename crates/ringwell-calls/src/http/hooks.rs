@@ -1,5 +1,5 @@
-//! `/t/ACCOUNT/HOOK`: webhooks of providers. These paths may be public: unsigned requests have no
-//! effect, and the answers reveal nothing.
+//! `/t/ACCOUNT/HOOK`: receives the webhooks of providers. These paths may be public: unsigned
+//! requests have no effect, and the answers reveal nothing.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::provider::{
 use crate::route::RoutePlan;
 use crate::service::{IncomingCall, NO_RULE, Service, now};
 
-/// The largest body. Providers send a few kilobytes.
+/// The maximum size of a body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// The time limit for a body.
+/// The time limit for receiving a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The paths of all accounts.
+/// The routes of all accounts.
 pub fn routes(service: Service) -> Router {
     Router::new().route("/t/{account}/{hook}", any(hook)).with_state(service)
 }
@@ -33,17 +33,17 @@ pub fn routes(service: Service) -> Router {
 enum Refused {
     /// The path does not exist.
     Unknown,
-    /// The body is too large, or took too long.
+    /// The body is too large or did not arrive in time.
     Body(StatusCode),
-    /// It has too many fields.
+    /// The request has too many fields.
     Fields,
-    /// It is not signed.
+    /// The request is not signed correctly.
     Unsigned { is_retried: bool },
-    /// It cannot be read; the text says why.
+    /// The request cannot be parsed, for the given reason.
     Unreadable(String),
-    /// The report could not be stored: the provider may send it again.
+    /// The report could not be stored. The provider should send it again.
     NotStored,
-    /// The number has no destination, so the provider's own fallback must take over.
+    /// The number has no destination, so the provider must use its own fallback.
     NoDestination(String),
 }
 
@@ -115,8 +115,9 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// Logs a line that explains a failing installation: the provider, the URL, and a URL that would
-/// match. The line does not contain the request's values.
+/// Logs the reason why a signature does not match, so that the operator can correct the
+/// configuration. The log line contains the provider, the URL and, if known, a hint. It does not
+/// contain the request's values.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let shown = Shown::of(account, incoming);
@@ -142,7 +143,7 @@ async fn answer(
     incoming: &Incoming,
     report: Report,
 ) -> Result<Instruction, Refused> {
-    // Later hooks have the called number in their URL.
+    // The URLs of later hooks contain the called number.
     let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
     let leg = report.leg;
     let call = IncomingCall {
@@ -155,7 +156,7 @@ async fn answer(
         events: report.events,
         received: incoming.received,
     };
-    // Some providers send reports of every kind to one URL.
+    // Some providers send all kinds of reports to one URL.
     let begins = call.events.iter().any(|it| it.kind == crate::EventKind::Started);
     let hook = match hook {
         Hook::Answer if !begins => Hook::Status,
@@ -218,7 +219,7 @@ fn connect(
     number: &str,
     from: Option<String>,
 ) -> Instruction {
-    // The service's plans are never empty, and callers use valid indices.
+    // A plan always has a destination, and callers of this function pass valid indices.
     let Some(to) = plan.to.get(place) else { return Instruction::Nothing };
     Instruction::Connect(Connect {
         call,
@@ -232,7 +233,7 @@ fn connect(
     })
 }
 
-/// The account's rule for numbers without a destination.
+/// The answer for a number without a destination, according to the account's setting.
 fn unknown(account: &Account, call: String, number: &str) -> Result<Instruction, Refused> {
     match &account.unknown_number {
         UnknownNumber::Unavailable => Err(Refused::NoDestination(number.to_owned())),

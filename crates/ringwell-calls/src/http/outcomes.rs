@@ -1,5 +1,5 @@
-//! Results of calls: one by `POST /v1/calls/{id}/outcomes`, many as CSV by `POST /v1/outcomes`, and
-//! all by `GET /v1/outcomes`.
+//! Results of calls. `POST /v1/calls/{id}/outcomes` stores one result, `POST /v1/outcomes` stores
+//! many as CSV, and `GET /v1/outcomes` lists all.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -16,13 +16,14 @@ use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ca
 use crate::provider::parse_moment;
 use crate::service::{Service, now};
 
-/// The longest type, and the longest name of a result.
+/// The maximum length of a result's type, and of its external id.
 const NAME_BYTES_MAX: usize = 200;
-/// The longest value, including its decimal point.
+/// The maximum length of a value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
-/// A result further in the future than this is a mistake, because clocks differ by less.
+/// The maximum lead of a result's time over the server's clock. Clocks differ by less than this, so
+/// a later time is a mistake.
 const FUTURE_MAX: Millis = Millis(3_600_000);
-/// The maximum number of lines of one upload.
+/// The maximum number of lines in one upload.
 const LINES_MAX: usize = 2_000;
 
 #[derive(Debug, Deserialize)]
@@ -36,7 +37,7 @@ struct New {
     external_id: String,
 }
 
-/// Stores a result. Sending the same `external_id` again changes nothing.
+/// Stores a result. A repeated `external_id` changes nothing.
 pub(super) async fn post(
     State(service): State<Service>,
     Path(id): Path<String>,
@@ -56,7 +57,7 @@ pub(super) async fn post(
     }
 }
 
-/// A line of an upload. It names the call by `call`, or by `account` and `provider_call_id`.
+/// A line of an upload. It identifies the call by `call`, or by `account` and `provider_call_id`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -71,8 +72,7 @@ struct Line {
     external_id: String,
 }
 
-/// Stores the results of a CSV list. Invalid lines are reported, and do not prevent the others from
-/// being stored.
+/// Stores the results in a CSV list. Invalid lines are reported, and the valid ones are stored.
 pub(super) async fn upload(
     State(service): State<Service>,
     body: Bytes,
@@ -92,7 +92,7 @@ pub(super) async fn upload(
             }
             Err(error) => Err(without_place(&error)),
         };
-        // A field may contain line breaks.
+        // A field may contain line breaks, so record and line numbers can differ.
         let place = (place, record.position().map_or(number, csv::Position::line));
         let line = line.and_then(read);
         match line {
@@ -117,13 +117,14 @@ pub(super) async fn upload(
     let detail = if waits { CALL_MAY_WAIT } else { NO_CALL };
     problems.extend(missing.map(|(place, _)| (*place, detail.to_owned())));
     problems.sort_unstable_by_key(|(place, _)| *place);
-    // The header is line 1 and is not a record.
+    // The header is line 1, but it is not counted as a record.
     let shown = |((record, line), detail): &((usize, u64), String)| json!({ "line": line, "record": record + 1, "detail": detail });
     let problems: Vec<Value> = problems.iter().map(shown).collect();
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
 }
 
-/// The fault of a line, without its position: the line's number is returned separately.
+/// Describes the fault of a line. Leaves out the position, because the line's number is returned
+/// separately.
 fn without_place(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
@@ -157,7 +158,7 @@ pub(super) struct Wanted {
     limit: Option<u32>,
 }
 
-/// Lists results with their calls, the newest first.
+/// Lists results with their calls, newest first.
 pub(super) async fn list(
     State(service): State<Service>,
     wanted: Result<Query<Wanted>, QueryRejection>,

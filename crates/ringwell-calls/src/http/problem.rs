@@ -1,4 +1,4 @@
-//! Errors of the API of calls, as RFC 9457 problem details.
+//! Errors of the API for calls, as RFC 9457 problem details.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -11,7 +11,7 @@ use crate::service::Stopped;
 
 static FAILURES: Repeated = Repeated::new();
 
-/// One error, with a text that says what to do.
+/// An error, with a text that says what to do.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -35,8 +35,8 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The log does not have a call. `waits` is whether reports of calls were waiting for the log
-    /// before it was queried.
+    /// The answer if the log does not contain a call. `waits` must be true if reports of calls were
+    /// waiting for the log before it was queried.
     pub(super) fn no_call(waits: bool) -> Self {
         if waits {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, CALL_MAY_WAIT);
@@ -45,16 +45,16 @@ impl Problem {
     }
 }
 
-/// The text for a call that the log does not have.
+/// The error text for a call that is not in the log.
 pub(super) const NO_CALL: &str = "there is no such call";
 
-/// The text for such a call while reports of calls wait for the log.
+/// The error text for a call that is not in the log while reports of calls are waiting for the log.
 pub(super) const CALL_MAY_WAIT: &str =
     "reports of calls wait for the call log, and this call may be one of them; try again";
 
-/// Reads the JSON object in a request's body.
+/// Parses the JSON object in a request's body.
 pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // A JSON list would be accepted as the members in their order.
+    // The parser would accept a JSON array as the values of the members, in their order.
     if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Err(Problem::bad_request("body: must be a JSON object"));
     }

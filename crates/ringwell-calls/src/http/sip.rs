@@ -1,8 +1,8 @@
-//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch queries the destination of a call.
+//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: return the destination of a call to a switch.
 //!
-//! Kamailio, Asterisk and `FreeSWITCH` send a query before they connect a call; the call is logged
-//! with its visitor, like a call reported by a provider. Answers come within `calls.deadline`.
-//! Source: docs/spec/sip.md.
+//! Kamailio, Asterisk and `FreeSWITCH` send a request before they connect a call. The call is
+//! logged with its visitor, like a call that a provider reports. The answer is sent within
+//! `calls.deadline`. Source: docs/spec/sip.md.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use crate::markup::Element;
 use crate::provider::{Refusal, Stir};
 use crate::service::{Decision, IncomingCall, Service, now};
 
-/// The largest request body.
+/// The maximum size of a request body.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The maximum length of a switch's name for a call, trunk or gateway, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// The account of switches that name no trunk.
+/// The account of calls from switches that do not name a trunk.
 const ACCOUNT: &str = "sip";
 
-/// The paths of switches.
+/// The paths for switches.
 pub(super) const PATHS: [&str; 2] = ["/v1/sip/route", "/v1/freeswitch/dialplan"];
 
-/// The routes; the token is checked earlier.
+/// The routes. The token is checked before a request reaches them.
 pub(super) fn routes() -> Router<Service> {
     Router::new().route(PATHS[0], post(route)).route(PATHS[1], post(dialplan))
 }
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Service> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Question {
-    /// The called number: digits, or a SIP or `tel:` address.
+    /// The called number, given as digits or as a SIP or `tel:` address.
     #[serde(deserialize_with = "text_or_nothing")]
     to: String,
     #[serde(deserialize_with = "text_or_nothing")]
@@ -50,11 +50,12 @@ struct Question {
     trunk: Option<String>,
     /// The host, optionally with a port, through which telephone numbers are reached.
     gateway: Option<String>,
-    /// Headers of the INVITE with more information about the caller.
+    /// Headers of the INVITE request that contain more information about the caller.
     headers: BTreeMap<String, String>,
 }
 
-/// Reads a value that is not a text as an empty one, because the call must be connected.
+/// Reads a text or number. Any other value is read as empty, because the call must be connected all
+/// the same.
 fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(value)? {
         Value::String(text) => text,
@@ -64,8 +65,8 @@ fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Err
 }
 
 impl Question {
-    /// Reads JSON or a form. The first byte decides, because not every switch declares which it
-    /// sends.
+    /// Parses JSON or a form. Distinguishes them by the first byte, because some switches do not
+    /// declare the format.
     fn read(body: &[u8]) -> Result<Self, Problem> {
         if body.len() > BODY_BYTES_MAX {
             return Err(Problem::bad_request("the body has more than 16 KiB"));
@@ -85,7 +86,7 @@ impl Question {
         })
     }
 
-    /// Reads the channel fields that `FreeSWITCH` sends.
+    /// Parses the channel variables that `FreeSWITCH` sends as a form.
     fn of_freeswitch(body: &[u8]) -> Self {
         let form = Form::read(body.get(..BODY_BYTES_MAX).unwrap_or(body));
         let text = |name: &str| form.get(name).to_owned();
@@ -102,7 +103,8 @@ impl Question {
         all.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The caller. A trunk's asserted number is more reliable than the caller's own `From`.
+    /// The caller's number or address. Prefers the identity that the trunk asserts, because it is
+    /// more reliable than the caller's own `From`.
     fn caller(&self) -> Option<String> {
         if self.header("privacy").is_some_and(|value| value.split(';').any(|it| it.trim() == "id"))
         {
@@ -113,7 +115,7 @@ impl Question {
         (!from.is_empty()).then(|| from.to_owned())
     }
 
-    /// The network's verdict on the caller's number.
+    /// The telephone network's verdict on whether the caller's number is genuine.
     fn stir(&self) -> Option<Stir> {
         let asserted = self.header("p-asserted-identity");
         let verstat = [asserted, Some(self.from.as_str())].into_iter().flatten().find_map(|text| {
@@ -156,20 +158,20 @@ fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether `text` is a host, perhaps with a port, or a switch's name for one. Text that would end
-/// or extend the SIP address or dial string into which it is written is refused.
+/// Whether `text` is a host, with or without a port, or the name of a gateway. Refuses characters
+/// that would end or extend the SIP address or dial string into which `text` is inserted.
 fn is_gateway(text: &str) -> bool {
     is_name(text)
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
 }
 
-/// The address in `"Name" <sip:1@host>;tag=2`.
+/// Extracts the address from a header value such as `"Name" <sip:1@host>;tag=2`.
 fn address(text: &str) -> &str {
     let inner = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
     inner.map_or(text, |(address, _)| address).trim()
 }
 
-/// The destination of a call, in the form that switches use.
+/// The destination of a call, in the formats that switches use.
 struct SwitchAnswer {
     decision: Decision,
     gateway: Option<String>,
@@ -186,7 +188,8 @@ impl SwitchAnswer {
         self.decision.plan.iter().flat_map(|plan| &plan.to).map(of).collect()
     }
 
-    /// The number shown to the callee: the rule's number, else the caller's.
+    /// The number to show to the callee: the number that the routing rule sets, or else the
+    /// caller's number.
     fn caller_id(&self) -> Option<&str> {
         let configured = self.decision.plan.as_ref().and_then(|plan| plan.caller_id.as_deref());
         configured.or_else(|| self.decision.caller.number())
@@ -204,7 +207,7 @@ impl SwitchAnswer {
         let contacts = self.contacts();
         let mut answer = json!({ "call": self.decision.call });
         let Some(members) = answer.as_object_mut() else { return answer };
-        // Members without a value are omitted, because switches would read `null` as text.
+        // Members without a value are omitted, because switches would interpret `null` as text.
         let mut put = |name: &str, value: Value| {
             if !value.is_null() {
                 members.insert(name.to_owned(), value);
@@ -221,7 +224,7 @@ impl SwitchAnswer {
         answer
     }
 
-    /// Names and values, for the format with one pair per line.
+    /// The names and values for the formats that consist of pairs.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let contact = self.contacts().into_iter().next();
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
@@ -284,7 +287,7 @@ fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) ->
     lines.join(by)
 }
 
-/// The dialplan request of `mod_xml_curl`.
+/// Answers the dialplan request of `mod_xml_curl`.
 async fn dialplan(
     State(service): State<Service>,
     Query(wanted): Query<Wanted>,
@@ -331,8 +334,8 @@ fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     condition = condition
         .child(&action("set", format!("ringwell_call={}", answer.decision.call)))
         .child(&action("set", format!("call_timeout={}", answer.timeout_s().unwrap_or(30))))
-        // If a destination does not answer, the next one is tried. After an answer, no other is
-        // tried.
+        // If a destination does not answer, the switch tries the next one. Once a destination
+        // answers, it tries no other.
         .child(&action("set", "hangup_after_bridge=true".to_owned()))
         .child(&action("set", "continue_on_fail=true".to_owned()));
     for target in targets {

@@ -1,8 +1,8 @@
-//! Changes that wait for the call log, in a file: `calls-waiting.jsonl` in the data directory.
+//! A file of changes that wait for the call log: `calls-waiting.jsonl` in the data directory.
 //!
-//! The file exists only while the log's database cannot store the changes, so that they survive the
-//! end of the process. Invariant: the file has every change that was reported as kept, until that
-//! change is stored. A change may be applied twice, which has no effect.
+//! The file exists only while the log's database cannot store the changes. Changes in the file
+//! survive a restart of the process. Invariant: a change that was reported as kept remains in the
+//! file until it is stored. A change may be applied twice; the second time has no effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,18 +19,18 @@ use crate::call::{CallEvent, EventKind};
 use crate::caller::Caller;
 use crate::provider::Stir;
 
-/// The first line, with the version of the format.
+/// The first line, which contains the version of the format.
 const HEAD: &str = "{\"calls_waiting\":1}";
 
-/// The file.
+/// An open backlog file.
 #[derive(Debug)]
 pub(super) struct Backlog {
     path: PathBuf,
-    /// The count of changes in the file that are not stored.
+    /// The count of changes in the file that are not in the database yet.
     count: usize,
 }
 
-/// A change, as a line of JSON. Times are milliseconds since 1970.
+/// A change as a line of JSON. Times are in milliseconds since 1970.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -119,11 +119,11 @@ impl From<Line> for CallChange {
 }
 
 impl Backlog {
-    /// Opens the file at `path`, and returns the changes that an earlier process left there.
-    /// Changes that cannot be read are reported and moved to another file.
+    /// Opens the file at `path` and returns the changes that an earlier process left there. Changes
+    /// that cannot be parsed are reported and moved to another file.
     ///
     /// # Errors
-    /// If the file cannot be read, or something else is in its place.
+    /// If the file cannot be read, or `path` is not a file.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
         let is_there = file_exists(path).map_err(|error| {
@@ -135,8 +135,8 @@ impl Backlog {
             return Ok((empty, Vec::new()));
         }
         let whole = fs::read(path)?;
-        // The process may have ended while writing the last line. Such a line was not reported as
-        // kept.
+        // If the process ended while it wrote the last line, the line is incomplete. Its change was
+        // not reported as kept.
         let end = whole.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
         let incomplete = whole[end..].strip_prefix(b"\n").unwrap_or(&whole[end..]);
         if !incomplete.is_empty() {
@@ -171,10 +171,11 @@ impl Backlog {
         Ok((Self { count: changes.len(), ..empty }, changes))
     }
 
-    /// Durably adds `count` changes, given as their [`Self::lines`].
+    /// Appends `count` changes, given as their [`Self::lines`], and flushes the file.
     ///
     /// # Errors
-    /// If the changes cannot be written; some of them may be in the file. The error names the file.
+    /// If the changes cannot be written, although some of them may be in the file. The error names
+    /// the file.
     pub(super) fn keep(&mut self, lines: &[u8], count: usize) -> io::Result<()> {
         let is_new = !file_exists(&self.path)?;
         self.append(lines, is_new).map_err(|error| {
@@ -187,7 +188,7 @@ impl Backlog {
     fn append(&self, lines: &[u8], is_new: bool) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).mode(0o600).open(&self.path)?;
-        // The next line must not be joined to one that an earlier attempt left incomplete.
+        // Begins with a line break, in case an earlier attempt left an incomplete line.
         let begin = if is_new { HEAD } else { "" };
         file.write_all(&[begin.as_bytes(), b"\n", lines].concat())?;
         file.sync_data()?;
@@ -197,19 +198,19 @@ impl Backlog {
         Ok(())
     }
 
-    /// The lines of these changes in the file.
+    /// Converts changes to their lines in the file.
     pub(super) fn lines<'a>(changes: impl Iterator<Item = &'a CallChange>) -> Vec<u8> {
         let mut lines = Vec::new();
         for change in changes {
-            // Fails only for maps whose keys are not text, and a change has none.
+            // Fails only for maps whose keys are not text, which a change does not contain.
             let _ = serde_json::to_writer(&mut lines, &Line::from(change));
             lines.push(b'\n');
         }
         lines
     }
 
-    /// Whether the file was removed, or replaced by something else, while it had changes that are
-    /// not stored. Those changes must be kept again.
+    /// Whether the file was removed or replaced while it contained changes that are not stored yet.
+    /// Those changes must be kept again.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {
@@ -218,12 +219,14 @@ impl Backlog {
         is_lost
     }
 
-    /// Records that `count` of its changes are stored. Removes the file when all are.
+    /// Records that `count` changes in the file are stored. Removes the file once all of them are
+    /// stored.
     ///
     /// # Errors
-    /// If the file cannot be removed. Its changes are then applied again, without effect.
+    /// If the file cannot be removed. Its changes are then applied again after a restart, without
+    /// effect.
     pub(super) fn stored(&mut self, count: usize) -> io::Result<()> {
-        // After a removal of the file, `count` may include changes that were not kept again.
+        // If the file was removed in between, `count` may include changes that were not kept again.
         self.count = self.count.saturating_sub(count);
         if count > 0 && self.count == 0 && file_exists(&self.path)? {
             fs::remove_file(&self.path)?;
@@ -232,10 +235,11 @@ impl Backlog {
     }
 }
 
-/// Checks that reports could be kept in the file at `path`, which may be missing. Changes nothing.
+/// Checks, without changing anything, whether reports can be kept in the file at `path`. The file
+/// may be missing.
 ///
 /// # Errors
-/// If it cannot be written, or something else is there.
+/// If the file cannot be written, or `path` is not a file.
 pub fn examine_waiting(path: &Path) -> io::Result<()> {
     if file_exists(path)? {
         let opened = OpenOptions::new().read(true).append(true).open(path);

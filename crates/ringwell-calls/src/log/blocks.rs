@@ -1,4 +1,4 @@
-//! Blocked callers, and the evidence of a caller's earlier calls.
+//! Stores the list of blocked callers, and reads the evidence from a caller's earlier calls.
 
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
@@ -12,21 +12,21 @@ use crate::caller::Caller;
 use crate::provider::Refusal;
 use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 
-/// A stored entry.
+/// A stored entry of the list of blocked callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRow {
-    /// Its id.
+    /// The entry's id.
     pub id: String,
-    /// The callers that it matches, and the answer to them.
+    /// The callers to block, and the answer to them.
     pub block: Block,
-    /// The time of its creation.
+    /// The time at which the entry was created.
     pub created_at: Millis,
 }
 
 /// The result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// It is stored.
+    /// The entry was stored.
     Stored,
     /// The list is full.
     Full,
@@ -49,7 +49,7 @@ impl BlockRow {
 }
 
 impl Log {
-    /// All entries, the oldest first.
+    /// All entries, oldest first.
     ///
     /// # Errors
     /// [`LogError`].
@@ -62,7 +62,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(BlockRow::read).collect()
     }
 
-    /// Stores an entry; an existing entry for the same caller and pool gets the new answer and
+    /// Stores an entry. If there is an entry for the same caller and pool, updates its answer and
     /// note.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Log {
         Ok(Blocked::Stored)
     }
 
-    /// Removes an entry; returns whether it existed.
+    /// Removes an entry. Returns whether the entry existed.
     ///
     /// # Errors
     /// [`LogError`].
@@ -99,14 +99,15 @@ impl Log {
     }
 }
 
-/// Removes the entries that match only `caller`.
+/// Removes the entries that match only `caller`, because they contain the caller's number or
+/// address.
 pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<(), LogError> {
     let Some(column) = caller.to_column() else { return Ok(()) };
     sqlx::query("DELETE FROM call_blocks WHERE caller = $1").bind(column).execute(db).await?;
     Ok(())
 }
 
-/// Scores how likely a robot made the call `row`. Reads earlier calls if there may be any.
+/// Computes the robocall score of `row`. Reads the caller's earlier calls if there may be any.
 pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
     let began = row.facts.started_at();
     let has_called = row.first_time == Some(false);
@@ -126,7 +127,8 @@ async fn earlier(
     id: &str,
     began: Millis,
 ) -> Result<Vec<Earlier>, LogError> {
-    // If the limit were an argument, SQLite would prepare the statement again for each value.
+    // The limit is not an argument, because SQLite would then prepare the statement again for each
+    // value.
     let statement = format!(
         "SELECT started_ms, outcome, talk_seconds, number FROM calls WHERE caller = $1 AND \
          started_ms > $2 AND started_ms <= $3 AND id <> $4 ORDER BY started_ms DESC LIMIT {CALLS_MAX}"

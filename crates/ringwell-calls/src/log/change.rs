@@ -1,4 +1,4 @@
-//! A change of one call: a provider's report, or the visitor who was shown the number.
+//! A change to one call: a provider's report, or the result of the attribution.
 
 use ringwell_core::Millis;
 use serde_json::json;
@@ -14,73 +14,74 @@ use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Stir;
 
-/// A report of a provider, and the time of its arrival.
+/// A provider's report, and the time at which it arrived.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportedEvent {
     /// The report.
     pub event: CallEvent,
-    /// The time of its arrival.
+    /// The time at which the report arrived.
     pub received: Millis,
 }
 
-/// The new facts about one call. The first change that contains a fact wins, because facts of a
-/// call do not change.
+/// New facts about one call. If several changes contain the same fact, the first change wins,
+/// because facts do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallChange {
-    /// The account that has reported it.
+    /// The account that reported the call.
     pub account: String,
     /// The account's provider.
     pub provider: String,
     /// The provider's id of the call.
     pub provider_call: String,
-    /// The events.
+    /// The events that the report contains.
     pub events: Vec<ReportedEvent>,
-    /// The arrival of a report without an event, which shows that the call existed then.
+    /// The arrival time of a report without an event. Such a report shows that the call existed at
+    /// that time.
     pub seen: Option<Millis>,
-    /// The called number, E.164 with `+`.
+    /// The called number in E.164 format, with `+`.
     pub number: Option<String>,
-    /// The caller; `None` if this change does not contain one.
+    /// The caller. `None` if this change does not contain the caller.
     pub caller: Option<Caller>,
     /// The destination that answered.
     pub destination: Option<String>,
-    /// The network's verdict on the caller's number.
+    /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The visitor who was shown the number.
+    /// The result of the attribution, if the look-up is completed.
     pub attribution: Option<Attribution>,
-    /// The number and the time for which `attribution` was looked up. If those of the call have
-    /// changed since, the attribution is ignored.
+    /// The number and the time for which `attribution` was looked up. If the call's number or time
+    /// has changed since then, the attribution is ignored.
     pub looked_up: Option<(Option<String>, Millis)>,
-    /// The entry of the block list that refused the call.
+    /// The entry in the list of blocked callers that refused the call.
     pub blocked: Option<String>,
 }
 
-/// The result of a change.
+/// The result of applying a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// Ringwell's id of the call.
     pub call: String,
-    /// The called number and the time of the call, if its attribution is still to be looked up.
+    /// The called number and the time of the call, if the call must still be attributed.
     pub unattributed: Option<(Option<String>, Millis)>,
-    /// Whether anything was new.
+    /// Whether the change contained anything new.
     pub is_new: bool,
 }
 
 impl CallChange {
-    /// Ringwell's id of the call, the same for every report of it.
+    /// Ringwell's id of the call. It is the same for all reports about the call.
     #[must_use]
     pub fn id(&self) -> String {
         call_id(&self.account, &self.provider_call)
     }
 }
 
-/// Ringwell's id of a provider's call.
+/// Derives Ringwell's id of a call from the account and the provider's id.
 #[must_use]
 pub(crate) fn call_id(account: &str, provider_call: &str) -> String {
     let hash = digest::sha256_hex(format!("{account}\n{provider_call}").as_bytes());
     format!("c_{}", &hash[..26])
 }
 
-/// An event to be written and sent.
+/// An event to write and send.
 pub(crate) struct NewEvent {
     pub(crate) kind: &'static str,
     pub(crate) call: Option<String>,
@@ -88,12 +89,12 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
-/// One of the marks of published events: those events name a visitor who was looked up for another
-/// time.
+/// The mark of a call whose published events are outdated: they name a visitor who was looked up
+/// for another number or time.
 const OUTDATED: char = 'o';
 
 impl CallRow {
-    /// The number and the moment by which the visitor is found.
+    /// The number and the time for which the visitor is looked up.
     fn to_look_up(&self) -> (Option<String>, Millis) {
         (self.number.clone(), self.facts.started_at())
     }
@@ -106,11 +107,11 @@ impl CallRow {
     }
 }
 
-/// The published events of a call.
+/// The marks of a call's published events.
 struct Published<'a>(&'a mut String);
 
 impl Published<'_> {
-    /// Sets `mark`; returns whether it was not set before.
+    /// Sets `mark`. Returns whether the mark is new.
     fn add(&mut self, mark: char) -> bool {
         let is_new = !self.0.contains(mark);
         if is_new {
@@ -120,7 +121,7 @@ impl Published<'_> {
     }
 }
 
-/// Applies `change` to its call in `group`, and adds the resulting events.
+/// Applies `change` to its call in `group`, and adds the resulting events to the group.
 pub(super) async fn apply(
     group: &mut Group,
     tx: &mut LogTransaction,
@@ -141,7 +142,7 @@ async fn apply_in(
     let known = group.take(&id);
     let is_first = known.is_none();
     if is_first && change.events.is_empty() && change.seen.is_none() {
-        // The visitor was found after the call was removed.
+        // The attribution was completed after the call was removed from the log.
         return Ok(Applied { call: id, unattributed: None, is_new: false });
     }
     let mut call = known.unwrap_or_else(|| GroupCall::new(CallRow::new(&id, change)));
@@ -166,7 +167,8 @@ async fn apply_in(
         row.caller = caller;
         is_new = true;
     }
-    // Another visitor may have had the number when the call really began.
+    // If the number or the beginning of the call was corrected, another visitor may have held the
+    // number then.
     let is_outdated =
         row.to_look_up() != looked_up && row.redacted_at.is_none() && row.attribution.is_known();
     let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
@@ -213,7 +215,7 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events that are due: none until the attribution is known.
+/// The events to publish now. Before the attribution is known, no events are published.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {
         return Vec::new();
@@ -245,8 +247,8 @@ pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {
     serde_json::to_string(value).map_err(|error| LogError::Damaged(error.to_string()))
 }
 
-/// Writes events, and a delivery of each for every endpoint that subscribes to it; returns their
-/// ids.
+/// Writes events, and for each one a delivery to every endpoint that subscribes to its type.
+/// Returns the ids of the events.
 pub(crate) async fn publish(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
@@ -258,7 +260,7 @@ pub(crate) async fn publish(
     if !has_endpoints {
         return Ok(ids);
     }
-    // A disabled endpoint keeps its position: missed events can be replayed.
+    // Deliveries to a disabled endpoint are held, so that missed events can be replayed.
     let query = sqlx::query(
         "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
          SELECT e.id, v.place, CASE WHEN e.state = 'enabled' THEN 'pending' ELSE 'held' END, \
@@ -269,7 +271,7 @@ pub(crate) async fn publish(
     Ok(ids)
 }
 
-/// Writes an event for one endpoint only; returns its id.
+/// Writes an event for one endpoint only. Returns the event's id.
 pub(crate) async fn publish_to(
     db: &mut AnyConnection,
     event: NewEvent,
@@ -289,9 +291,9 @@ pub(crate) async fn publish_to(
     Ok(ids.concat())
 }
 
-/// Assigns the events' places, and returns whether there are webhook endpoints. All places come
-/// from one row, so that a reader who continues after a place misses no event that becomes visible
-/// later.
+/// Assigns places to the events, and returns whether there are webhook endpoints. All places come
+/// from a counter in one row, so transactions assign them one at a time. Therefore, a reader that
+/// continues after a place misses no event that becomes visible later.
 async fn placed(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
@@ -307,7 +309,7 @@ async fn placed(
     Ok(((last - count + 1..).zip(events).collect(), endpoints > 0))
 }
 
-/// Writes events at their places; returns their ids.
+/// Writes the events with their places. Returns their ids.
 async fn write(
     db: &mut AnyConnection,
     events: Vec<(i64, NewEvent)>,

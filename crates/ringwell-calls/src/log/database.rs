@@ -1,9 +1,9 @@
-//! The database of the call log, which is reopened if its file was replaced or damaged.
+//! The database of the call log. It is reopened if its file was replaced or damaged.
 //!
-//! SQLite keeps using a file that was unlinked, and its changes would be lost with the last
-//! connection. Invariants: a change is reported as stored only if it is in the file at the path; a
-//! new file is made only if there has been none for some time, because an operator may be copying
-//! one there. Source: docs/spec/calls.md.
+//! After its file is unlinked, SQLite continues to use the old file, and loses all changes when the
+//! last connection ends. Invariants: a change is reported as stored only if it is in the file at
+//! the path. A new file is created only after the file has been missing for some time, because an
+//! operator may be copying a file there. Source: docs/spec/calls.md.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -18,16 +18,16 @@ use tokio::time::Instant;
 
 use super::LogError;
 
-/// A removed file is not created again before this time, because an operator may be replacing it.
+/// The time for which a missing file is not created again, because an operator may be replacing it.
 const MISSING_MIN: Duration = Duration::from_secs(3);
-/// A file that was found damaged, and has not been replaced, is reopened after this time.
+/// The time after which a damaged file is reopened if it has not been replaced.
 const DAMAGED_MIN: Duration = Duration::from_secs(5);
-/// The time to wait for operations that still use the former file.
+/// The time limit for operations that still use the previous file.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 static DAMAGED: Repeated = Repeated::new();
 
-/// The database, opened at the first use.
+/// The database, which is opened when it is first used.
 #[derive(Debug)]
 pub(crate) struct LogDatabase {
     location: Location,
@@ -35,7 +35,7 @@ pub(crate) struct LogDatabase {
     current: RwLock<Opened>,
     /// Held while the database is reopened.
     reopening: tokio::sync::Mutex<()>,
-    /// The time when the file was found missing; `None` while it is there.
+    /// The time at which the file was found missing. `None` while the file exists.
     missing_since: Mutex<Option<Instant>>,
 }
 
@@ -47,7 +47,7 @@ struct Opened {
     is_closed: bool,
 }
 
-/// A change that has begun.
+/// A write transaction.
 #[derive(Debug)]
 pub(crate) struct LogTransaction {
     tx: Transaction<'static, Any>,
@@ -67,12 +67,12 @@ impl LogDatabase {
         })
     }
 
-    /// Opens the database, and brings its schema up to date.
+    /// Opens the database and updates its schema.
     pub(super) async fn open(&self) -> Result<(), LogError> {
         Ok(self.current().database.ready().await?)
     }
 
-    /// SQLite's file; `None` for PostgreSQL.
+    /// The path of SQLite's file. `None` for PostgreSQL.
     pub(crate) fn file(&self) -> Option<&Path> {
         match &self.location {
             Location::File(path) => Some(path),
@@ -80,7 +80,7 @@ impl LogDatabase {
         }
     }
 
-    /// Begins a change. Waits until other changes have ended.
+    /// Begins a write transaction. Waits until other write transactions have ended.
     pub(crate) async fn write(&self) -> Result<LogTransaction, LogError> {
         let database = self.ready().await?;
         let tx = until_damaged(&database, database.write()).await?;
@@ -93,7 +93,7 @@ impl LogDatabase {
         until_damaged(&database, database.read()).await
     }
 
-    /// See [`Database::read_rows`].
+    /// Runs `query` and returns its rows: see [`Database::read_rows`].
     pub(crate) async fn read_rows(
         &self,
         query: Query<'_, Any, AnyArguments>,
@@ -102,13 +102,13 @@ impl LogDatabase {
         until_damaged(&database, database.read_rows(query)).await
     }
 
-    /// See [`Database::overwrite_deleted`].
+    /// Overwrites deleted data in the files: see [`Database::overwrite_deleted`].
     pub(crate) async fn overwrite_deleted(&self) -> Result<(), LogError> {
         let database = self.ready().await?;
         until_damaged(&database, database.overwrite_deleted()).await
     }
 
-    /// Waits until all operations have ended, and closes the database.
+    /// Waits until all operations have ended, then closes the database.
     pub(super) async fn close(&self) {
         let database = {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ impl LogDatabase {
         database.close().await;
     }
 
-    /// Records and reports the damage that `error` shows, if any.
+    /// If `error` shows damage, records and reports it.
     pub(super) fn report_damage(&self, error: &LogError) {
         let LogError::Database(error) = error else { return };
         let Some(fault) = self.current().database.note_damage(error) else { return };
@@ -129,7 +129,7 @@ impl LogDatabase {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The open database.
+    /// Returns the open database. Reopens it if its file was replaced or damaged.
     async fn ready(&self) -> Result<Database, LogError> {
         self.wait_for_file()?;
         let opened = self.current();
@@ -140,7 +140,7 @@ impl LogDatabase {
         }
     }
 
-    /// Fails for some time if the file is missing.
+    /// Fails if the file has been missing for less than [`MISSING_MIN`].
     fn wait_for_file(&self) -> Result<(), LogError> {
         let Some(path) = self.file() else { return Ok(()) };
         let mut since = self.missing_since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,13 +170,14 @@ impl LogDatabase {
             return Err(StoreError::File(fault).into());
         }
         if is_replaced && database.damage().is_none() {
-            // After this, the former file is complete by itself, and the files left beside it are
-            // empty.
+            // Overwriting moves all changes into the previous file itself, and empties the files
+            // beside it.
             let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
         }
         let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
-        // A change that is still being written would be in the log of changes of both files, and
-        // examining the file would release its locks.
+        // Reopening is not safe while the previous database is in use: an unfinished change could
+        // end up in the write-ahead log of both files, and examining the file would release its
+        // locks.
         if closed.is_err() {
             return Err(self.in_use().into());
         }
@@ -201,7 +202,7 @@ impl LogDatabase {
     }
 }
 
-/// The result of `work`, unless the file is found to be damaged first.
+/// Returns the result of `work`. Returns early if the file is found to be damaged.
 async fn until_damaged<T>(
     database: &Database,
     work: impl Future<Output = Result<T, StoreError>>,
@@ -214,7 +215,7 @@ async fn until_damaged<T>(
     done.map_err(|error| judged(database, error.into()))
 }
 
-/// Returns `error`; if it shows damage, as the fault of the file.
+/// Returns `error`, converted to a fault of the file if it shows damage.
 fn judged(database: &Database, error: LogError) -> LogError {
     let fault = match &error {
         LogError::Database(error) => database.note_damage(error),
@@ -230,10 +231,10 @@ fn report(fault: &FileFault) {
 }
 
 impl LogTransaction {
-    /// Stores the change.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// [`LogError`], also if the file was removed or replaced meanwhile: then the change is lost.
+    /// [`LogError`]. If the file was removed or replaced in the meantime, the change is lost.
     pub(crate) async fn commit(self) -> Result<(), LogError> {
         let Self { tx, database } = self;
         let stored = tx.commit().await;
@@ -241,7 +242,7 @@ impl LogTransaction {
         Ok(database.ready().await?)
     }
 
-    /// The result of this change's statements; an error that shows damage becomes the file's fault.
+    /// Returns `result`, with an error that shows damage converted to a fault of the file.
     pub(crate) fn judge<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         result.map_err(|error| judged(&self.database, error))
     }

@@ -1,9 +1,10 @@
-//! The changes of one transaction, whose reads and writes are combined.
+//! The changes of one transaction, with combined reads and writes.
 //!
-//! Owns the calls of these changes until they are written. Invariant: the result is the same as if
-//! each change had been stored before the next one. One statement serves all of them, because each
-//! statement wakes the thread of its connection, which then wakes the waiting task. With one
-//! statement per call, these wake-ups took longer than the statements.
+//! Owns the calls that the changes concern until the calls are written. Invariant: the result is
+//! the same as if each change had been stored before the next one. One statement reads or writes
+//! all calls of a group. The reason is that each statement wakes the connection's thread, which
+//! then wakes the waiting task. With one statement per call, these wake-ups took longer than the
+//! statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,10 +23,10 @@ use crate::call::Outcome;
 use crate::caller::Caller;
 use crate::robocall::Robocall;
 
-/// The maximum number of rows of one statement: SQLite accepts 32,766 values.
+/// The maximum number of rows in one statement. SQLite accepts at most 32,766 values.
 pub(super) const ROWS_MAX: usize = 1_000;
 
-/// The columns of a call that a change sets; the id is the last one.
+/// The columns of a call that a change sets. The id must be last.
 const COLUMNS: [&str; 25] = [
     "account",
     "provider",
@@ -56,11 +57,11 @@ const COLUMNS: [&str; 25] = [
 
 /// The calls and events of one transaction.
 pub(super) struct Group {
-    /// The calls that the changes name, if they exist.
+    /// The existing calls that the changes concern, by id.
     calls: BTreeMap<String, GroupCall>,
-    /// The beginning of each caller's oldest call, excluding `calls`.
+    /// The beginning of each caller's oldest call that is not in `calls`.
     oldest: BTreeMap<String, Millis>,
-    /// Reports that are not written yet, each with its call's id.
+    /// Reports that are not written yet, each with the id of its call.
     reports: Vec<(String, ReportedEvent)>,
     /// Events that are not written yet.
     events: Vec<NewEvent>,
@@ -69,9 +70,9 @@ pub(super) struct Group {
 /// A call of the group.
 pub(super) struct GroupCall {
     pub(super) row: CallRow,
-    /// Whether the table has this call, possibly in an earlier state.
+    /// Whether the call is in the table, possibly in an earlier state.
     is_stored: bool,
-    /// Whether the table lacks this state of the call.
+    /// Whether the current state of the call must still be written.
     is_changed: bool,
 }
 
@@ -111,7 +112,7 @@ impl Group {
         Ok(Self { calls, oldest, reports: Vec::new(), events: Vec::new() })
     }
 
-    /// Takes a call out of the group, to be put back after a change.
+    /// Takes a call out of the group. The caller of this function puts it back after the change.
     pub(super) fn take(&mut self, id: &str) -> Option<GroupCall> {
         self.calls.remove(id)
     }
@@ -132,7 +133,8 @@ impl Group {
         self.reports.push((call.to_owned(), report.clone()));
     }
 
-    /// Whether the caller of `row`, a call that was taken out, has called before.
+    /// Whether the caller of `row` has called before. The call must have been taken out of the
+    /// group.
     pub(super) fn has_called_before(&self, row: &CallRow) -> bool {
         let began = row.facts.started_at();
         let oldest = row.caller.to_column().and_then(|caller| self.oldest.get(&caller));
@@ -142,7 +144,7 @@ impl Group {
             || others.any(|other| other.facts.started_at() < began)
     }
 
-    /// Scores how likely a robot made the call `row`, which was taken out.
+    /// Computes the robocall score of `row`. The call must have been taken out of the group.
     pub(super) async fn robocall(
         &mut self,
         db: &mut AnyConnection,
@@ -155,7 +157,8 @@ impl Group {
         blocks::robocall(db, row).await
     }
 
-    /// Adds `number.leaking` if the call `id`, whose visitor has just been looked up, shows a leak.
+    /// Adds the event `number.leaking` if the call `id` shows that its number leaks. The call must
+    /// have just been attributed.
     pub(super) async fn look_for_leak(
         &mut self,
         db: &mut AnyConnection,
@@ -169,7 +172,7 @@ impl Group {
             return Ok(());
         }
         let attribution = row.attribution.clone();
-        // The check for a leak counts the calls in the table.
+        // The check counts calls in the table, so the calls of this group must be written first.
         self.write_all(db).await?;
         if let Some(data) = leaks::leak(db, (&number, began), &attribution, now).await? {
             self.events.push(NewEvent { kind: "number.leaking", call: None, at: now, data });
@@ -201,8 +204,8 @@ impl Group {
 
 /// The placeholders for a statement's values, in order.
 pub(super) struct Places {
-    /// False for SQLite, which treats numbers as names: the driver would search all placeholders
-    /// for each value.
+    /// False for SQLite. It treats numbered placeholders as names, so the driver would search all
+    /// of them for each value.
     are_numbered: bool,
     last: usize,
 }
@@ -212,7 +215,7 @@ impl Places {
         Self { are_numbered: db.backend_name() != "SQLite", last: 0 }
     }
 
-    /// The next `count` placeholders: `$1, $2`.
+    /// The next `count` placeholders, such as `$1, $2`.
     pub(super) fn list(&mut self, count: usize) -> String {
         let mut text = String::new();
         for place in 0..count {
@@ -224,15 +227,15 @@ impl Places {
         text
     }
 
-    /// The placeholders for the next `count` rows: `($1, $2), ($3, $4)`.
+    /// The placeholders for the next `count` rows, such as `($1, $2), ($3, $4)`.
     pub(super) fn rows(&mut self, count: usize, columns: usize) -> String {
         let rows: Vec<_> = (0..count).map(|_| format!("({})", self.list(columns))).collect();
         rows.join(", ")
     }
 }
 
-/// Repeats the last of `texts` up to one of a few lengths, because connections keep a prepared
-/// statement for each length.
+/// Repeats the last of `texts` until their number is a power of two. This limits the number of
+/// prepared statements, because each connection keeps one per length.
 pub(super) fn padded(texts: &[String]) -> Vec<String> {
     let mut padded = texts.to_vec();
     if let Some(last) = texts.last() {
@@ -241,7 +244,7 @@ pub(super) fn padded(texts: &[String]) -> Vec<String> {
     padded
 }
 
-/// The calls with these ids that exist.
+/// Reads the calls with the given ids. Ids without a call are ignored.
 pub(super) async fn calls_of(
     db: &mut AnyConnection,
     ids: &[String],
@@ -255,7 +258,7 @@ pub(super) async fn calls_of(
     query.fetch_all(db).await?.iter().map(CallRow::read).collect()
 }
 
-/// The beginning of each caller's oldest call, excluding the calls `except`.
+/// Reads the beginning of each caller's oldest call, ignoring the calls `except`.
 async fn oldest(
     db: &mut AnyConnection,
     callers: &[String],
@@ -307,7 +310,7 @@ async fn write_reports(
     Ok(())
 }
 
-/// Inserts calls, or updates them if they `are_stored`.
+/// Updates the calls if `are_stored` is true, otherwise inserts them.
 async fn write_calls(
     db: &mut AnyConnection,
     calls: &[&CallRow],

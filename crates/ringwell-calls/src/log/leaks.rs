@@ -1,8 +1,9 @@
-//! Leaking numbers: numbers that are called repeatedly although no visitor was shown them recently.
-//! Such a number is printed somewhere, listed in a directory, or part of a cached page.
+//! Detects leaking numbers, which are called repeatedly although no visitor was shown them
+//! recently. Such a number may be printed somewhere, listed in a directory, or part of a cached
+//! page.
 //!
-//! Owns the rule. Invariant: a number is reported at most once a week. Source: docs/spec/calls.md,
-//! "Numbers that leak".
+//! Owns the rule for leaks. Invariant: a number is reported at most once a week. Source:
+//! docs/spec/calls.md, "Numbers that leak".
 
 use ringwell_core::Millis;
 use serde_json::{Value, json};
@@ -11,17 +12,17 @@ use sqlx::{AnyConnection, Row};
 use super::{LogError, from_ms, ms};
 use crate::attribution::{Attributed, Attribution};
 
-/// This many calls without a visitor count as a leak.
+/// The minimum number of calls without a visitor that count as a leak.
 const CALLS_MIN: usize = 3;
-/// The period in which they are counted.
+/// The period in which calls without a visitor are counted.
 const SPAN: Millis = Millis(7 * DAY);
-/// A visitor is unlikely to call this long after the lockout.
+/// The time after the lockout beyond which a call by the visitor is unlikely.
 const LATE: Millis = Millis(DAY);
-/// The maximum number of calls of a number that are examined.
+/// The maximum number of calls to examine for one number.
 const CALLS_MAX: i64 = 50;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// Whether no visitor can have made a call that began at `began`.
+/// Whether it is implausible that a visitor made a call that began at `began`.
 pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     match (attribution.outcome, &attribution.allocation) {
         (Attributed::None, _) => attribution.pool.is_some(),
@@ -31,8 +32,9 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// The contents of `number.leaking`, if a call at `began` that no visitor can have made shows that
-/// `number` leaks. The call has just been attributed and stored.
+/// The data of the event `number.leaking`, if the calls to `number` up to `began` show a leak.
+/// `None` if the calls show no leak, or if the number was reported in the last week. The call at
+/// `began` must be stored, and must be implausible for a visitor.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

@@ -1,4 +1,4 @@
-//! Results of calls, as the users' programs report them.
+//! Results of calls, as reported by users' programs.
 
 use ringwell_core::Millis;
 use serde_json::{Value, json};
@@ -10,29 +10,29 @@ use super::query::{call, moment};
 use super::{CallRow, Log, LogError, OutcomeRow, from_ms, ms};
 use crate::digest;
 
-/// The result of recording an outcome.
+/// The effect of recording an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// It is stored, and `conversion.recorded` is written.
+    /// The outcome was stored, and the event `conversion.recorded` was written.
     New,
-    /// The call already has an outcome with that `external_id`, which stays unchanged.
+    /// The call already has an outcome with this `external_id`. It remains unchanged.
     Known,
     /// The call does not exist.
     NoCall,
 }
 
-/// The filter of outcomes.
+/// A filter for outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeFilter {
-    /// At this time or later.
+    /// Outcomes at or after this time.
     pub since: Option<Millis>,
-    /// Before this moment.
+    /// Outcomes before this time.
     pub until: Option<Millis>,
-    /// With this type.
+    /// Outcomes of this type.
     pub kind: Option<String>,
 }
 
-/// The last line of a page of a list of results.
+/// The position after the last outcome of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeCursor {
     at: Millis,
@@ -41,14 +41,14 @@ pub struct OutcomeCursor {
 }
 
 impl OutcomeCursor {
-    /// The cursor after a result of `call`.
+    /// The cursor after `outcome`, which belongs to `call`.
     #[must_use]
     pub fn after(call: &str, outcome: &OutcomeRow) -> Self {
         let external_id = outcome.external_id.clone();
         Self { at: outcome.at, call: call.to_owned(), external_id }
     }
 
-    /// Reads the form that [`Self`] is displayed in.
+    /// Parses the text of a displayed cursor.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = digest::from_base64(text)?;
@@ -67,8 +67,8 @@ impl std::fmt::Display for OutcomeCursor {
 }
 
 impl Log {
-    /// Stores results of calls, each with its call's id, and writes `conversion.recorded` for each
-    /// new one. Stores either all of them or none.
+    /// Stores outcomes, each with the id of its call, in one transaction. Writes the event
+    /// `conversion.recorded` for each new outcome.
     ///
     /// # Errors
     /// [`LogError`].
@@ -86,7 +86,8 @@ impl Log {
         Ok(all)
     }
 
-    /// Results that match `filter`, with their calls, the newest first, starting after `after`.
+    /// Lists the outcomes that match `filter`, with their calls, newest first. Begins after the
+    /// cursor `after`.
     ///
     /// # Errors
     /// [`LogError`].
@@ -157,7 +158,7 @@ impl OutcomeRow {
         })
     }
 
-    /// The result in the form of the API and webhooks.
+    /// Converts the outcome to the JSON of the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({

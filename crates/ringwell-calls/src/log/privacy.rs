@@ -1,4 +1,5 @@
-//! Erasure of calls after their retention, and of callers and visitors at a set age or on request.
+//! Removes calls after their retention time. Erases callers and visitors after a set time or on
+//! request.
 
 use std::fmt::Write;
 
@@ -14,48 +15,49 @@ use crate::attribution::{Allocation, Attribution};
 use crate::caller::Caller;
 use crate::digest;
 
-/// The maximum number of calls that are redacted or removed in one transaction.
+/// The maximum number of calls to redact or remove in one transaction.
 const CALLS_MAX: u32 = 500;
-/// The maximum length of the part of a parameter that is searched for in calls. SQLite refuses
-/// patterns of more than 50,000 bytes.
+/// The maximum length of a search pattern for a parameter. SQLite refuses patterns of more than
+/// 50,000 bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
 
 /// The person to erase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Caller and visitor of this call.
+    /// The caller and the visitor of one call.
     Call(String),
-    /// A caller, in all calls, hashed ones included.
+    /// A caller in all calls, including calls with a hashed caller.
     Caller(Caller),
     /// A visitor, identified by a parameter of the page, such as `gclid`.
     Parameter {
-        /// Its name.
+        /// The parameter's name.
         name: String,
-        /// Its value.
+        /// The parameter's value.
         value: String,
     },
 }
 
-/// The removed data.
+/// The result of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Erased {
-    /// Calls.
+    /// The count of erased calls.
     pub calls: u64,
-    /// Allocations whose parameters were in the log; the journal has them too.
+    /// The allocations whose parameters were in the log. The journal contains the parameters, too.
     pub allocations: Vec<ErasedAllocation>,
 }
 
-/// Identifies an allocation, so that its record can be found in the journal.
+/// Identifies an allocation in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErasedAllocation {
-    /// The number, E.164 with `+`.
+    /// The number in E.164 format, with `+`.
     pub number: String,
-    /// The [`fingerprint`] of its parameters.
+    /// The [`fingerprint`] of the visitor's parameters.
     pub parameters: String,
 }
 
 impl Log {
-    /// The key that hashes callers of `month`, as in `2026-11`; created if it is missing.
+    /// The key with which callers are hashed in `month`, such as `2026-11`. Creates the key if it
+    /// is missing.
     ///
     /// # Errors
     /// [`LogError`].
@@ -74,8 +76,8 @@ impl Log {
         Ok(row.try_get::<String, _>(0)?.into_bytes())
     }
 
-    /// Removes caller and visitor from calls that began before `before`; returns the count. Handles
-    /// at most a few hundred at a time: repeat until none are left.
+    /// Removes caller and visitor from calls that began before `before`. Returns the count of
+    /// calls. Handles at most a few hundred calls, so repeat until the count is 0.
     ///
     /// # Errors
     /// [`LogError`].
@@ -92,8 +94,8 @@ impl Log {
         Ok(count)
     }
 
-    /// Removes everything that identifies a person from the calls that `whom` names, from events,
-    /// and from pending deliveries. SQLite overwrites the data in its files.
+    /// Removes everything that identifies the person `whom` from calls, events and pending
+    /// deliveries. SQLite also overwrites the data in its files.
     ///
     /// # Errors
     /// [`LogError`].
@@ -104,8 +106,8 @@ impl Log {
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
             Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
         };
-        // All calls are read first, because erasing one may remove the data by which another is
-        // found.
+        // Reads all calls first, because erasing one call may remove the data by which another one
+        // is found.
         let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };
@@ -113,8 +115,7 @@ impl Log {
             if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
                 continue;
             }
-            // A call attributed to the number's next visitor may be this person's, but most likely
-            // is not.
+            // If a call is attributed to a later visitor, this person most likely did not make it.
             let is_own = !matches!(whom, Whom::Parameter { .. })
                 || found.attribution.allocation.as_ref() == shown.first();
             theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
@@ -143,9 +144,9 @@ impl Log {
         Ok(erased)
     }
 
-    /// Removes calls that began before `before`, with all that belongs to them, and events older
-    /// than `events`; returns the count of calls. Handles at most a few hundred at a time: repeat
-    /// until none are left.
+    /// Removes calls that began before `before`, with all their data, and events older than
+    /// `events`. Returns the count of calls. Handles at most a few hundred calls, so repeat until
+    /// the count is 0.
     ///
     /// # Errors
     /// [`LogError`].
@@ -182,8 +183,8 @@ impl Log {
     }
 }
 
-/// Removes callers, parameters and verdicts; times, pool and outcome stay. Events keep their
-/// places.
+/// Removes callers, parameters and verdicts from calls. Keeps times, pools and outcomes. Events
+/// keep their places.
 async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<u64, LogError> {
     for row in rows {
         let id: String = row.try_get(0)?;
@@ -208,8 +209,8 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     Ok(())
 }
 
-/// Removes a visitor's parameters from other calls to `number` that list the allocations made at
-/// `at` among their candidates.
+/// Removes a visitor's parameters from other calls to `number` if their candidates include the
+/// allocations at the times `at`.
 async fn forget_in_others(
     db: &mut AnyConnection,
     number: &str,
@@ -236,7 +237,7 @@ async fn forget_in_others(
     Ok(())
 }
 
-/// Removes the same parameters from the events about `call`, sent or pending.
+/// Removes the parameters of the allocations at the times `at` from all events about `call`.
 async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Result<(), LogError> {
     let at: Vec<String> = at.iter().map(|at| moment(Millis(*at))).collect();
     let query = sqlx::query("SELECT place, body FROM call_events WHERE call = $1");
@@ -251,8 +252,8 @@ async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Res
     Ok(())
 }
 
-/// Removes the same parameters from an event, wherever it names the allocation: in a call, among
-/// its earlier allocations, or in the call of an outcome.
+/// Removes the parameters of the allocations at the times `at` from an event. The allocations may
+/// be nested anywhere: in a call, among a call's earlier allocations, or in the call of an outcome.
 fn forget_in_value(value: &mut Value, at: &[String]) {
     let is_theirs = value["allocated_at"].as_str().is_some_and(|of| at.iter().any(|at| at == of));
     match value {
@@ -267,7 +268,7 @@ fn forget_in_value(value: &mut Value, at: &[String]) {
     }
 }
 
-/// The allocations in a call's attribution that belong to the person to erase.
+/// The allocations in a call's attribution that belong to the person `whom`.
 fn shown_to(attribution: &Attribution, whom: &Whom) -> Vec<Allocation> {
     let own = attribution.allocation.iter();
     let Whom::Parameter { name, value } = whom else {
@@ -278,7 +279,7 @@ fn shown_to(attribution: &Attribution, whom: &Whom) -> Vec<Allocation> {
     own.chain(&attribution.earlier).filter(has_it).cloned().collect()
 }
 
-/// Calls by a caller, including those of months in which callers were hashed.
+/// The ids of all calls by `caller`, including calls from months in which callers were hashed.
 async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>, LogError> {
     let Some(column) = caller.to_column() else { return Ok(Vec::new()) };
     let mut columns = vec![column.clone()];
@@ -296,8 +297,8 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
-/// Calls whose attribution may have a visitor with that parameter; the caller of this function
-/// compares exactly.
+/// The ids of calls whose attribution may contain a visitor with this parameter. The caller of this
+/// function must compare the parameter exactly.
 async fn calls_with(
     db: &mut AnyConnection,
     name: &str,
@@ -314,14 +315,14 @@ async fn calls_with(
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// A hash that identifies a visitor's parameters without revealing them, by which they can be found
-/// in the journal.
+/// A hash of a visitor's parameters. The hash identifies the parameters in the journal without
+/// revealing them.
 #[must_use]
 pub fn fingerprint(parameters: &[(String, String)]) -> String {
     let mut all = String::new();
     for (name, value) in parameters {
-        // Length prefixes ensure that no two lists give the same text. Writing to a String cannot
-        // fail.
+        // Length prefixes ensure that different lists result in different texts. Writing to a
+        // `String` cannot fail.
         let _ = write!(all, "{}:{name}{}:{value}", name.len(), value.len());
     }
     digest::sha256_hex(all.as_bytes())

@@ -1,6 +1,6 @@
-//! The readable parts of the log: calls, their timelines, events, endpoints.
+//! Queries of the log: calls, their timelines, events and endpoints.
 //!
-//! Lists are read in pages: a cursor names the last line read.
+//! Lists are read in pages. A cursor refers to the last line of the previous page.
 
 use std::fmt::Write as _;
 
@@ -19,118 +19,118 @@ use crate::caller::Caller;
 use crate::provider::Stir;
 use crate::robocall::Robocall;
 
-/// One call.
+/// A call in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
     /// Ringwell's id of the call.
     pub id: String,
-    /// The account that has reported it.
+    /// The account that reported the call.
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's id for it.
+    /// The provider's id of the call.
     pub provider_call: String,
-    /// The count of its changes.
+    /// The count of changes to the call.
     pub sequence: u64,
     /// The facts: state, outcome, times and durations.
     pub facts: Facts,
-    /// The called number, E.164 with `+`.
+    /// The called number in E.164 format, with `+`.
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
-    /// Whether this is the caller's first call; `None` for callers without a number.
+    /// Whether this is the caller's first call. `None` for callers without a number.
     pub first_time: Option<bool>,
     /// The destination that answered.
     pub destination: Option<String>,
-    /// The visitor who was shown the number.
+    /// The visitor to whom the number was shown.
     pub attribution: Attribution,
-    /// The network's verdict on the caller's number.
+    /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The time when its caller and visitor were removed.
+    /// The time at which caller and visitor were removed.
     pub redacted_at: Option<Millis>,
-    /// The entry of the block list that refused it.
+    /// The entry in the list of blocked callers that refused the call.
     pub blocked: Option<String>,
-    /// The score for a robot as the caller; `None` until it is computed.
+    /// The robocall score. `None` until it is computed.
     pub robocall: Option<Robocall>,
     pub(super) published: String,
 }
 
-/// One call with its whole history.
+/// A call with its whole history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallDetail {
     /// The call.
     pub call: CallRow,
-    /// Reports of the provider, in the order of their times.
+    /// The provider's reports, ordered by time.
     pub timeline: Vec<TimelineRow>,
-    /// The results reported for it.
+    /// The reported results of the call.
     pub outcomes: Vec<OutcomeRow>,
-    /// Its events.
+    /// The events about the call.
     pub events: Vec<EventRow>,
-    /// The deliveries of its events.
+    /// The deliveries of these events.
     pub deliveries: Vec<DeliveryRow>,
 }
 
-/// One report of a provider.
+/// A report from a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineRow {
     /// `started`, `ringing`, `answered`, `leg_ended` or `ended`.
     pub kind: String,
-    /// The outcome that it reports, if any.
+    /// The outcome that the provider reported, if any.
     pub outcome: Option<String>,
-    /// The time, by the provider's clock if it has one.
+    /// The time according to the provider, or the arrival time if the report has no time.
     pub at: Millis,
-    /// The time when the report arrived.
+    /// The time at which the report arrived.
     pub received: Millis,
 }
 
 /// A result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeRow {
-    /// Its kind, for example `sale`.
+    /// The type of the result, such as `sale`.
     pub kind: String,
-    /// Its value, as a decimal number.
+    /// The value, as a decimal number.
     pub value: Option<String>,
-    /// Its currency.
+    /// The currency of the value.
     pub currency: Option<String>,
-    /// The time.
+    /// The time of the result.
     pub at: Millis,
-    /// The sender's id for it.
+    /// The sender's id of the result.
     pub external_id: String,
 }
 
-/// One event.
+/// An event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
-    /// Its place among all events.
+    /// The event's place in the order of all events.
     pub place: u64,
-    /// Its id, the same for each delivery.
+    /// The event's id, which is the same in each delivery.
     pub id: String,
-    /// For example `call.completed`.
+    /// The event's type, such as `call.completed`.
     pub kind: String,
-    /// The call that it belongs to.
+    /// The call that the event is about, if any.
     pub call: Option<String>,
-    /// The time when it was written.
+    /// The time at which the event was written.
     pub at: Millis,
     /// The body that endpoints receive, as JSON.
     pub body: String,
 }
 
-/// A receiver of events.
+/// An endpoint to which events are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRow {
-    /// Its id.
+    /// The endpoint's id.
     pub id: String,
-    /// Its URL.
+    /// The endpoint's URL.
     pub url: String,
-    /// The types of events that it receives; empty for all.
+    /// The types of events to send. Empty means all types.
     pub types: Vec<String>,
-    /// Whether events are sent to it.
+    /// Whether events are sent to the endpoint.
     pub is_enabled: bool,
-    /// The reason why it is disabled.
+    /// The reason why the endpoint is disabled.
     pub reason: Option<String>,
-    /// The time since which no delivery has succeeded, if the last one failed.
+    /// The time since which all deliveries have failed, if the last one failed.
     pub failing_since: Option<Millis>,
-    /// The time of its creation.
+    /// The time at which the endpoint was created.
     pub created_at: Millis,
     /// The count of pending deliveries.
     pub pending: u64,
@@ -141,9 +141,9 @@ pub struct EndpointRow {
 /// The delivery of one event to one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRow {
-    /// The endpoint.
+    /// The endpoint's id.
     pub endpoint: String,
-    /// The event.
+    /// The event's id.
     pub event: String,
     /// `pending`, `delivered`, `failed` or `held`.
     pub state: String,
@@ -153,38 +153,38 @@ pub struct DeliveryRow {
     pub next_at: Millis,
     /// The time of the last attempt.
     pub last_at: Option<Millis>,
-    /// The endpoint's last answer.
+    /// The HTTP status of the last answer.
     pub last_status: Option<u16>,
-    /// The reason why there was no answer.
+    /// The reason why the last attempt got no answer.
     pub last_error: Option<String>,
 }
 
-/// The filter of calls.
+/// A filter for calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallFilter {
     /// Calls that began at or after this time.
     pub since: Option<Millis>,
     /// Calls that began before this time.
     pub until: Option<Millis>,
-    /// Calls to this pool.
+    /// Calls to numbers of this pool.
     pub pool: Option<u64>,
-    /// Calls to this number, E.164 with `+`.
+    /// Calls to this number in E.164 format, with `+`.
     pub number: Option<String>,
-    /// Calls by this caller, in the log's form.
+    /// Calls by this caller.
     pub caller: Option<Caller>,
     /// Calls in this state.
     pub state: Option<CallState>,
-    /// Calls with this end.
+    /// Calls with this outcome.
     pub outcome: Option<Outcome>,
-    /// Calls with this outcome of the attribution.
+    /// Calls with this result of the attribution.
     pub attributed: Option<Attributed>,
-    /// Calls that the list of blocked callers refused, or did not refuse.
+    /// Whether to select calls that were refused as blocked, or all others.
     pub blocked: Option<bool>,
-    /// Calls with at least this score for robocalls.
+    /// Calls with at least this robocall score.
     pub robocall: Option<u8>,
 }
 
-/// The last line of a page of a list.
+/// The position after the last call of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     started: Millis,
@@ -198,7 +198,7 @@ impl Cursor {
         Self { started: call.facts.started_at(), id: call.id.clone() }
     }
 
-    /// Reads the form that [`Self`] is displayed in.
+    /// Parses the text of a displayed cursor.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (started, id) = text.split_once('.')?;
@@ -214,7 +214,7 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-/// The columns of [`CallRow::read`].
+/// Selects the columns that [`CallRow::read`] needs.
 pub(super) const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, \
                                caller, first_time, destination, attribution, stir, facts, \
                                published, redacted_ms, blocked, robocall, robocall_reasons \
@@ -242,7 +242,7 @@ impl CallRow {
         }
     }
 
-    /// The call as `change` alone describes it.
+    /// The call that results from `change` alone.
     pub(crate) fn of(change: &CallChange) -> Self {
         let mut row = Self::new(&change.id(), change);
         for reported in &change.events {
@@ -281,7 +281,7 @@ impl CallRow {
         })
     }
 
-    /// The call in the form of the API and webhooks.
+    /// Converts the call to the JSON of the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let facts = &self.facts;
@@ -354,7 +354,7 @@ impl CallRow {
 }
 
 impl Log {
-    /// Calls that match `filter`, the newest first, starting after `after`.
+    /// Lists the calls that match `filter`, newest first, beginning after `after`.
     ///
     /// # Errors
     /// [`LogError`].
@@ -379,7 +379,7 @@ impl Log {
         rows.iter().map(CallRow::read).collect()
     }
 
-    /// One call with its whole history.
+    /// Reads a call with its whole history.
     ///
     /// # Errors
     /// [`LogError`].
@@ -404,7 +404,7 @@ impl Log {
         Ok(Some(CallDetail { call, timeline, outcomes, events, deliveries }))
     }
 
-    /// Events after the place `after`, in their order.
+    /// Lists the events after the place `after`, in order.
     ///
     /// # Errors
     /// [`LogError`].
@@ -418,7 +418,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EventRow::read).collect()
     }
 
-    /// The receivers of events.
+    /// Lists the endpoints to which events are sent.
     ///
     /// # Errors
     /// [`LogError`].
@@ -435,8 +435,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
     }
 
-    /// Calls whose attribution is still to be looked up: name and provider of the account, the
-    /// provider's id of the call, number and beginning.
+    /// Lists at most `most` calls that must still be attributed, newest first.
     ///
     /// # Errors
     /// [`LogError`].
@@ -449,14 +448,14 @@ impl Log {
     }
 }
 
-/// The statement that lists calls, and its arguments: first numbers, then texts, then the time and
-/// id of the previous page's last line, and the count of lines.
+/// The statement that lists calls, and its first arguments: numbers, then texts. The time and id of
+/// the cursor and the maximum count of lines follow.
 pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
-    // The statement contains only the given filters. With optional conditions, no database would
-    // use the index that is needed for a million calls.
+    // Contains conditions only for the given filters. With optional conditions, databases would not
+    // use the indexes that a million calls require.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));
-    // A caller without a number matches no call.
+    // A filter for a caller without a number must match no calls.
     let caller = filter.caller.as_ref().map(|it| it.to_column().unwrap_or("-".to_owned()));
     texts.extend(caller.map(|caller| ("caller", caller)));
     texts.extend(filter.state.map(|state| ("state", state.name().to_owned())));
@@ -580,7 +579,7 @@ fn parsed<T: serde::de::DeserializeOwned>(text: Option<String>) -> Result<Option
     text.map(read).transpose().map_err(|error| LogError::Damaged(error.to_string()))
 }
 
-/// A moment as the API shows it, in UTC.
+/// Formats a time in UTC, as the API shows it.
 #[must_use]
 pub(crate) fn moment(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! Calls without a destination whose end has not been reported.
+//! Finds calls without a destination whose end was not reported.
 
 use ringwell_core::Millis;
 use sqlx::Row;
@@ -6,15 +6,15 @@ use sqlx::any::AnyRow;
 
 use super::{Log, LogError, from_ms, ms};
 
-/// The key of the event that Ringwell had no destination for a call.
+/// The key of the event that records that a call has no destination.
 pub(crate) const NO_DESTINATION: &str = "no_destination";
 
-/// A call that rings although Ringwell has not connected it.
+/// A call that still rings although Ringwell did not connect it.
 pub(crate) struct RingingCall {
     pub(crate) account: String,
     pub(crate) provider: String,
     pub(crate) provider_call: String,
-    /// The newest report about it.
+    /// The time of the newest report about the call.
     pub(crate) last: Millis,
 }
 
@@ -30,7 +30,7 @@ impl RingingCall {
 }
 
 impl Log {
-    /// At most `most` calls without a destination that began before `before` and still ring.
+    /// Lists at most `most` calls without a destination that began before `before` and still ring.
     ///
     /// # Errors
     /// [`LogError`].

@@ -1,26 +1,26 @@
-//! Visitors' taps on the number on a web page: evidence of who the caller is.
+//! Visitors' taps on a number on a web page, which are evidence of who made a call.
 //!
-//! Invariant: a number has at most one tap a minute.
+//! Invariant: at most one tap per number and minute is stored.
 
 use ringwell_core::Millis;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{Log, LogError, from_ms, ms};
 
-/// The maximum number of taps of one number that are read: the newest ones.
+/// The maximum number of taps to read for one number.
 const TAPS_MAX: i64 = 100;
 
-/// A visitor has tapped a number.
+/// A visitor's tap on a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tap {
-    /// The number, E.164 with `+`.
+    /// The number in E.164 format, with `+`.
     pub number: String,
-    /// The time.
+    /// The time of the tap.
     pub at: Millis,
 }
 
 impl Log {
-    /// Stores taps. If there are several within a minute, the newest stays.
+    /// Stores taps. If a number was tapped several times in a minute, keeps the last tap.
     ///
     /// # Errors
     /// [`LogError`].
@@ -38,7 +38,7 @@ impl Log {
         Ok(())
     }
 
-    /// The times at which `number` was tapped, from `since` until just before `until`, the newest
+    /// The times at which `number` was tapped, from `since` until just before `until`, newest
     /// first.
     ///
     /// # Errors
@@ -49,7 +49,8 @@ impl Log {
         since: Millis,
         until: Millis,
     ) -> Result<Vec<Millis>, LogError> {
-        // If the limit were an argument, SQLite would prepare the statement again for each value.
+        // The limit is not an argument, because SQLite would then prepare the statement again for
+        // each value.
         let statement = format!(
             "SELECT at_ms FROM number_taps WHERE number = $1 AND minute >= $2 AND at_ms >= $3 \
              AND at_ms < $4 ORDER BY minute DESC LIMIT {TAPS_MAX}",

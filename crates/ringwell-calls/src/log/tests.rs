@@ -96,7 +96,7 @@ async fn a_report_without_an_event_dates_its_call() {
     writer.submit(found.clone()).unwrap().await.unwrap();
     let applied = writer.submit(started).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, Some((None, Millis(20_000))));
-    // A visitor found after the call was removed does not create a call.
+    // If the call was removed before it is attributed, the attribution does not create it again.
     let gone = CallChange { provider_call: "CA2".to_owned(), ..found };
     assert_eq!(writer.submit(gone).unwrap().await.unwrap().unattributed, None);
     assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
@@ -116,7 +116,7 @@ async fn the_visitor_is_looked_up_again_if_a_call_began_earlier_than_was_known()
     let applied = writer.submit(started.clone()).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, of(10));
     assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
-    // The result of a look-up that was in progress no longer counts.
+    // The result of a look-up for the previous number or time is ignored.
     let late = CallChange { events: Vec::new(), ..ended };
     assert_eq!(writer.submit(late.clone()).unwrap().await.unwrap().unattributed, of(10));
     let other = Attribution { outcome: Attributed::Overflow, ..Attribution::default() };
@@ -182,7 +182,7 @@ async fn reports_are_kept_soon_while_the_database_does_not_answer() {
     let writer = writer(&log);
     let path = folder.path().join("waiting.jsonl");
     writer.keep_in(&path).unwrap();
-    // Another transaction takes a long time.
+    // Simulates another transaction that takes a long time.
     let other = log.database().write().await.unwrap();
     let began = Instant::now();
     let mut reports = Vec::new();
@@ -204,7 +204,7 @@ async fn reports_are_kept_soon_while_the_database_does_not_answer() {
 #[tokio::test]
 async fn a_report_that_must_be_answered_soon_is_kept_before() {
     let mut is_kept = false;
-    // A busy machine delays a thread or a disk, but not each time.
+    // Repeats the test, because a busy machine may delay a thread or the disk once.
     for _ in 0..5 {
         let (log, folder) = log().await;
         let writer = writer(&log);
@@ -221,7 +221,7 @@ async fn a_report_that_must_be_answered_soon_is_kept_before() {
     assert!(is_kept, "none of five");
 }
 
-/// An operator may remove the file in a clean-up while the database does not answer.
+/// Checks that reports survive if an operator removes the file while the database does not answer.
 #[tokio::test]
 async fn reports_are_kept_again_if_their_file_is_removed() {
     let (log, folder) = log().await;
@@ -283,7 +283,7 @@ async fn a_result_is_recorded_and_reported_once() {
 #[tokio::test]
 async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
     let (log, _folder) = log().await;
-    // The queries of a page: each filter alone, no filter, and a cursor.
+    // The filters to test: no filter, and each filter alone.
     let filters = [
         CallFilter::default(),
         CallFilter { number: Some("+18005551212".to_owned()), ..CallFilter::default() },
@@ -307,7 +307,7 @@ async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
 
 #[tokio::test]
 async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
-    // Times are in seconds.
+    // All times in this test are in seconds.
     const DAY: u64 = 24 * 60 * 60;
     let (log, _folder) = log().await;
     let clock = Arc::new(AtomicU64::new(0));
@@ -339,23 +339,24 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     let start = 100 * DAY;
     assert_eq!(leaks("CA1", start, &none).await, 0);
     assert_eq!(leaks("CA2", start + 1, &none).await, 0);
-    // These calls have a visitor: one was shown the number today, and one calls some hours late.
+    // These calls have a visitor: one saw the number today, the other one calls some hours late.
     assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
     assert_eq!(leaks("CA6", start + 5, &none).await, 1);
-    // Calls of the previous week no longer count, and the number is reported again.
+    // Calls of the previous week no longer count. After enough new calls, the number is reported
+    // again.
     assert_eq!(leaks("CA7", start + 8 * DAY, &none).await, 1);
     assert_eq!(leaks("CA8", start + 8 * DAY + 1, &none).await, 1);
     assert_eq!(leaks("CA9", start + 8 * DAY + 2, &none).await, 2);
-    // No pool serves it: a wrong number.
+    // No pool serves the number, so it was called by mistake.
     let other = Attribution { pool: None, ..none.clone() };
     for call in 0..5 {
         assert_eq!(leaks(&format!("CB{call}"), start + 30 * DAY, &other).await, 2);
     }
 }
 
-/// A visitor who had the number before is a candidate for later calls by others.
+/// Checks calls by others in which an earlier visitor of the number is a candidate.
 #[tokio::test]
 async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     let (log, _folder) = log().await;
@@ -503,17 +504,18 @@ async fn a_robots_calls_get_a_score_and_a_persons_do_not() {
 
 #[test]
 fn only_errors_about_a_statement_or_its_values_make_a_change_useless() {
-    // SQLite: a constraint, a unique index, a value too big; PostgreSQL: data, constraints, limits.
+    // SQLite: constraint, unique index, value too big. PostgreSQL: data, constraint, limit.
     for code in ["19", "2067", "18", "1", "22021", "23505", "54000"] {
         assert!(super::is_about_statement(code), "{code}");
     }
-    // SQLite: full, failed read or write, busy, locked; PostgreSQL: full, stop, deadlock, clients.
+    // SQLite: full, read or write error, busy, locked. PostgreSQL: full, shutdown, deadlock,
+    // clients.
     for code in ["13", "10", "778", "5", "517", "6", "53100", "57P01", "40P01", "53300"] {
         assert!(!super::is_about_statement(code), "{code}");
     }
 }
 
-/// A call with all that is known at its beginning.
+/// A change that contains everything that is known when a call begins.
 fn complete(call: u64) -> CallChange {
     let allocation = Allocation {
         allocated_ms: 9_000,
@@ -540,8 +542,8 @@ fn complete(call: u64) -> CallChange {
     }
 }
 
-/// The flushes of allocations on the same disk wait for those of calls, which take longer the more
-/// pages they write.
+/// Limits the pages that a call changes. Flushing calls takes longer with more pages, and delays
+/// the flushes of allocations on the same disk.
 #[tokio::test]
 async fn a_call_changes_few_pages() {
     const CALLS: u64 = 1_000;
@@ -550,7 +552,7 @@ async fn a_call_changes_few_pages() {
     for group in calls.chunks(5) {
         writer::together(&log, Millis(50_000), group.iter()).await.unwrap();
     }
-    // A page in the log of changes has 24 bytes before it.
+    // In the write-ahead log, a header of 24 bytes precedes each page.
     let bytes = std::fs::metadata(folder.path().join("calls.sqlite-wal")).unwrap().len();
     let pages = bytes / (4_096 + 24);
     println!("{pages} pages of {CALLS} calls");

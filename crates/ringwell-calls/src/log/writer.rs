@@ -1,7 +1,7 @@
-//! The only writer of calls: stores waiting changes together.
+//! The only writer of calls, which stores waiting changes in groups.
 //!
-//! While the database is unavailable, changes wait in memory and in a file ([`Backlog`]). None is
-//! lost as long as there is room.
+//! While the database is unavailable, changes wait in memory and in a file ([`Backlog`]). No change
+//! is lost unless too many are waiting.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,25 +22,26 @@ use super::{Log, LogError};
 
 /// The maximum number of changes that may wait.
 const QUEUE_MAX: usize = 10_000;
-/// The maximum number of changes of one transaction.
+/// The maximum number of changes in one transaction.
 const GROUP_MAX: usize = 256;
-/// Limits of the interval between the starts of two transactions. It is twice as long as the last
-/// one took; the changes that arrive in it share the next one. Each transaction flushes the disk,
-/// which delays the flushes of allocations, and writes the pages that all calls change: the ends of
-/// tables and of indexes by time. At 500 calls a second, 10 ms instead of 3 reduce the pages
-/// written per call from 12.1 to 6.0, and the flushes from 253 to 96, which matters if flushes take
-/// long.
+/// The shortest and the longest interval between the beginnings of two transactions. The interval
+/// is twice the duration of the last transaction. All changes that arrive during the interval share
+/// the next transaction. Each transaction flushes the disk, which delays the flushes of
+/// allocations. It also writes the pages that all calls change: the ends of tables and of indexes
+/// by time. At 500 calls a second, an interval of 10 ms instead of 3 ms reduces the pages written
+/// per call from 12.1 to 6.0, and the flushes from 253 to 96. This matters if flushes take long.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
-/// The first and the longest pause before a failed database is tried again.
+/// The first and the longest pause before a failed transaction is repeated.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// A change that is not stored after this time, or after half of the time until its answer is due,
-/// is also written to the file. A caller's answer waits for a quarter of a second, but an
-/// unavailable database may take ten seconds to fail.
+/// The time after which an unstored change is also written to the file. It is shortened to half of
+/// the time until the change's answer is due. A caller waits only a quarter of a second for an
+/// answer, but an unavailable database may take ten seconds to fail.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
-/// A submitter that only needs to know that its change is not lost waits this long for a slow
-/// database, so that the change can be read afterwards.
+/// The time to wait for a slow database before a submitter is answered from the file. It applies to
+/// submitters that only require that the change is not lost. If the database stores the change
+/// within this time, the submitter can read it.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
-/// The shortest time between two changes of the file.
+/// The shortest time between two writes to the file.
 const KEEP_EVERY: Duration = Duration::from_millis(20);
 
 static NOT_STORED: Repeated = Repeated::new();
@@ -55,16 +56,17 @@ pub struct Writer {
     backlog: SharedBacklog,
 }
 
-/// The counts of changes that are submitted and not yet stored.
+/// The counts of changes that were submitted but are not stored in the database yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// All of them.
+    /// The count of all waiting changes.
     pub all: usize,
-    /// Those that are also in the file, so that the next process stores them.
+    /// The count of waiting changes that are also in the file, from which the next process can
+    /// store them.
     pub kept: usize,
 }
 
-/// Too many changes are waiting, so no more are accepted.
+/// The error if no more changes are accepted because too many are waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many changes of calls are waiting for the database")]
 pub struct WriterFull;
@@ -73,11 +75,12 @@ pub struct WriterFull;
 struct Job {
     change: CallChange,
     reply: oneshot::Sender<Applied>,
-    /// Whether it is in the file.
+    /// Whether the change is in the file.
     is_kept: bool,
-    /// The time at which it is written to the file, if it is not stored by then.
+    /// The time at which the change is written to the file, unless it is stored by then.
     keep_at: Instant,
-    /// Completed when the submitter need not wait any more, because the change is in the file.
+    /// Answers the submitter when the change is in the file, so that the submitter need not wait
+    /// any longer.
     kept: Option<oneshot::Sender<()>>,
 }
 
@@ -86,16 +89,15 @@ struct Job {
 pub(crate) struct Submitted {
     /// Completes when the change is stored.
     pub(crate) applied: oneshot::Receiver<Applied>,
-    /// Completes when the change has been written to the file, because the database cannot store it
-    /// now or is slow.
+    /// Completes when the change is in the file, because the database is slow or unavailable.
     pub(crate) kept: oneshot::Receiver<()>,
 }
 
-/// The file; unset until its path is known.
+/// The file for waiting changes. Unset until its path is known.
 type SharedBacklog = Arc<OnceLock<Mutex<Backlog>>>;
 
 impl Writer {
-    /// Starts a writer of `log` on the present runtime; `stored` is called after each transaction.
+    /// Starts a writer for `log` on the current runtime. Calls `stored` after each transaction.
     /// `now` supplies the time of events.
     pub fn start(
         log: Log,
@@ -111,11 +113,11 @@ impl Writer {
         writer
     }
 
-    /// Keeps changes in the file at `path` while the database cannot store them, and submits those
-    /// that an earlier process left there.
+    /// From now on, keeps changes in the file at `path` while the database cannot store them.
+    /// Submits the changes that an earlier process left in the file, and returns them.
     ///
     /// # Errors
-    /// If the file cannot be read: then changes wait in memory only.
+    /// If the file cannot be read. Changes then wait only in memory.
     pub fn keep_in(
         &self,
         path: &Path,
@@ -126,28 +128,27 @@ impl Writer {
         }
         let mut submitted = Vec::new();
         for change in changes {
-            // Changes that do not fit into the queue stay in the file for the next process.
+            // Changes that do not fit into the queue remain in the file for the next process.
             let Ok(applied) = self.enqueue(change.clone(), None, KEEP_AFTER) else { break };
             submitted.push((change, applied));
         }
         Ok(submitted)
     }
 
-    /// Waits until everything submitted so far is stored, or is in the file because the database
-    /// cannot store it.
+    /// Waits until each submitted change is either stored in the database or kept in the file.
     pub async fn finish(&self) {
-        // This end of the channel stays open as long as `self` exists.
+        // This cannot fail, because `self` keeps the channel open.
         let _ = self.waiting.subscribe().wait_for(|waiting| waiting.all == waiting.kept).await;
     }
 
-    /// The count of changes that are not yet stored.
+    /// The counts of changes that are not stored yet.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         *self.waiting.borrow()
     }
 
-    /// Submits `change`. The returned future completes when the change is stored; dropping it does
-    /// not undo the change.
+    /// Submits `change`. The returned future completes when the change is stored. Dropping the
+    /// future does not cancel the change.
     ///
     /// # Errors
     /// [`WriterFull`].
@@ -155,8 +156,8 @@ impl Writer {
         Ok(self.submit_report(change, Instant::now() + ANSWER_AFTER)?.applied)
     }
 
-    /// Like [`Self::submit`], for a submitter that only needs to know that the change is not lost,
-    /// and that answers at `until` in any case.
+    /// Like [`Self::submit`], but for a submitter that only requires that the change is not lost.
+    /// The submitter stops waiting at `until`.
     pub(crate) fn submit_report(
         &self,
         change: CallChange,
@@ -194,9 +195,9 @@ impl Writer {
 /// The writer's task.
 struct Run {
     log: Log,
-    /// The changes received, oldest first.
+    /// The changes that were received but not stored yet, oldest first.
     held: VecDeque<Job>,
-    /// The count of the next changes that are stored one by one, because one of them was refused.
+    /// The count of changes to store one by one, because one of them was refused.
     alone: usize,
     waiting: watch::Sender<Waiting>,
     backlog: SharedBacklog,
@@ -216,7 +217,8 @@ impl Run {
                 let Some(job) = jobs.recv().await else { return };
                 self.held.push_back(job);
             }
-            // A database that has just failed may stay unavailable for longer.
+            // If the database has just failed, it is likely to fail again. Therefore, changes are
+            // kept in the file sooner.
             let is_away = pause > PAUSE.0;
             let patience = if is_away { [KEEP_EVERY; 2] } else { [KEEP_AFTER, ANSWER_AFTER] };
             self.keep_during(&mut jobs, patience, tokio::time::sleep_until(next)).await;
@@ -232,9 +234,9 @@ impl Run {
         }
     }
 
-    /// Runs `work` to its end. Meanwhile, writes changes that are only in memory to the file, after
-    /// the first duration of `patience` or as soon as the [`Job::keep_at`] of one of them has come.
-    /// After the second duration, answers their submitters.
+    /// Runs `work` to its end. If `work` takes longer than the first duration of `patience`, or
+    /// past the [`Job::keep_at`] of a change, writes the changes that are only in memory to the
+    /// file. After the second duration, also answers their submitters.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
@@ -266,7 +268,7 @@ impl Run {
         }
     }
 
-    /// Stores the oldest changes; returns whether the database answered.
+    /// Stores the oldest changes. Returns whether the database answered.
     async fn store(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
@@ -278,14 +280,14 @@ impl Run {
         let changes: Vec<CallChange> =
             self.held.iter().take(count).map(|job| job.change.clone()).collect();
         let log = self.log.clone();
-        // The changes that arrive meanwhile are added to those held.
+        // Changes that arrive in the meantime are added to `held`.
         let stored = together(&log, now, changes.iter());
         match self.keep_during(jobs, patience, stored).await {
             Ok(applied) => {
                 let done: Vec<Job> = self.held.drain(..count).collect();
                 self.done(&done).await;
                 for (job, applied) in done.into_iter().zip(applied) {
-                    // A submitter that has gone needs no answer.
+                    // The submitter may have stopped waiting.
                     let _ = job.reply.send(applied);
                 }
             }
@@ -311,7 +313,7 @@ impl Run {
         true
     }
 
-    /// Counts the changes `done` as no longer waiting.
+    /// Removes the changes `done` from the counts and from the file.
     async fn done(&mut self, done: &[Job]) {
         self.alone = self.alone.saturating_sub(done.len());
         let kept = done.iter().filter(|job| job.is_kept).count();
@@ -326,8 +328,8 @@ impl Run {
         });
     }
 
-    /// Writes the changes that are only in memory to the file. If `answers`, answers their
-    /// submitters.
+    /// Writes the changes that are only in memory to the file. If `answers` is true, also answers
+    /// the submitters of all changes in the file.
     async fn keep(&mut self, answers: bool) {
         self.keep_lost_again().await;
         let new: Vec<&Job> = self.held.iter().filter(|job| !job.is_kept).collect();
@@ -339,12 +341,12 @@ impl Run {
             self.waiting.send_modify(|waiting| waiting.kept += count);
         }
         for job in self.held.iter_mut().filter(|job| job.is_kept && answers) {
-            // A submitter that has gone needs no answer.
+            // The submitter may have stopped waiting.
             let _ = job.kept.take().map(|kept| kept.send(()));
         }
     }
 
-    /// If the file was removed, marks its changes as only in memory, so that they are written
+    /// If the file was removed, marks its changes as being only in memory, so that they are written
     /// again.
     async fn keep_lost_again(&mut self) {
         if self.with_backlog(Backlog::is_lost).await != Some(true) {
@@ -363,7 +365,7 @@ impl Run {
         );
     }
 
-    /// Writes these lines of `count` changes to the file; returns whether they are in it now.
+    /// Writes the lines of `count` changes to the file. Returns whether that succeeded.
     async fn keep_lines(&self, lines: Vec<u8>, count: usize) -> bool {
         match self.with_backlog(move |file| file.keep(&lines, count)).await {
             Some(Ok(())) => true,
@@ -377,8 +379,8 @@ impl Run {
         }
     }
 
-    /// The result of `work` on the file; `None` if there is no file. Runs on another thread,
-    /// because callers must not wait for a slow disk.
+    /// Runs `work` on the file and returns its result. Returns `None` if there is no file. Uses
+    /// another thread, so that a slow disk does not delay answers to callers.
     async fn with_backlog<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Backlog) -> T + Send + 'static,

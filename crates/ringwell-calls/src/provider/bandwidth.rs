@@ -1,4 +1,4 @@
-//! Bandwidth: HTTP Basic, JSON events, BXML.
+//! Bandwidth: HTTP Basic authentication, JSON events, and answers in BXML.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;
 use crate::markup::Element;
 
-/// The account's secrets are `user:password`.
+/// Checks the name and password. Each of the account's secrets has the form `user:password`.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let presented = request.header("authorization");
     let presented = presented.strip_prefix("Basic ").and_then(digest::from_base64);
@@ -46,11 +46,11 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
             (Some(kind), text("eventTime"))
         }
-        // The application answers the caller's leg, so its answer is not an event.
+        // The application answers the caller's leg, so the answer of this leg is not an event.
         "disconnect" => (Some(EventKind::Ended(None)), text("endTime")),
         _ => (None, None),
     };
-    let at = moment::believed(at, request);
+    let at = moment::believed(at, request.received, &request.target);
     let ended_at = time("endTime").or(time("eventTime"));
     let talk =
         time("answerTime").zip(ended_at).map(|(from, to)| to.0.saturating_sub(from.0) / 1000);
@@ -58,7 +58,7 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
         && matches!(kind, Some(EventKind::Ended(Some(Outcome::Answered))));
     let talk_seconds = talk.filter(|_| is_talk).and_then(|talk| u32::try_from(talk).ok());
     let key = format!("{event}:{}", leg.place);
-    // Reports about the callee's leg name the destination.
+    // In reports about the callee's leg, the numbers are those of the destination.
     let is_callers = matches!(event, "initiate" | "answer" | "disconnect")
         && text("direction") != Some("outbound");
     let shaken = &body["stirShaken"];
@@ -103,7 +103,7 @@ fn transfer(account: &Account, connect: &Connect) -> Element {
     let noun = if connect.is_sip() { "SipUri" } else { "PhoneNumber" };
     let whisper = connect.whisper.then(|| account.hook(&format!("whisper?{query}")));
     let target = Element::new(noun).with_some("transferAnswerUrl", whisper).text(&connect.to);
-    // Later callbacks carry the same name and password.
+    // Later callbacks must contain the same name and password.
     let secret = account.secrets.first().and_then(|secret| str::from_utf8(secret).ok());
     let (user, password) = secret.and_then(|secret| secret.split_once(':')).unzip();
     let caller = connect.caller_id.as_ref().or(connect.from.as_ref());

@@ -1,59 +1,59 @@
-//! The next step of a call, independent of any provider's language.
+//! The next step of a call, independent of the provider.
 
-/// The provider's instruction for the call.
+/// An instruction to the provider on how to continue a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
-    /// Connect the caller.
+    /// Connect the caller to a destination.
     Connect(Connect),
     /// Refuse the call.
     Refuse(Refusal),
-    /// Play this text to the callee, then connect.
+    /// Speak this text to the callee, then connect the parties.
     Whisper(String),
     /// No further instruction: the call ends, or continues unchanged.
     Nothing,
 }
 
-/// One destination of a call.
+/// A destination to which a call is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Ringwell's id of the call, which is returned in later requests if the provider supports it.
+    /// Ringwell's id of the call. Later requests contain it if the provider supports that.
     pub call: String,
     /// The called number: digits without `+`, or empty.
     pub number: String,
-    /// E.164 with `+`, or a SIP address.
+    /// The destination: a number in E.164 format with `+`, or a SIP address.
     pub to: String,
-    /// The caller, if the provider needs it to pass it through.
+    /// The caller's number, which some providers require to show it to the callee.
     pub from: Option<String>,
-    /// Shown to the callee instead of the caller.
+    /// The number to show to the callee instead of the caller's number.
     pub caller_id: Option<String>,
-    /// The ringing time.
+    /// The time for which the destination rings, in seconds.
     pub timeout_s: u64,
-    /// Whether the callee hears an announcement first.
+    /// Whether an announcement is played to the callee first.
     pub whisper: bool,
-    /// Its index in the list of destinations.
+    /// The place of this destination in the list.
     pub leg: super::Leg,
 }
 
 /// The way in which a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// As if the number were not in service.
+    /// Refused as if the number were not in service.
     Rejected,
-    /// As if the line were busy.
+    /// Refused as if the line were busy.
     Busy,
 }
 
 /// The answer to the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Its media type.
+    /// The media type.
     pub content_type: &'static str,
-    /// Its text.
+    /// The text of the document.
     pub body: String,
 }
 
 impl Connect {
-    /// The data carried in the URLs of later hooks.
+    /// The query string for the URLs of later hooks.
     pub(super) fn query(&self) -> String {
         let last = if self.leg.is_last { "&last=1" } else { "" };
         let number =

@@ -1,5 +1,5 @@
-//! Any other switch: one kind of event, sent as JSON or as a form, and an answer in JSON. Source:
-//! docs/spec/calls.md, "The generic provider".
+//! Any other switch. It sends one kind of event, as JSON or as a form, and receives an answer in
+//! JSON. Source: docs/spec/calls.md, "The generic provider".
 
 use serde_json::{Value, json};
 
@@ -12,10 +12,11 @@ use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;
 use crate::webhook::sign::{self, Mismatch};
 
-/// The field with the id of a call.
+/// The name of the field that contains the id of the call.
 const CALL_ID: &str = "call_id";
 
-/// Accepts a signature by Standard Webhooks, or the secret as `Bearer` token or `Basic` password.
+/// Accepts a signature according to Standard Webhooks, or the secret itself as a `Bearer` token or
+/// `Basic` password.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let secrets = account.secrets.iter();
     let authorization = request.header("authorization");
@@ -68,7 +69,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         "ended" => Some(EventKind::Ended(status.and_then(outcome))),
         _ => None,
     };
-    let at = moment::believed(at.as_deref(), request);
+    let at = moment::believed(at.as_deref(), request.received, &request.target);
     let key = format!("{event}:{}", text("id").unwrap_or_default());
     Ok(Report {
         call: call.to_owned(),
@@ -79,7 +80,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-/// The fields of a JSON object or of a form.
+/// The fields of the body, which is a JSON object or a form.
 fn fields(request: &Incoming) -> Result<Value, Unreadable> {
     if request.is_form() {
         let form = request.form();
@@ -90,7 +91,8 @@ fn fields(request: &Incoming) -> Result<Value, Unreadable> {
     read.filter(Value::is_object).ok_or(Unreadable::Form("a JSON object or a form"))
 }
 
-/// Reads Ringwell's own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
+/// Parses an outcome in Ringwell's own terms, in those of Asterisk's `DIALSTATUS`, or in those of
+/// `FreeSWITCH`.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "ANSWER" | "NORMAL_CLEARING" | "SUCCESS" => Some(Outcome::Answered),
@@ -101,7 +103,7 @@ pub(super) fn outcome(status: &str) -> Option<Outcome> {
         "CANCEL" | "ORIGINATOR_CANCEL" => Some(Outcome::CallerGaveUp),
         "DONTCALL" | "CALL_REJECTED" => Some(Outcome::Rejected),
         "CONGESTION" | "CHANUNAVAIL" => Some(Outcome::Failed),
-        // `FreeSWITCH` has many other causes, and each is a failure.
+        // `FreeSWITCH` has many other hangup causes. All of them are failures.
         other
             if other.contains('_')
                 && other.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') =>

@@ -1,23 +1,21 @@
-//! Times in the forms that providers use.
+//! Parses times in the formats that providers use.
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use ringwell_core::Millis;
 use ringwell_store::Repeated;
 
-use super::Incoming;
-
 static NOT_BELIEVED: Repeated = Repeated::new();
 
-/// The largest accepted lead of a provider's clock over ours.
+/// The largest accepted lead of a provider's clock over the server's clock.
 const AHEAD_MAX: Millis = Millis(60_000);
-/// The longest accepted delay of a report. A report that waited at a switch must not be attributed to
-/// the visitor of the time when it arrives.
+/// The longest accepted delay of a report. It is long because a report that waited at a switch must
+/// be attributed by the time of the call, not by the time of its arrival.
 const BEHIND_MAX: Millis = Millis(30 * 24 * 60 * 60 * 1000);
 /// The maximum count of characters of an invalid time in a log line.
 const SHOWN_MAX: usize = 40;
 
-/// Reads RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
+/// Parses a time in the format of RFC 2822 or RFC 3339, or in seconds or milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<Millis> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
@@ -37,13 +35,13 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
 
 /// The time of a report: the provider's, unless it cannot be read or cannot be right. A report
 /// without a time has the time of its arrival.
-pub(super) fn believed(text: Option<&str>, request: &Incoming) -> Millis {
-    let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return request.received };
-    let believed = parse(text).filter(|at| fits(*at, request.received));
+pub(super) fn believed(text: Option<&str>, received: Millis, target: &str) -> Millis {
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return received };
+    let believed = parse(text).filter(|at| fits(*at, received));
     if believed.is_none()
         && let Some(left_out) = NOT_BELIEVED.pass()
     {
-        let path = request.target.split('?').next();
+        let path = target.split('?').next();
         let time: String = text.chars().take(SHOWN_MAX).collect();
         tracing::warn!(
             path,
@@ -54,7 +52,7 @@ pub(super) fn believed(text: Option<&str>, request: &Incoming) -> Millis {
              visitor"
         );
     }
-    believed.unwrap_or(request.received)
+    believed.unwrap_or(received)
 }
 
 fn fits(at: Millis, received: Millis) -> bool {
@@ -65,8 +63,6 @@ fn fits(at: Millis, received: Millis) -> bool {
 #[cfg(test)]
 #[test]
 fn moments_are_read_in_each_form_and_believed_within_thirty_days() {
-    use axum::http::{HeaderMap, Method};
-
     let at = Some(Millis(1_700_000_000_000));
     for text in
         ["Tue, 14 Nov 2023 22:13:20 +0000", "2023-11-14T22:13:20Z", "1700000000", "1700000000000"]
@@ -76,19 +72,13 @@ fn moments_are_read_in_each_form_and_believed_within_thirty_days() {
     for text in ["", "soon", "2023-11-14 22:13", "99999999999999"] {
         assert_eq!(parse(text), None, "{text}");
     }
-    let arrives = |received| Incoming {
-        method: Method::POST,
-        target: "/t/main/status?x=1".to_owned(),
-        headers: HeaderMap::new(),
-        body: Vec::new(),
-        received: Millis(received),
-    };
+    let status = "/t/main/status?x=1";
     for late in [1_000, BEHIND_MAX.0] {
-        let request = arrives(1_700_000_000_000 + late);
-        assert_eq!(Some(believed(Some("1700000000"), &request)), at);
+        let received = Millis(1_700_000_000_000 + late);
+        assert_eq!(Some(believed(Some("1700000000"), received, status)), at);
     }
-    let request = arrives(1_700_000_001_000);
+    let received = Millis(1_700_000_001_000);
     for wrong in [None, Some(""), Some("soon"), Some("1"), Some("1700000070")] {
-        assert_eq!(believed(wrong, &request), request.received);
+        assert_eq!(believed(wrong, received, status), received);
     }
 }

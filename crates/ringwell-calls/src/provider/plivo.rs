@@ -1,4 +1,5 @@
-//! Plivo: HMAC-SHA256 over URL, parameters and nonce; forms; Plivo XML.
+//! Plivo: HMAC-SHA256 signatures over URL, parameters and nonce; reports as forms; answers in Plivo
+//! XML.
 
 use super::connect::{Connect, Document, Instruction, Refusal};
 use super::signed::{self, Unsigned};
@@ -9,10 +10,11 @@ use crate::digest::{self, Mac};
 use crate::form::Form;
 use crate::markup::Element;
 
-/// Headers with the signature by the account's token, and by that of a sub-account's main account.
+/// The headers that contain signatures: one with the account's token, and one with the token of the
+/// main account.
 const SIGNATURES: [&str; 2] = ["x-plivo-signature-v3", "x-plivo-signature-ma-v3"];
 const NONCE: &str = "x-plivo-signature-v3-nonce";
-/// The longest call, in seconds.
+/// The maximum duration of a call, in seconds.
 const CALL_S_MAX: u64 = 14_400;
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
@@ -44,7 +46,8 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     Err(Unsigned::new("the signature does not match").hint(hint))
 }
 
-/// The URL without its query, the sorted query, and the sorted parameters of the body.
+/// The signed string: the URL without its query, the sorted query, and the sorted parameters of the
+/// body.
 fn signed_string(url: &str, request: &Incoming) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let query = Form::read(query.as_bytes());
@@ -62,7 +65,7 @@ fn signed_string(url: &str, request: &Incoming) -> String {
     if query.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs(&query)) }
 }
 
-/// Adds the `+`, without which Plivo sends numbers.
+/// Adds `+` to a number, because Plivo sends numbers without it.
 pub(super) fn with_plus(text: &str) -> String {
     let is_number = text.len() >= 7 && text.bytes().all(|b| b.is_ascii_digit());
     if is_number { format!("+{text}") } else { text.to_owned() }
@@ -75,7 +78,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         return Err(Unreadable::Form("a form"));
     }
     let text = |name: &str| form.find(name).filter(|text| !text.is_empty());
-    // Reports about the callee's leg name the caller's leg separately.
+    // Reports about the callee's leg contain the id of the caller's leg in another field.
     let call = text("DialALegUUID").or_else(|| text("CallUUID")).or_else(|| text("ALegUUID"));
     let leg = request.leg();
     let found = match hook {
@@ -91,7 +94,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         CallEvent { key, kind, at: request.received, talk_seconds }
     });
     let stir = text("STIRVerification");
-    // Reports about the callee's leg name the destination.
+    // In reports about the callee's leg, the numbers are those of the destination.
     let is_callers = match hook {
         Hook::Answer => true,
         Hook::Status => {
@@ -140,7 +143,8 @@ fn dial_action(form: &Form) -> Option<(EventKind, Option<u32>)> {
     }
 }
 
-/// The end of the caller's leg. That the leg is complete is not a fact about the callee.
+/// The event for the end of the caller's leg. The status `completed` of this leg does not show
+/// whether a destination answered.
 fn hung_up(form: &Form) -> (EventKind, Option<u32>) {
     let outcome = match form.get("CallStatus") {
         "completed" => None,

@@ -1,4 +1,4 @@
-//! `SignalWire`: Twilio's forms and documents, signed with the project's signing key.
+//! `SignalWire`: forms and documents as for Twilio, with signatures by the project's signing key.
 
 use super::signed::Unsigned;
 use super::{Incoming, twilio};
@@ -11,7 +11,8 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     let presented = request.header(SIGNATURE);
     let keys = || account.secrets.iter();
     if !request.is_form() && !request.body.is_empty() {
-        // For JSON, the raw body follows the URL, and the code is in hexadecimal digits.
+        // For a JSON body, the signed string is the URL and the raw body, and the signature is in
+        // hexadecimal digits.
         let signed = |url: &str| {
             let sign =
                 |key: &Vec<u8>| digest::hex(&Mac::Sha1.sign(key, &[url.as_bytes(), &request.body]));

@@ -1,21 +1,24 @@
-//! The common parts of several providers' signatures: the public URL, and the text for a mismatch.
+//! The parts that the signatures of several providers have in common: the public URL, and the
+//! explanation of a mismatch.
 
 use crate::account::Account;
 use crate::provider::Incoming;
 
-/// The maximum number of field names that a refusal shows, and the maximum length of each.
+/// The maximum number of field names to log for a refused request. [`NAME_BYTES_MAX`] is the
+/// maximum length of each name.
 const NAMES_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 40;
 
-/// The reason why a request does not count as the provider's. For the log only; the answer does not
-/// contain it.
+/// The reason why a request is not accepted as the provider's. The reason is logged, but not sent
+/// to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsigned {
-    /// The error.
+    /// The error message.
     pub reason: &'static str,
-    /// The value that would have matched.
+    /// A setting with which the signature would match, or other advice.
     pub hint: Option<String>,
-    /// The provider sometimes sends such a request by mistake, and repeats it after an error.
+    /// Whether the provider may have sent the request unsigned by mistake, and will repeat it after
+    /// an error.
     pub is_retried: bool,
 }
 
@@ -29,20 +32,21 @@ impl Unsigned {
     }
 }
 
-/// The parts of an unsigned request that the log may show: anyone may have written the request,
-/// about anyone. Contains no values.
+/// The parts of an unsigned request that the log may show. Contains no values of fields, because
+/// anyone may have sent the request, and it may concern anyone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The URL whose signature was checked, without its query.
+    /// The URL for which the signature was checked, without its query.
     pub url: String,
-    /// The type of the body, if it is one that providers use.
+    /// The media type of the body, if providers use that type.
     pub content_type: &'static str,
-    /// Names of the fields in query and body; `…` replaces unusual names and those above the limit.
+    /// The names of the fields in the query and body. `…` replaces unusual names and names above
+    /// the limit.
     pub fields: String,
 }
 
 impl Shown {
-    /// The parts of `request` to `account`.
+    /// Extracts the parts of a request to `account`.
     #[must_use]
     pub fn of(account: &Account, request: &Incoming) -> Self {
         let path = request.target.split('?').next().unwrap_or_default();
@@ -73,7 +77,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// Whether `name` is usual in programs, unlike a number, a person's name or an address.
+/// Whether `name` looks like the name of a field, and not like a telephone number or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX
@@ -84,11 +88,12 @@ fn is_plain(name: &str) -> bool {
 
 /// The URL that the provider called, according to the configuration.
 pub(super) fn public_url(account: &Account, request: &Incoming) -> String {
-    // The public URL may have a path that a proxy removes.
+    // The public URL may contain a path that a proxy removes from requests.
     format!("{}{}", account.public_url, request.target)
 }
 
-/// The URL as given, without its port, and with the default port of its scheme.
+/// Returns the URL as given and in its other form: without the port if it has one, or else with the
+/// default port.
 pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     let mut all = vec![url.to_owned()];
     let Some((scheme, rest)) = url.split_once("://") else { return all };
@@ -106,7 +111,8 @@ pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     all
 }
 
-/// Searches the variants that a proxy would produce for the URL that the provider called.
+/// Searches the URLs that the provider may have called, given typical proxies, for one that
+/// `matches`.
 pub(super) fn hint(
     account: &Account,
     request: &Incoming,
@@ -117,7 +123,7 @@ pub(super) fn hint(
     let mut bases = vec![format!("{other}://{rest}")];
     let host_end = rest.find('/').unwrap_or(rest.len());
     if host_end < rest.len() {
-        // The public URL has a path that the proxy keeps.
+        // The proxy may keep the path of the public URL.
         bases.push(format!("{scheme}://{}", &rest[..host_end]));
     }
     for field in ["x-forwarded-host", "x-original-host", "host"] {

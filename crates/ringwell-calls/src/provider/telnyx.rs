@@ -1,4 +1,5 @@
-//! Telnyx: Ed25519 over timestamp and body; `TeXML` like Twilio's, Call Control for the log only.
+//! Telnyx: Ed25519 signatures over timestamp and body; `TeXML`, which is like Twilio's; and Call
+//! Control events, which are only logged.
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value;
@@ -12,10 +13,11 @@ use crate::digest;
 
 const SIGNATURE: &str = "telnyx-signature-ed25519";
 const TIMESTAMP: &str = "telnyx-timestamp";
-/// The largest difference between a request's timestamp and the clock, in either direction.
+/// The largest difference between a request's timestamp and the server's clock, in either
+/// direction.
 const SECONDS_MAX: u64 = 300;
 
-/// The account's secrets are its public keys, in base64.
+/// Checks the signature. The account's secrets are public keys in base64.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let (signature, timestamp) = (request.header(SIGNATURE), request.header(TIMESTAMP));
     let signed = [timestamp.as_bytes(), b"|", &request.body].concat();
@@ -56,11 +58,11 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let is_callers = payload["direction"] != "outgoing";
     let call = text(&payload["call_session_id"]).or_else(|| text(&payload["call_control_id"]));
-    let at = moment::believed(data["occurred_at"].as_str(), request);
+    let at = moment::believed(data["occurred_at"].as_str(), request.received, &request.target);
     let kind = match (data["event_type"].as_str().unwrap_or_default(), is_callers) {
         ("call.initiated", true) => Some(EventKind::Started),
         ("call.initiated", false) => Some(EventKind::Ringing),
-        // The caller's leg is answered by the application, not by a person.
+        // The application answers the caller's leg, so the answer of this leg is not an event.
         ("call.answered", false) | ("call.bridged", true) => Some(EventKind::Answered),
         ("call.hangup", true) => Some(EventKind::Ended(hangup(payload))),
         ("call.hangup", false) => hangup(payload).map(EventKind::LegEnded),
@@ -79,7 +81,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-/// `None` if the parties hung up: other events show whether they talked.
+/// The outcome for a hangup cause. `None` if one of the parties hung up, because other events show
+/// whether they talked.
 fn hangup(payload: &Value) -> Option<Outcome> {
     match payload["hangup_cause"].as_str().unwrap_or_default() {
         "normal_clearing" => None,

@@ -1,4 +1,4 @@
-//! The common parts of all providers' tests.
+//! The parts that the tests of all providers have in common.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ringwell_config::{CallProvider, UnknownNumber};
@@ -7,7 +7,7 @@ use ringwell_core::Millis;
 use super::*;
 use crate::call::Outcome;
 
-/// The time of all requests of these tests.
+/// The time of all requests in these tests.
 pub(crate) const NOW: Millis = Millis(1_700_000_000_000);
 
 pub(crate) fn account(provider: CallProvider, public_url: &str, secret: &str) -> Account {
@@ -50,7 +50,7 @@ impl Incoming {
     }
 }
 
-/// Anyone may send such requests, with any content.
+/// Checks the log lines about unsigned requests, which anyone may send, with any content.
 #[test]
 fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
     let account = account(CallProvider::Generic, "https://calls.example", "a-secret");
@@ -77,7 +77,7 @@ fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
     assert!(Shown::of(&account, &post("/t/main/events", &many)).fields.len() < 2_000);
 }
 
-/// docs/spec/sip.md, "Asterisk" and "`FreeSWITCH`".
+/// Source: docs/spec/sip.md, "Asterisk" and "`FreeSWITCH`".
 #[test]
 fn causes_of_switches_have_outcomes() {
     for (outcome, causes) in [

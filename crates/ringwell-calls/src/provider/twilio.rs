@@ -1,6 +1,6 @@
-//! Twilio: signatures with SHA-1 or a shared key, forms, `TwiML`.
+//! Twilio: signatures with SHA-1 or a shared key, reports as forms, and answers in `TwiML`.
 //!
-//! The signed string and the test vectors are those of Twilio's own libraries.
+//! The signed string and the test vectors are taken from Twilio's own libraries.
 
 use ringwell_core::Millis;
 
@@ -16,7 +16,7 @@ use crate::markup::Element;
 
 const SIGNATURE: &str = "x-twilio-signature";
 const SETTINGS: &str = "x-twilio-webhooks-signature-settings";
-/// The hash of a body that is not a form.
+/// The query parameter that contains the hash of a body that is not a form.
 const BODY_HASH: &str = "bodySHA256";
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
@@ -32,7 +32,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     })
 }
 
-/// Checks `presented` against the signatures that `sign` makes of the signed string.
+/// Checks `presented` against the signatures that `sign` computes for the signed string.
 pub(super) fn check(
     account: &Account,
     request: &Incoming,
@@ -46,7 +46,7 @@ pub(super) fn check(
     check_body(account, request, presented, &body, sign)
 }
 
-/// Like [`check`], but with `body` after the URL in the signed string.
+/// Like [`check`], but the signed string is the URL followed by `body`.
 pub(super) fn check_body(
     account: &Account,
     request: &Incoming,
@@ -60,7 +60,7 @@ pub(super) fn check_body(
     }
     let matches = |url: &str| {
         let signatures = variants(url).into_iter().flat_map(|url| sign(&format!("{url}{body}")));
-        // No early exit: the time must not reveal a near match.
+        // Compares all signatures without an early exit, so that the duration reveals nothing.
         signatures.fold(false, |found, signature| {
             found | digest::same(signature.as_bytes(), presented.as_bytes())
         })
@@ -72,13 +72,14 @@ pub(super) fn check_body(
     Err(Unsigned::new("the signature does not match").hint(hint))
 }
 
-/// The algorithm in `key=…,algorithm=HMAC_SHA256`, if the header names one.
+/// The algorithm in a header such as `key=…,algorithm=HMAC_SHA256`, if there is one.
 fn algorithm(settings: &str) -> Option<&str> {
     let parts = settings.split(',').map(str::trim);
     parts.filter_map(|part| part.strip_prefix("algorithm=")).find(|name| !name.is_empty())
 }
 
-/// The part after the URL in the signed string, and whether the body is the one that was signed.
+/// The part of the signed string after the URL, and whether the body matches its hash in the query,
+/// if there is one.
 fn signed_body(request: &Incoming) -> (String, bool) {
     let hash = request.query_form().find(BODY_HASH).map(str::to_owned);
     if let Some(hash) = hash {
@@ -89,7 +90,7 @@ fn signed_body(request: &Incoming) -> (String, bool) {
     let mut string = String::new();
     let mut before = None;
     for pair in form.sorted() {
-        // Each value of a name counts once.
+        // A repeated pair of name and value is included only once.
         if before != Some(pair) {
             string.push_str(pair.0);
             string.push_str(pair.1);
@@ -99,7 +100,7 @@ fn signed_body(request: &Incoming) -> (String, bool) {
     (string, true)
 }
 
-/// The ways in which Twilio writes one URL.
+/// The forms in which Twilio may have signed `url`.
 fn variants(url: &str) -> Vec<String> {
     let mut all = signed::with_and_without_port(url);
     if let Some((path, query)) = url.split_once('?').filter(|(_, query)| query.contains('\'')) {
@@ -118,7 +119,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let parent = text("ParentCallSid");
     let leg = request.leg();
     let call = parent.clone().or_else(|| text("CallSid")).ok_or(Unreadable::NoCall)?;
-    let at = moment::believed(form.find("Timestamp"), request);
+    let at = moment::believed(form.find("Timestamp"), request.received, &request.target);
     let event = match hook {
         Hook::Answer => Some(event(EventKind::Started, "started".to_owned(), request.received)),
         Hook::Dial => dialled(&form, leg.is_last, request.received),
@@ -127,7 +128,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     };
     let event =
         event.map(|event| CallEvent { key: format!("{}:{}", event.key, leg.place), ..event });
-    // A report about the callee's leg names the callee.
+    // In reports about the callee's leg, the numbers are those of the callee.
     let is_callers = parent.is_none();
     Ok(Report {
         call,
@@ -139,10 +140,10 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-/// Names of the fields that can follow `CallSid` in the signed string.
+/// The names, or beginnings of names, of the fields that can follow `CallSid` in the signed string.
 const NEXT: [&str; 8] = ["Call", "Dial", "Digits", "Direction", "Forwarded", "From", "Stir", "To"];
 
-/// Whether `text` can be a call's id and contains no other field.
+/// Whether `text` can be the id of a call, and does not contain the beginning of another field.
 pub(super) fn is_sid(text: &str) -> bool {
     !NEXT.iter().any(|field| text.contains(field))
 }
@@ -151,13 +152,13 @@ fn event(kind: EventKind, key: String, at: Millis) -> CallEvent {
     CallEvent { key, kind, at, talk_seconds: None }
 }
 
-/// `TN-Validation-Passed-A` has the attestation at its end.
+/// Extracts the attestation from the end of a verdict such as `TN-Validation-Passed-A`.
 fn stir(verstat: String) -> Stir {
     let attestation = verstat.rsplit('-').next().filter(|it| matches!(*it, "A" | "B" | "C"));
     Stir { attestation: attestation.map(str::to_owned), verstat: Some(verstat) }
 }
 
-/// The outcome for a status of Twilio, `SignalWire` or `TeXML`.
+/// The outcome for a call status of Twilio, `SignalWire` or `TeXML`.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "completed" | "answered" => Some(Outcome::Answered),
@@ -169,7 +170,8 @@ pub(super) fn outcome(status: &str) -> Option<Outcome> {
     }
 }
 
-/// The request after a `<Dial>`: the destination has finished.
+/// The event for the request after a `<Dial>`, which reports that the call to a destination has
+/// ended.
 fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
     let mut outcome = outcome(form.get("DialCallStatus"))?;
     if outcome == Outcome::Answered && form.get("DialBridged") == "false" {
@@ -182,14 +184,14 @@ fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
     Some(CallEvent { talk_seconds, ..event(kind, "dial".to_owned(), at) })
 }
 
-/// A status callback: of the callee's leg, or of the caller's.
+/// The event for a status callback about the callee's or the caller's leg.
 fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
     let status = form.get("CallStatus");
     let kind = match (status, outcome(status)) {
         ("ringing", _) if is_callee => EventKind::Ringing,
         ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
-        // The caller's leg counts as answered while it waits, so its end shows only that the call
-        // is over.
+        // The caller's leg counts as answered even while the destination rings. Its end shows only
+        // that the call is over.
         ("completed", _) if !is_callee => EventKind::Ended(None),
         ("completed", _) => EventKind::Ended(Some(Outcome::Answered)),
         (_, Some(outcome)) if is_callee => EventKind::LegEnded(outcome),

@@ -1,4 +1,4 @@
-//! Signatures and reports of all providers except Twilio, which has separate tests.
+//! Tests the signatures and reports of all providers except Twilio, which has its own tests.
 
 use axum::http::Method;
 use proptest::prelude::*;
@@ -201,7 +201,7 @@ fn plivo_s_reports_and_documents_have_its_own_form() {
 
 const VONAGE: &str = "qwertyuiopasdfghjklzxcvbnm123456";
 
-/// A token in Vonage's form.
+/// Creates a token in Vonage's format.
 fn token(secret: &str, head: &str, claims: &str) -> String {
     use base64::Engine;
     let url = base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -261,7 +261,8 @@ fn vonage_s_events_and_actions_have_its_own_form() {
     let own = r#""direction":"inbound","to":"18005550100","from":"442079460000""#;
     let end = of("leg=0", &format!(r#"{own},"status":"completed","duration":"70""#));
     assert_eq!(kinds(&end), [(EventKind::Ended(None), None)]);
-    // Reports about the caller's leg name the numbers, even if the answer hook was lost.
+    // Reports about the caller's leg contain the numbers, so they are known even if the answer hook
+    // was lost.
     for report in [end, of("leg=0", &format!(r#"{own},"status":"ringing""#))] {
         assert_eq!(report.to.as_deref(), Some("+18005550100"));
         assert_eq!(report.from.as_deref(), Some("+442079460000"));

@@ -1,4 +1,4 @@
-//! Vonage: a JWT over the body's hash; JSON in both directions.
+//! Vonage: a JWT that contains the hash of the body, with reports and answers in JSON.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,13 @@ use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest::{self, Mac};
 
-/// The largest difference between the token's time and the clock.
+/// The largest difference between the token's time and the server's clock.
 const SECONDS_MAX: u64 = 300;
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let token = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
     if token.is_empty() {
-        // Some callbacks arrive unsigned, and are sent again, signed, after an error.
+        // Vonage sends some callbacks unsigned. After an error, it repeats them with a signature.
         let unsigned = Unsigned::new("the token is missing");
         return Err(Unsigned { is_retried: true, ..unsigned });
     }
@@ -35,7 +35,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         return refused("the token is not issued by Vonage");
     }
     if request.body.is_empty() {
-        // A token does not cover the query.
+        // The token does not cover the query string.
         let hint = "set answer_method of the application to POST, so that there is a body to sign";
         return Err(Unsigned::new("there is no body").hint(Some(hint.to_owned())));
     }
@@ -46,12 +46,12 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     Ok(())
 }
 
-/// The claims of a token that one of `secrets` has signed.
+/// The claims of a token that was signed with one of `secrets`.
 pub(super) fn claims(secrets: &[Vec<u8>], token: &str) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (head, claims) = signed.split_once('.')?;
     let json = |part: &str| serde_json::from_slice::<Value>(&digest::from_base64_url(part)?).ok();
-    // The token must not choose the algorithm by which it is checked.
+    // The token must not choose the algorithm with which it is checked.
     json(head).filter(|head| head["alg"] == "HS256")?;
     let signature = digest::from_base64_url(signature)?;
     let is_signed = secrets.iter().fold(false, |found, key| {
@@ -66,9 +66,9 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
     let call = text("conversation_uuid").or_else(|| text("uuid"));
     let is_callee = text("direction") == Some("outbound");
-    // Reports about the callee's leg name the destination.
+    // In reports about the callee's leg, the numbers are those of the destination.
     let is_callers = !is_callee && hook != Hook::Whisper;
-    let at = moment::believed(text("timestamp"), request);
+    let at = moment::believed(text("timestamp"), request.received, &request.target);
     let leg = request.leg();
     let status = text("status").unwrap_or_default();
     let kind = match hook {
@@ -111,7 +111,7 @@ pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     let actions = match answer {
         Instruction::Connect(it) => json!([connect(account, it)]),
         Instruction::Whisper(text) => json!([{ "action": "talk", "text": text }]),
-        // A call without actions ends; there is no other way to refuse it.
+        // A call without actions ends. There is no other way to refuse a call.
         Instruction::Refuse(_) => json!([]),
         Instruction::Nothing => {
             return Document { content_type: "application/json", body: "{}".into() };
@@ -120,8 +120,9 @@ pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     Document { content_type: "application/json", body: actions.to_string() }
 }
 
-/// The callee sees a number of the account, because Vonage passes no other through. By default this
-/// is the called number; the configuration can name another one.
+/// The action that connects a destination. The callee sees a number of the account, because Vonage
+/// does not show any other number. By default, this is the called number; the configuration can set
+/// another one.
 fn connect(account: &Account, connect: &Connect) -> Value {
     let query = connect.query();
     let mut endpoint = if connect.is_sip() {
@@ -135,7 +136,8 @@ fn connect(account: &Account, connect: &Connect) -> Value {
         endpoint.insert("onAnswer".to_owned(), json!({ "url": url }));
     }
     let number = connect.caller_id.as_deref().unwrap_or(&connect.number).trim_start_matches('+');
-    // Events of a destination are answered with the next destination, unless it is the last.
+    // The answer to an event about a destination contains the next destination, unless the event is
+    // about the last one.
     let (hook, kind) =
         if connect.leg.is_last { ("event", None) } else { ("dial", Some("synchronous")) };
     let mut action = json!({

@@ -44,7 +44,7 @@ fn outside_of_its_hours_a_call_goes_elsewhere() {
     let weekdays = OpenHours { days: (0, 4), minutes: (540, 1020) };
     let rules =
         [DestinationRule { hours: vec![weekdays], closed: vec!["+2".to_owned()], ..rule("+1") }];
-    // 2023-11-14, a Tuesday, at 08:59, 09:00, 17:00; and the Saturday after.
+    // Tuesday, 2023-11-14, at 08:59, 09:00 and 17:00, and the next Saturday.
     let tuesday = 1_699_920_000;
     assert_eq!(goes_to(&rules, "+3", 1, tuesday + 9 * 3600 - 60).as_deref(), Some("+2"));
     assert_eq!(goes_to(&rules, "+3", 1, tuesday + 9 * 3600).as_deref(), Some("+1"));
@@ -62,7 +62,7 @@ fn hours_are_those_of_the_time_zone() {
         time_zone: "Europe/Berlin".to_owned(),
         ..rule("+1")
     };
-    // 08:30 UTC is 09:30 in Berlin in winter.
+    // In winter, 08:30 UTC is 09:30 in Berlin.
     assert_eq!(
         goes_to(std::slice::from_ref(&berlin), "+3", 1, 1_699_920_000 + 30_600).as_deref(),
         Some("+1")
@@ -71,7 +71,8 @@ fn hours_are_those_of_the_time_zone() {
     assert!(Routes::new(&[nowhere]).is_err());
 }
 
-/// The destinations of a call to `number`. Pool N serves +1N, and has the overflow number +9.
+/// The destinations of a call to `number` after loops were removed. Pool N serves +1N, and its
+/// overflow number is +9.
 fn without_loops(rules: &[DestinationRule], number: &str) -> Vec<String> {
     let serving = |number: &str| {
         let own = number.strip_prefix("+1").and_then(|pool| pool.parse().ok());
@@ -94,17 +95,19 @@ fn a_call_is_not_sent_where_it_would_come_back_without_end() {
         ..rule(to)
     };
     let nowhere: [&str; 0] = [];
-    // Loops to itself, to another number of the same pool, and by way of a second pool.
+    // The call would loop: to the number itself, to another number of the same pool, and through a
+    // second pool.
     assert_eq!(without_loops(&[rule("+11")], "+11"), nowhere);
     assert_eq!(without_loops(&[rule("+12")], "+11"), nowhere);
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+11")], "+11"), nowhere);
     assert_eq!(without_loops(&[of(1, "+5"), of_number("+5", "+11")], "+11"), nowhere);
-    // A loop without the called number.
+    // The loop does not include the called number.
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+13"), of(3, "+12")], "+11"), nowhere);
-    // The next destination is called instead.
+    // Only the looping destination is removed, so the next one is called.
     let two = DestinationRule { to: vec!["+11".to_owned(), "+2".to_owned()], ..rule("") };
     assert_eq!(without_loops(&[two], "+11"), ["+2"]);
-    // No loop: by way of another pool to a number elsewhere, and to an overflow number.
+    // The call does not loop: through another pool to a number elsewhere, and to an overflow
+    // number.
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+2")], "+11"), ["+12"]);
     assert_eq!(without_loops(&[rule("+9")], "+11"), ["+9"]);
     assert_eq!(without_loops(&[rule("sip:desk@example.com")], "+11"), ["sip:desk@example.com"]);

@@ -1,4 +1,4 @@
-//! Looks up the visitor of a call at once, and again later if that fails.
+//! Looks up the visitor of a call, and tries again later if that fails.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::attribution::{Attribution, HolderError, KeepAlives, LOOKED_UP_MAX};
 use crate::log::{CallChange, CallRow};
 use crate::number::promo_number;
 
-/// The time limit of one look-up.
+/// The time limit for one look-up.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// The time limit of a look-up of keep-alives. After that, a call is shown without them.
+/// The time limit for looking up keep-alives. After that, a call is shown without them.
 const KEEP_ALIVES_MAX: Duration = Duration::from_secs(1);
-/// The pauses before each repetition of a look-up.
+/// The pauses between repeated look-ups.
 const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -23,16 +23,16 @@ const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_mins(5),
     Duration::from_hours(1),
 ];
-/// The pause before a log that did not answer is read again.
+/// The pause before reading the log again if it did not answer.
 const LOG_AGAIN: Duration = Duration::from_mins(1);
-/// The maximum number of calls whose visitors are looked up at the same time, including at startup.
+/// The maximum number of calls that are being attributed at the same time, also at startup.
 const LOOKING_MAX: usize = 10_000;
 
 impl Service {
-    /// The visitor who was shown `number` when it was called at `at`.
+    /// Attributes a call to `number` at `at`.
     ///
     /// # Errors
-    /// [`HolderError::Unavailable`]: asking again may help.
+    /// [`HolderError::Unavailable`]. A later attempt may succeed.
     pub(super) async fn attribute(
         &self,
         number: Option<&str>,
@@ -53,8 +53,8 @@ impl Service {
         }
     }
 
-    /// The keep-alives of the visitor of `call` before it began; `None` if there is no visitor, or
-    /// the node's history no longer has them.
+    /// The visitor's keep-alives before `call` began. `None` if there is no visitor, or if the
+    /// keep-alives are unavailable.
     pub async fn keep_alives(&self, call: &CallRow) -> Option<KeepAlives> {
         let number = promo_number(call.number.as_deref()?)?;
         let allocated_at = Millis(call.attribution.allocation.as_ref()?.allocated_ms);
@@ -67,7 +67,8 @@ impl Service {
         found.await.ok().flatten()
     }
 
-    /// Looks up the visitor of the call in `change`, unless such a look-up is in progress.
+    /// Looks up the visitor of the call in `change` and stores the result, unless a look-up for
+    /// this call is in progress.
     pub(super) fn look_for(&self, change: &CallChange, number: Option<String>, at: Millis) {
         let id = change.id();
         {
@@ -90,11 +91,12 @@ impl Service {
                 let attribution = Some(service.look(of.0.as_deref(), of.1).await);
                 let looked_up = Some(of.clone());
                 let change = CallChange { attribution, looked_up, ..found.clone() };
-                // The writer ends with the process.
+                // Fails only if the writer is full or the process ends.
                 if let Ok(stored) = service.inner.writer.submit(change)
                     && let Ok(applied) = stored.await
                 {
-                    // A report that came meanwhile may have moved the call's beginning.
+                    // A report that arrived in the meantime may have changed the call's number or
+                    // beginning.
                     next = applied.unattributed.filter(|it| *it != of);
                 }
             }
@@ -116,7 +118,7 @@ impl Service {
         Attribution::unknown(&self.serving(number), problem)
     }
 
-    /// Looks up the visitors of calls that were logged before the process ended.
+    /// Looks up the visitors of calls that an earlier process logged but did not attribute.
     pub(super) async fn resume(self) {
         let most = u32::try_from(LOOKING_MAX).unwrap_or(u32::MAX);
         let calls = loop {
@@ -142,8 +144,9 @@ impl Service {
     }
 }
 
-/// The latest moment at which a call reported for `at` may have begun. Providers cut off fractions
-/// of seconds, and a visitor may see a number in the same second in which it is called.
+/// The latest time at which a call may have begun if it was reported for `at`. Most providers cut
+/// off fractions of seconds, and a visitor may see a number in the same second in which it is
+/// called.
 fn latest_within(at: Millis) -> Millis {
     if at.0.is_multiple_of(1000) { Millis(at.0.saturating_add(999)) } else { at }
 }

@@ -1,4 +1,5 @@
-//! The list of blocked callers, in memory: a call is refused without querying the database.
+//! Keeps the list of blocked callers in memory, so that a call can be refused without querying the
+//! database.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::block::{Block, Blocks};
 use crate::caller::Caller;
 use crate::log::LogError;
 
-/// The interval for reloading the list, because another server may have changed it.
+/// The interval at which the list is reloaded, in case another server has changed it.
 const EVERY: Duration = Duration::from_secs(10);
 
 static UNREAD: Repeated = Repeated::new();
@@ -26,8 +27,8 @@ impl Service {
         Ok(())
     }
 
-    /// Reloads the list from the log until the process ends. If the log does not answer, the list
-    /// stays unchanged.
+    /// Reloads the list periodically until the process ends. If the log does not answer, the list
+    /// remains unchanged.
     pub(super) async fn follow_blocks(self) {
         loop {
             if let Err(error) = self.read_blocks().await
@@ -41,12 +42,12 @@ impl Service {
         }
     }
 
-    /// Whether a list may have an entry for this pool; false if the pool does not exist.
+    /// Whether an entry for this pool may be added. False if the pool does not exist.
     pub(crate) fn may_block_at(&self, pool: u64) -> bool {
         self.inner.numbers.has_pool(PoolId(pool)).unwrap_or(true)
     }
 
-    /// The entry that refuses `caller` at a number served by `serving`.
+    /// The entry that refuses a call by `caller` to a number that is served by `serving`.
     pub(super) fn block(&self, caller: &Caller, serving: &[Serving]) -> Option<Block> {
         let blocks = Arc::clone(&self.inner.blocks.read().unwrap_or_else(PoisonError::into_inner));
         blocks.find(caller, serving).cloned()

@@ -1,5 +1,5 @@
-//! Ends calls without a report of the provider: blocked callers, numbers without a destination,
-//! calls about which no report arrives any more.
+//! Records the end of calls whose end the provider may not report: calls by blocked callers, calls
+//! to numbers without a destination, and calls about which no more reports arrive.
 //!
 //! Source: docs/spec/calls.md, "One call".
 
@@ -16,26 +16,27 @@ use crate::call::{CallEvent, EventKind, Outcome};
 use crate::log::{CallChange, LogError, NO_DESTINATION, ReportedEvent};
 use crate::provider::Refusal;
 
-/// A call that the provider's fallback has taken over counts as ended after this time. Twilio's
-/// limit for a call is four hours.
+/// The time after which an unconnected call without a reported end counts as ended. The provider's
+/// fallback may have connected the call, and Twilio limits calls to four hours.
 const UNREPORTED_MAX: Duration = Duration::from_hours(4);
-/// The maximum number of calls that are ended in one pass.
+/// The maximum number of calls to end in one pass.
 const CALLS_MAX: u32 = 1_000;
 
-/// The advice for a call without a destination.
+/// The advice to the operator if a call has no destination.
 pub(crate) const NO_RULE: &str = "no [[calls.destination]] of the configuration applies to the \
     number now; add one with the number, with its ring pool, or with neither for all calls";
 
 static NO_DESTINATION_WARNING: Repeated = Repeated::new();
 
-/// A blocked caller's call is over at once, regardless of later reports by its provider.
+/// Records that a blocked caller's call has ended, without waiting for the provider's report.
 pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
     add(change, "blocked", EventKind::Ended(Some(outcome(block.answer))), at);
     change.blocked = Some(block.id());
 }
 
-/// A call that the account refuses is over. Any other call is handled by the provider's fallback,
-/// whose reports take precedence over this one.
+/// Records the result of a call without a destination, according to the account's setting. A
+/// refused call has ended. Any other call is handled by the provider's fallback, whose reports take
+/// precedence over this record.
 fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
     let kind = match unknown {
         UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),
@@ -62,7 +63,7 @@ fn add(change: &mut CallChange, key: &str, kind: EventKind, at: Millis) {
 }
 
 impl Service {
-    /// Records and logs that no rule of the configuration connects the call.
+    /// Records and logs that no rule in the configuration connects the call.
     pub(super) fn not_connected(&self, change: &mut CallChange, serving: &[Serving], at: Millis) {
         let account = self.account(&change.account);
         let unknown = account.as_ref().map(|account| &account.unknown_number);
@@ -81,7 +82,7 @@ impl Service {
         );
     }
 
-    /// Ends calls without a destination whose ends have not been reported for hours.
+    /// Ends calls without a destination if no end was reported within [`UNREPORTED_MAX`].
     pub(super) async fn end_unreported(&self, now: Millis) -> Result<(), LogError> {
         let age = u64::try_from(UNREPORTED_MAX.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.0.saturating_sub(age));
@@ -93,7 +94,7 @@ impl Service {
                 ..CallChange::default()
             };
             add(&mut change, "unreported", EventKind::Ended(None), call.last);
-            // If the writer is full or ends, a later pass finds the call again.
+            // If the writer is full or has ended, a later pass handles the call.
             if let Ok(stored) = self.inner.writer.submit(change) {
                 let _ = stored.await;
             }

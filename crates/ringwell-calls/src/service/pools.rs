@@ -6,28 +6,28 @@ use serde_json::json;
 use super::{Service, now};
 use crate::log::{NewEvent, publish};
 
-/// A pool that runs out of numbers: it is too small now, or will be within an hour at its present
-/// trend.
+/// The data about a pool that is running out of numbers: it is too small now, or will be within an
+/// hour at its present trend.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exhausting {
     /// The pool's id.
     pub pool: u64,
-    /// Numbers in its rotation.
+    /// The count of numbers in rotation.
     pub numbers: u32,
-    /// Numbers that visitors need at once.
+    /// The mean count of numbers that visitors need at the same time.
     pub load: f64,
-    /// The same an hour from now.
+    /// The expected value of `load` an hour from now.
     pub load_in_an_hour: f64,
-    /// Share of the recent visitors who got no number.
+    /// The share of recent visitors who got no number.
     pub overflow: f64,
-    /// The same an hour from now.
+    /// The expected value of `overflow` an hour from now.
     pub overflow_in_an_hour: f64,
 }
 
 impl Service {
-    /// Writes the event `pool.exhausting`, and sends it to the endpoints that subscribe to it. Does
-    /// not wait; if the log is unavailable, the event is lost, and a new one is written an hour
-    /// later.
+    /// Writes the event `pool.exhausting` in the background, to be sent to the endpoints that
+    /// subscribe to it. If the log is unavailable, the event is lost, and a new one is written an
+    /// hour later.
     pub fn exhausting(&self, pool: &Exhausting) {
         let data = json!(pool);
         let service = self.clone();

@@ -1,4 +1,4 @@
-//! The stored form of callers, and its removal.
+//! Converts callers to the form in which they are stored, and removes them when they are old.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::log::LogError;
 
 /// The interval between two searches for calls to remove.
 const EVERY: Duration = Duration::from_mins(10);
-/// A caller is stored as withheld if the month's key is not available within this time.
+/// The time limit for reading the month's key. Without the key, a caller is stored as withheld.
 const KEY_MAX: Duration = Duration::from_millis(100);
 
 impl Service {
-    /// The caller's form in the log, for a call at `at`.
+    /// Converts a caller to the form in which the log stores it, for a call at `at`.
     pub(super) async fn stored_caller(&self, caller: Caller, at: Millis) -> Caller {
         if caller.to_column().is_none() {
             return caller;
@@ -32,7 +32,7 @@ impl Service {
         }
     }
 
-    /// The key of the month of `at`.
+    /// The key for hashing callers in the month of `at`.
     async fn key_of(&self, at: Millis) -> Option<Vec<u8>> {
         let month = month(at);
         let known = {
@@ -49,8 +49,8 @@ impl Service {
         Some(key)
     }
 
-    /// Ends calls without a destination, and redacts and removes calls at their configured ages,
-    /// until the process ends.
+    /// Periodically ends calls without a destination, and redacts and removes old calls, until the
+    /// process ends.
     pub(super) async fn forget(self) {
         loop {
             if let Err(error) = self.end_unreported(now()).await
@@ -83,7 +83,7 @@ impl Service {
     }
 }
 
-/// Year and month, in UTC.
+/// The year and month of `at`, in UTC.
 fn month(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);

@@ -1,6 +1,6 @@
-//! Taps of visitors that wait for the log.
+//! The queue of visitors' taps that wait for the log.
 //!
-//! Recording a tap never waits. If the log is unavailable for long, taps are dropped, and later
+//! Recording a tap never blocks. If the log is unavailable for long, taps are dropped, and later
 //! calls are attributed by time alone.
 
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::log::{Log, Tap};
 
 /// The maximum number of taps that may wait for the log.
 const WAITING_MAX: usize = 10_000;
-/// The maximum number of taps of one transaction.
+/// The maximum number of taps in one transaction.
 const GROUP_MAX: usize = 256;
-/// The pause before a failed log is tried again.
+/// The pause before a failed transaction is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The largest accepted delay of a provider's clock.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
@@ -25,7 +25,7 @@ const CLOCKS_DIFFER: Millis = Millis(5_000);
 static UNREAD: Repeated = Repeated::new();
 static DROPPED: Repeated = Repeated::new();
 
-/// Starts the task that stores taps, on the present runtime.
+/// Starts the task that stores taps on the current runtime.
 pub(super) fn start(log: Log) -> mpsc::Sender<Tap> {
     let (sender, taps) = mpsc::channel(WAITING_MAX);
     tokio::spawn(run(log, taps));
@@ -47,7 +47,7 @@ async fn run(log: Log, mut taps: mpsc::Receiver<Tap>) {
 }
 
 impl Service {
-    /// Records that a visitor has tapped `number` now. Never waits.
+    /// Records that a visitor tapped `number` now. Never blocks.
     pub fn tapped(&self, number: PromoNumber) {
         let tap = Tap { number: format!("+{}", number.to_e164()), at: now() };
         if self.inner.taps.try_send(tap).is_err()
@@ -57,8 +57,8 @@ impl Service {
         }
     }
 
-    /// Adds to each allocation of `number` its visitor's last tap before a call at `at`. If the log
-    /// does not answer, no taps are added.
+    /// Adds the visitor's last tap before a call at `at` to each allocation of `number`. Adds no
+    /// taps if the log does not answer.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [ReportedAllocation]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));
@@ -74,7 +74,8 @@ impl Service {
                 return;
             }
         };
-        // Both lists are newest first; a tap belongs to the newest allocation before it.
+        // Both lists are sorted newest first. A tap belongs to the newest allocation before the
+        // tap.
         for tap in taps {
             let of = held.iter_mut().find(|it| it.allocated_at <= tap);
             if let Some(held) = of {

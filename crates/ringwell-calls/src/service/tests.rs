@@ -11,13 +11,13 @@ use crate::attribution::{Attributed, FoundKeepAlives, Holders, ReportedAllocatio
 use crate::call::{EventKind, Outcome};
 use crate::log::{CallFilter, Whom};
 
-/// The pool of the number that is called.
+/// The pool that serves each called number.
 fn serving(number: PromoNumber) -> Vec<Serving> {
     let serving = Serving { pool: PoolId(16), name: None, is_overflow: false };
     if promo_number("+18005551212") == Some(number) { vec![serving] } else { Vec::new() }
 }
 
-/// A node that answers questions about holders only when the test allows it.
+/// A node that answers look-ups of holders only when the test permits it.
 struct Slow(watch::Receiver<bool>);
 
 impl Numbers for Slow {
@@ -48,7 +48,7 @@ impl Numbers for Slow {
     }
 }
 
-/// A node that handed out each number once, at this moment.
+/// A node that handed out each number once, at the given time.
 struct HandedOut(Millis);
 
 impl Numbers for HandedOut {
@@ -137,7 +137,8 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
     assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
 }
 
-/// Most providers cut off fractions of seconds.
+/// Most providers cut off fractions of seconds, so a call may be reported for a time before the
+/// allocation.
 #[tokio::test]
 async fn a_call_reported_for_the_second_in_which_its_number_was_shown_is_attributed() {
     let second = Millis(now().0 / 1000 * 1000);
@@ -193,7 +194,7 @@ async fn callers_are_stored_hashed_or_not_at_all() {
         assert_eq!((columns.len(), &columns[0]), (2, &columns[1]));
         assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
         assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
-        // A hashed caller is found by the number.
+        // A hashed caller must be found by the number.
         let whom = Whom::Caller(Caller::read("+14155551234"));
         let erased = service.log().erase(&whom, now()).await.unwrap();
         assert_eq!(erased.calls, if mode == CallerIds::Drop { 0 } else { 2 });
@@ -217,12 +218,12 @@ async fn erased_data_is_found_nowhere_in_the_files() {
     let caller = Caller::read("+14155551234");
     let whom = Whom::Caller(caller);
     let erased = service.log().erase(&whom, now()).await.unwrap();
-    // The three calls have one allocation in common.
+    // The three calls are attributed to the same allocation.
     assert_eq!((erased.calls, erased.allocations.len()), (3, 1));
     assert!(!holds("4155551234") && holds("4155559999"));
     let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
     assert_eq!(calls.iter().filter(|it| it.redacted_at.is_some()).count(), 3);
-    // A later report does not restore the caller.
+    // A later report must not restore the caller.
     service.incoming(ring("CA1", "+14155551234")).await;
     assert!(!holds("4155551234"));
     assert_eq!(service.log().erase(&whom, now()).await.unwrap().calls, 0);
@@ -246,7 +247,7 @@ async fn calls_are_redacted_and_removed_by_their_age() {
     assert!(log.events(0, 10).await.unwrap().is_empty());
 }
 
-/// An account that answers callers of numbers without a destination with `unknown_number`.
+/// Settings with an account that answers calls without a destination with `unknown_number`.
 fn without_destinations(unknown_number: UnknownNumber) -> Calls {
     let account = CallAccount {
         name: "main".to_owned(),

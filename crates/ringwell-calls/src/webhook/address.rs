@@ -1,18 +1,20 @@
-//! The addresses that may be called: none inside the server's network.
+//! The rules for addresses to which events may be sent. Addresses inside the server's network are
+//! forbidden.
 //!
-//! The server resolves a name once and connects to the checked address. A name whose address
-//! changes in between cannot evade the check.
+//! For each delivery, the server resolves the name once and connects to the address that it
+//! checked. Therefore, a name whose address changes in between cannot evade the check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringwell_config::WebhookSettings;
 
-/// The longest URL of an endpoint.
+/// The maximum length of an endpoint's URL.
 const URL_BYTES_MAX: usize = 2_048;
-/// Ports that may be called.
+/// The ports to which events may be sent.
 const PORTS: [u16; 3] = [443, 80, 8443];
 
-/// Special-purpose networks of IPv4 (IANA's registry): base and bits.
+/// The special-purpose networks of IPv4, according to IANA's registry: base address and prefix
+/// length.
 const BLOCKED_V4: [([u8; 4], u8); 16] = [
     ([0, 0, 0, 0], 8),
     ([10, 0, 0, 0], 8),
@@ -32,8 +34,8 @@ const BLOCKED_V4: [([u8; 4], u8); 16] = [
     ([255, 255, 255, 255], 32),
 ];
 
-/// Special-purpose networks of IPv6, including the transition mechanisms that embed an IPv4
-/// address.
+/// The special-purpose networks of IPv6, including those of transition mechanisms, which embed an
+/// IPv4 address.
 const BLOCKED_V6: [([u16; 8], u8); 14] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 96),
     ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),
@@ -59,52 +61,52 @@ pub struct Policy {
     plain: bool,
 }
 
-/// The address of an endpoint.
+/// The parsed URL of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Whether to use TLS.
     pub is_tls: bool,
-    /// A name, or an address.
+    /// The host.
     pub host: Host,
     /// The port.
     pub port: u16,
-    /// Path and query.
+    /// The path and query.
     pub path: String,
 }
 
 /// The host of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// A name, to be resolved.
+    /// A name that must be resolved.
     Name(String),
-    /// An address, in any of the forms that URLs allow.
+    /// An IP address, which may have been written in any form that URLs allow.
     Address(IpAddr),
 }
 
-/// The reason why a URL is not called.
+/// The reason why no events are sent to a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    /// It is not a web URL.
+    /// The text is not a web URL.
     #[error("the URL must be https:// and a host, in printable ASCII, without user and fragment")]
     Malformed,
-    /// Without TLS only configured networks may be called.
+    /// Without TLS, events may be sent only to configured networks.
     #[error(
         "write https://. http:// is sent only to addresses in allow_networks of [calls.webhooks], \
          and only with allow_http = true"
     )]
     Plain,
-    /// The port is not a web port.
+    /// The port is neither a usual web port nor a configured one.
     #[error(
         "port {0} is not allowed: use 443, 80 or 8443, or add it to allow_ports of [calls.webhooks]"
     )]
     Port(u16),
-    /// The address is not a public one.
+    /// The address is not public.
     #[error("{0} is not a public address; allow_networks of [calls.webhooks] can allow it")]
     Address(IpAddr),
 }
 
 impl Policy {
-    /// The configuration's rules.
+    /// Creates the rules from the configuration.
     #[must_use]
     pub fn new(settings: &WebhookSettings) -> Self {
         Self {
@@ -114,7 +116,7 @@ impl Policy {
         }
     }
 
-    /// Reads a URL and makes the checks that do not require its host to be resolved.
+    /// Parses a URL and runs the checks that do not require resolving the host.
     ///
     /// # Errors
     /// [`Forbidden`].
@@ -132,7 +134,7 @@ impl Policy {
         Ok(target)
     }
 
-    /// Whether `address` may be connected to.
+    /// Checks whether connections to `address` are allowed.
     ///
     /// # Errors
     /// [`Forbidden`].
@@ -216,8 +218,8 @@ fn parse(url: &str) -> Option<Target> {
     Some(Target { is_tls, host, port, path })
 }
 
-/// A name, or an address in any form that a resolver might accept: octal, hexadecimal, fewer than
-/// four parts.
+/// Parses a name, or an IPv4 address in any form that a resolver might accept: octal, hexadecimal,
+/// or with fewer than four parts.
 fn host_of(text: &str) -> Option<Host> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
@@ -237,7 +239,7 @@ fn host_of(text: &str) -> Option<Host> {
     name.split('.').all(is_label).then(|| Host::Name(name.to_ascii_lowercase()))
 }
 
-/// The address in `text`, whose last part fills the remaining bytes.
+/// Parses an IPv4 address of one to four parts. The last part fills the remaining bytes.
 fn numeric(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u64> = text.split('.').map(part).collect::<Option<_>>()?;
     let (last, head) = parts.split_last()?;

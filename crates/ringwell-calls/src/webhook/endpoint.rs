@@ -1,4 +1,4 @@
-//! Endpoints: creating, changing and testing them, and replaying missed events.
+//! Creates, changes and tests endpoints, and replays missed events.
 
 use ringwell_core::Millis;
 use serde_json::json;
@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, random_id};
 
-/// The time for which both secrets sign after a rotation.
+/// The time after a rotation for which the previous secret still signs.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// All types of events.
 pub const TYPES: [&str; 9] = [
@@ -25,56 +25,56 @@ pub const TYPES: [&str; 9] = [
 /// An endpoint to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewEndpoint {
-    /// Its URL, which has been checked.
+    /// The endpoint's URL, which must have been checked.
     pub url: String,
-    /// The types of events that it receives; empty for all.
+    /// The types of events to send. Empty means all types.
     pub types: Vec<String>,
-    /// Adds `CallRail`'s signature header.
+    /// The key for an additional signature header in `CallRail`'s format, if wanted.
     pub company_key: Option<String>,
 }
 
-/// An endpoint that was created, or whose secret was changed.
+/// A new endpoint, or an endpoint with a new secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Its id.
+    /// The endpoint's id.
     pub id: String,
-    /// Shown only once.
+    /// The new secret, which is shown only once.
     pub secret: String,
 }
 
-/// The result of a rotation.
+/// The result of rotating a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotated {
-    /// The new secret.
+    /// The secret was replaced.
     Made(Made),
     /// There is no such endpoint.
     Unknown,
-    /// Two earlier secrets still sign; the older one expires at this time.
+    /// Two earlier secrets are still signing. The older one expires at this time.
     TooSoon(Millis),
 }
 
-/// The events to send again.
+/// A request to send events again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// Written at or after this.
+    /// Only events that were written at or after this time.
     pub since: Option<Millis>,
-    /// Written before this.
+    /// Only events that were written before this time.
     pub until: Option<Millis>,
-    /// The types to send; empty for all.
+    /// The types of events to send. Empty means all types.
     pub types: Vec<String>,
-    /// Only this event.
+    /// The id of the only event to send. `None` for all events.
     pub event: Option<String>,
-    /// Whether delivered events are included.
+    /// Whether to include events that were delivered.
     pub which: Which,
 }
 
 /// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Abandoned deliveries, or those withheld while the endpoint was disabled.
+    /// Deliveries that were abandoned, or held while the endpoint was disabled.
     #[default]
     Failed,
-    /// All deliveries.
+    /// All deliveries, including successful ones.
     All,
 }
 
@@ -84,13 +84,13 @@ fn new_secret() -> Result<String, LogError> {
     Ok(sign::secret(random))
 }
 
-/// Names separated by spaces, with one at each end.
+/// Joins the names with spaces, and adds a space at each end.
 fn joined(types: &[String]) -> String {
     if types.is_empty() { String::new() } else { format!(" {} ", types.join(" ")) }
 }
 
 impl Log {
-    /// Creates an endpoint, which receives events from now on.
+    /// Creates an endpoint. Events that are written from now on are sent to it.
     ///
     /// # Errors
     /// [`LogError`].
@@ -108,7 +108,8 @@ impl Log {
         Ok(Made { id, secret })
     }
 
-    /// Removes an endpoint and its deliveries; `false` if it does not exist. Events stay.
+    /// Removes an endpoint and its deliveries, but no events. Returns `false` if the endpoint does
+    /// not exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -122,8 +123,8 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Replaces an endpoint's secret. The previous secret also signs for a day; after a second
-    /// rotation on that day, so does the secret before it.
+    /// Replaces an endpoint's secret. Each previous secret continues to sign for a day. At most two
+    /// previous secrets can sign at the same time.
     ///
     /// # Errors
     /// [`LogError`].
@@ -163,7 +164,7 @@ impl Log {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Enables an endpoint. [`Self::replay`] sends the missed events.
+    /// Enables an endpoint. Does not send missed events; use [`Self::replay`] for that.
     ///
     /// # Errors
     /// [`LogError`].
@@ -178,8 +179,8 @@ impl Log {
         Ok(changed > 0)
     }
 
-    /// Writes a test event for one endpoint; returns its id, or `None` if the endpoint does not
-    /// exist.
+    /// Writes a test event for one endpoint. Returns the event's id, or `None` if the endpoint does
+    /// not exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -195,8 +196,8 @@ impl Log {
         Ok(Some(written))
     }
 
-    /// Delivers events to an endpoint again under the same ids; returns the count. `None` if the
-    /// endpoint does not exist.
+    /// Schedules events for delivery to an endpoint again, under the same ids. Returns the count of
+    /// events, or `None` if the endpoint does not exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -210,7 +211,7 @@ impl Log {
         if !exists(&mut tx, id).await? {
             return Ok(None);
         }
-        // A test event goes only to the endpoint for which it was made.
+        // A test event is replayed only if its id is given.
         let wanted = "at_ms >= $3 AND at_ms < $4 AND ($5 = '' OR $5 LIKE '% ' || type || ' %') \
                       AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
         let statement = match replay.which {
@@ -242,7 +243,7 @@ async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
-/// Disables an endpoint; its pending deliveries are held back, and an event reports this to the
+/// Disables an endpoint and holds its pending deliveries. Writes an event that reports this to the
 /// other endpoints.
 pub(super) async fn disable(
     db: &mut AnyConnection,

@@ -1,4 +1,4 @@
-//! Due deliveries, and their results.
+//! Reads due deliveries, and records their results.
 
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
@@ -8,35 +8,36 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// The lease of a delivery: longer than sending takes, and short enough that the deliveries of a
-/// killed process are sent soon.
+/// The duration of a delivery's lease. It is longer than sending takes, but short enough that
+/// another process soon sends the deliveries of a process that was killed.
 pub const LEASE: Millis = Millis(20_000);
 
-/// The longest error text that is stored.
+/// The maximum length of a stored error text.
 const ERROR_BYTES_MAX: usize = 1_024;
 
-/// One delivery that is due.
+/// A delivery that is due.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Due {
-    /// The endpoint.
+    /// The endpoint's id.
     pub endpoint: String,
-    /// Its URL.
+    /// The endpoint's URL.
     pub url: String,
-    /// The secrets that sign it: the current one, and those replaced within the last day.
+    /// The secrets with which to sign: the current one, and those that were replaced within the
+    /// last day.
     pub secrets: Vec<String>,
-    /// The key of the additional signature header.
+    /// The key for the additional signature header, if wanted.
     pub company_key: Option<String>,
-    /// The event's place.
+    /// The event's place in the order of all events.
     pub place: i64,
     /// The event's id.
     pub event: String,
-    /// The body.
+    /// The body to send.
     pub body: String,
-    /// The count of attempts.
+    /// The count of earlier attempts.
     pub attempts: u32,
 }
 
-/// Shows no secrets and no bodies.
+/// Leaves out secrets and bodies.
 impl std::fmt::Debug for Due {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Due");
@@ -45,43 +46,43 @@ impl std::fmt::Debug for Due {
     }
 }
 
-/// The way in which an attempt ended.
+/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The endpoint has answered.
+    /// The endpoint answered.
     Answered {
         /// The HTTP status.
         status: u16,
-        /// The pause that the endpoint requested.
+        /// The pause that the endpoint requested before the next attempt.
         retry_after: Option<Millis>,
     },
-    /// There was no answer.
+    /// The endpoint did not answer, for the given reason.
     Failed(String),
 }
 
-/// The result of one attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Result {
-    /// The endpoint.
+    /// The endpoint's id.
     pub endpoint: String,
-    /// The event's position.
+    /// The event's place in the order of all events.
     pub place: i64,
     /// The count of attempts, including this one.
     pub attempts: u32,
-    /// The end.
+    /// The way in which the attempt ended.
     pub ended: Ended,
-    /// A random number that spreads the next attempt.
+    /// A random number that varies the time of the next attempt.
     pub random: u32,
 }
 
 impl Ended {
-    /// Whether the endpoint has answered with a 2xx status.
+    /// Whether the endpoint answered with a 2xx status.
     #[must_use]
     pub const fn is_delivered(&self) -> bool {
         matches!(self, Self::Answered { status: 200..300, .. })
     }
 
-    /// The reason why it was not delivered.
+    /// The reason why the event was not delivered. `None` if it was delivered.
     fn reason(&self) -> Option<String> {
         match self {
             Self::Answered { status: 200..300, .. } => None,
@@ -95,7 +96,7 @@ impl Ended {
 }
 
 impl Log {
-    /// Endpoints with deliveries that are due at `now`.
+    /// The ids of endpoints with deliveries that are due at `now`.
     ///
     /// # Errors
     /// [`LogError`].
@@ -108,9 +109,9 @@ impl Log {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Takes deliveries to `endpoint` that are due at `now`, the longest overdue first. For the
-    /// time of [`LEASE`], no other worker on the same database gets them, in this process or in
-    /// another. Their results must be recorded before the lease ends.
+    /// Leases deliveries to `endpoint` that are due at `now`, longest overdue first. During the
+    /// [`LEASE`], no other worker on the same database gets these deliveries. Their results must be
+    /// recorded before the lease ends.
     ///
     /// # Errors
     /// [`LogError`].
@@ -121,7 +122,8 @@ impl Log {
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
         let mut tx = self.database().write().await?;
-        // If two workers take the same row, PostgreSQL makes the second worker check the row again.
+        // If two workers select the same row, PostgreSQL checks the condition again for the second
+        // one.
         let query = sqlx::query(
             "UPDATE webhook_deliveries SET next_ms = $1 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \
@@ -149,7 +151,7 @@ impl Log {
         Ok(all)
     }
 
-    /// The time when the next delivery is due.
+    /// The time at which the next delivery is due. `None` if no delivery is pending.
     ///
     /// # Errors
     /// [`LogError`].
@@ -164,7 +166,7 @@ impl Log {
     /// Records the results of attempts that ended at `now`, all in one transaction.
     ///
     /// # Errors
-    /// [`LogError`]; delivered events are then delivered again.
+    /// [`LogError`]. In this case, delivered events are sent again.
     pub async fn record(
         &self,
         results: &[Result],
@@ -219,8 +221,7 @@ async fn note(
         (false, Some(_)) => "pending",
         (false, None) => "failed",
     };
-    // A delivery that was held back or replayed in the meantime keeps that state, unless it was
-    // delivered.
+    // If a delivery was held in the meantime, it remains held, unless it was delivered.
     let query = sqlx::query(
         "UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $1 = 'delivered' \
          THEN $1 ELSE state END, attempts = $2, next_ms = $3, last_ms = $4, last_status = $5, \

@@ -1,20 +1,20 @@
-//! The times of repeated attempts, and the time after which a failing endpoint is disabled.
+//! The schedule of repeated attempts, and the time after which a failing endpoint is disabled.
 
 use ringwell_core::Millis;
 
-/// The pauses between attempts, in seconds: ten attempts over 75 hours, as the specification of
-/// Standard Webhooks suggests.
+/// The pauses between attempts, in seconds. They result in ten attempts over 75 hours, as suggested
+/// by the Standard Webhooks specification.
 const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /// The maximum number of attempts.
 pub const ATTEMPTS_MAX: u32 = 10;
-/// The longest pause that a receiver may request.
+/// The longest pause that an endpoint may request.
 const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
-/// An endpoint that has accepted nothing for this long is disabled.
+/// The time without a successful delivery after which a failing endpoint is disabled.
 pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
 
-/// The time of the next attempt after `attempts` attempts, the last of them at `now`; `None` if
-/// that was the last. `random` varies the pause by up to a tenth in both directions; `retry_after`
-/// is the receiver's request.
+/// The time of the next attempt, if `attempts` attempts were made and the last one ended at `now`.
+/// `None` if no attempts are left. `random` varies the pause by up to 10 % in either direction.
+/// `retry_after` is the pause that the endpoint requested.
 #[must_use]
 pub fn next(
     now: Millis,
@@ -24,14 +24,14 @@ pub fn next(
 ) -> Option<Millis> {
     let place = usize::try_from(attempts.checked_sub(1)?).ok()?;
     let wait = Millis(WAITS_S.get(place)? * 1000);
-    // From nine tenths to eleven tenths.
+    // The factor in thousandths, from 900 to 1,100.
     let spread = 900 + u64::from(random % 201);
     let wait = Millis(wait.0 * spread / 1000);
     let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
     Some(now + wait.max(asked))
 }
 
-/// Reads `Retry-After`: seconds, or a date.
+/// Parses the header `Retry-After`, which contains seconds or a date.
 #[must_use]
 pub fn retry_after(value: &str, now: Millis) -> Option<Millis> {
     let value = value.trim();

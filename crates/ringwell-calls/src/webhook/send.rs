@@ -1,7 +1,8 @@
-//! Sends one delivery: resolves and checks the address, connects to it, posts, and reads the
-//! answer.
+//! Sends one delivery: resolves and checks the address, connects to it, posts the body, and reads
+//! the answer.
 //!
-//! HTTP/1.1, no redirects, no proxy from the environment. A connection serves one delivery.
+//! Uses HTTP/1.1 and a new connection for each delivery. Follows no redirects, and uses no proxy
+//! from the environment.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,22 +30,22 @@ use super::outbox::{Due, Ended};
 use super::{schedule, sign};
 use crate::service::trace;
 
-/// The time limit for one address to accept a connection, TLS included.
+/// The time limit for connecting, including the TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// The time limit for the whole delivery.
+/// The time limit for a whole delivery.
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);
-/// The time limit for resolving the name of a new endpoint.
+/// The time limit for resolving a name when a URL is checked.
 const RESOLVE_MAX: Duration = Duration::from_secs(2);
-/// The maximum number of bytes of an answer that are read.
+/// The maximum number of bytes to read from an answer.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const USER_AGENT: &str = concat!("Ringwell-Webhooks/", env!("CARGO_PKG_VERSION"));
 
-/// The addresses of a name.
+/// A future that returns the addresses of a name.
 pub type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Resolves names to addresses.
 pub trait Resolver: Send + Sync {
-    /// Returns all addresses.
+    /// Returns all addresses of `name`.
     fn resolve(&self, name: &str) -> Addresses;
 }
 
@@ -65,35 +66,35 @@ impl Resolver for System {
 /// Sends requests to endpoints.
 #[derive(Clone)]
 pub struct Sender {
-    /// Clones share it.
+    /// The rules for addresses, which clones share.
     policy: Arc<RwLock<Policy>>,
     resolver: Arc<dyn Resolver>,
     tls: TlsConnector,
 }
 
-/// A request to deliver.
+/// A request to send.
 pub struct Post<'a> {
-    /// The address.
+    /// The URL.
     pub url: &'a str,
-    /// Names and values.
+    /// The names and values of the headers.
     pub headers: Vec<(&'static str, String)>,
-    /// JSON.
+    /// The body, as JSON.
     pub body: &'a str,
 }
 
-/// The answer.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// The requested pause.
+    /// The pause that the endpoint requested before the next attempt.
     pub retry_after: Option<Millis>,
-    /// The body, or why there is none.
+    /// The body, or the reason why it could not be read.
     pub body: Result<Vec<u8>, String>,
 }
 
 impl Sender {
-    /// A sender that applies `policy`, with the system's certificates.
+    /// Creates a sender that applies `policy` and trusts the system's certificates.
     #[must_use]
     pub fn new(policy: Policy, resolver: Arc<dyn Resolver>) -> Self {
         let mut roots = RootCertStore::empty();
@@ -113,16 +114,16 @@ impl Sender {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Applies `policy` from now on, including in clones of the sender.
+    /// Replaces the rules for addresses, also in clones of the sender.
     pub fn keep_to(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Checks the URL of an endpoint before anything is sent to it. A name that cannot be resolved
-    /// now passes with `https://`; each delivery checks its address again.
+    /// Checks the URL of an endpoint when it is entered. With `https://`, a name passes even if it
+    /// cannot be resolved now, because each delivery checks the address again.
     ///
     /// # Errors
-    /// A text for the person who typed the URL.
+    /// A text for the person who entered the URL.
     pub async fn check_url(&self, url: &str) -> Result<(), String> {
         let policy = self.policy();
         let target = policy.target(url).map_err(|error| error.to_string())?;
@@ -171,10 +172,10 @@ impl Sender {
         }
     }
 
-    /// Posts within `most`. The error is the reason why there is no answer.
+    /// Posts a request and waits for the answer, for at most the time `most`.
     ///
     /// # Errors
-    /// A text for the operator of the endpoint.
+    /// A text for the operator of the endpoint that says why there is no answer.
     pub async fn post(
         &self,
         post: Post<'_>,
@@ -204,7 +205,8 @@ impl Sender {
         exchange(stream, &target, post, now).await
     }
 
-    /// Chooses the address to connect to. If any address of a name is forbidden, none is used.
+    /// Chooses the address to connect to. If any address of a name is forbidden, refuses all of
+    /// them.
     async fn address(&self, target: &Target) -> Result<SocketAddr, String> {
         let found = match &target.host {
             Host::Address(address) => vec![*address],
@@ -217,14 +219,15 @@ impl Sender {
         for address in &found {
             policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
         }
-        // IPv4 comes first: on a machine without IPv6, trying that only costs time.
+        // Prefers IPv4, because an attempt to use IPv6 would only take time on a machine without
+        // it.
         let first = found.iter().find(|it| it.is_ipv4()).or(found.first());
         let address = first.ok_or_else(|| "the host has no address".to_owned())?;
         Ok(SocketAddr::new(*address, target.port))
     }
 }
 
-/// The call that an event is about.
+/// The id of the call that an event is about.
 fn call_of(body: &str) -> Option<String> {
     let event: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(event["data"]["id"].as_str()?.to_owned())
@@ -256,14 +259,14 @@ async fn exchange(
     }
     let request = request.body(Full::new(Bytes::from(post.body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // The connection's task ends with this function in every case.
+    // Dropping the set ends the connection's task when this function returns.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;
     let status = response.status().as_u16();
     let asked = response.headers().get(header::RETRY_AFTER);
     let asked = asked.and_then(|value| schedule::retry_after(value.to_str().ok()?, now));
-    // The rest of an answer does not change its status.
+    // If the body cannot be read, the status of the answer still counts.
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map(|body| body.to_bytes().to_vec()).map_err(|error| {
         let is_long = error.is::<LengthLimitError>();

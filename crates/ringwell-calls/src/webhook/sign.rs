@@ -1,20 +1,20 @@
-//! Signatures of Standard Webhooks 1.0, and the additional signature that consumers of `CallRail`'s
-//! webhooks expect.
+//! Signatures according to Standard Webhooks 1.0, and the additional signature that receivers of
+//! `CallRail`'s webhooks expect.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::digest::{self, Mac};
 
-/// The count of random bytes in Ringwell's secrets.
+/// The number of random bytes in a secret.
 const SECRET_BYTES: usize = 32;
 /// The prefix of displayed secrets.
 const PREFIX: &str = "whsec_";
-/// The largest difference between the clocks of sender and receiver.
+/// The largest accepted difference between the timestamp and the receiver's clock, in seconds.
 pub const TOLERANCE_S: u64 = 300;
 
-/// Signs `body`, sent at `seconds` since 1970 under the id `id`, with each of `secrets`; returns
-/// the value of `webhook-signature`.
+/// Signs `body` with each of `secrets`, for a request with the id `id` that is sent at `seconds`
+/// since 1970. Returns the value of the header `webhook-signature`.
 #[must_use]
 pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
     let one = |secret: &&str| {
@@ -28,20 +28,20 @@ pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// Its id or its timestamp cannot be signed.
+    /// The id or the timestamp is invalid.
     #[error("webhook-id or webhook-timestamp is missing or unreadable")]
     Unreadable,
-    /// It was sent this many seconds ago, or is dated this far in the future; or one of the clocks
-    /// is wrong.
+    /// The timestamp differs from the receiver's clock by this many seconds. Either the request is
+    /// old, or one of the clocks is wrong.
     #[error("its timestamp differs by {0} s from this clock; 300 are allowed")]
     Apart(u64),
-    /// It has no signature of the body by a known secret.
+    /// None of the signatures was computed from the body with a known secret.
     #[error("no signature matches: the secret differs, or the body was changed in transit")]
     Signature,
 }
 
-/// Checks that `presented` has a signature of `body` by one of `secrets`, made not long before or
-/// after `now`, in seconds since 1970.
+/// Checks that `presented` contains a signature of `body` with one of `secrets`, and that the
+/// timestamp is close to `now`. Times are in seconds since 1970.
 ///
 /// # Errors
 /// [`Mismatch`].
@@ -70,19 +70,19 @@ pub fn verify(
     if is_signed { Ok(()) } else { Err(Mismatch::Signature) }
 }
 
-/// A secret of random bytes, in the form shown to its owner.
+/// Converts random bytes to a secret in the form that is shown to its owner.
 #[must_use]
 pub fn secret(random: [u8; SECRET_BYTES]) -> String {
     format!("{PREFIX}{}", STANDARD.encode(random))
 }
 
-/// The value of the header `Signature`, in `CallRail`'s form.
+/// Computes the value of the header `Signature` in `CallRail`'s format.
 #[must_use]
 pub fn company(key: &str, body: &[u8]) -> String {
     digest::base64(&Mac::Sha1.sign(key.as_bytes(), &[body]))
 }
 
-/// The key of `secret`: the decoded text, or the text itself if it is not base64.
+/// The signing key of `secret`: the decoded text, or the text itself if it is not base64.
 fn key(secret: &str) -> Vec<u8> {
     let text = secret.strip_prefix(PREFIX).unwrap_or(secret);
     digest::from_base64(text).unwrap_or_else(|| text.as_bytes().to_vec())

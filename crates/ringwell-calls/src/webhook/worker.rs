@@ -1,7 +1,7 @@
-//! The sender, which takes due deliveries, sends them, and records the results.
+//! The worker that leases due deliveries, sends them, and records the results.
 //!
-//! It leases deliveries for a while, so that several servers on one database send nothing twice.
-//! Each endpoint has a few deliveries in progress, independent of other endpoints, so that a slow
+//! Because of the leases, several servers on one database do not send the same delivery at the same
+//! time. The deliveries in progress are limited separately for each endpoint, so that a slow
 //! endpoint does not delay others.
 
 use std::collections::{HashMap, HashSet};
@@ -17,17 +17,17 @@ use super::send::Sender;
 use crate::log::{Log, LogError};
 use crate::service::now;
 
-/// The maximum number of deliveries to one endpoint in progress at the same time.
+/// The maximum number of deliveries in progress to one endpoint.
 const PER_ENDPOINT_MAX: usize = 10;
-/// The maximum number of deliveries in progress to all endpoints.
+/// The maximum number of deliveries in progress to all endpoints together.
 const ALL_MAX: usize = 1_000;
-/// The maximum number of results that are recorded together.
+/// The maximum number of results that are recorded in one transaction.
 const RESULTS_MAX: usize = 256;
-/// The shortest time between two reads of the log that follow notifications.
+/// The shortest time between two reads of the log after notifications.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The log is read at least this often, even without a notification.
+/// The longest time between two reads of the log, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The pause after the database has failed.
+/// The pause after a failure of the database.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static WAITS: Repeated = Repeated::new();
@@ -56,7 +56,7 @@ pub struct Worker<T> {
 }
 
 impl<T: Transport> Worker<T> {
-    /// A worker that reads the log when it is notified, and every second.
+    /// Creates a worker that reads the log when it is notified, and otherwise every second.
     pub fn new(log: Log, transport: T, stored: Arc<Notify>) -> Self {
         Self { log, transport, stored, flying: HashMap::new(), count: 0 }
     }
@@ -101,7 +101,7 @@ impl<T: Transport> Worker<T> {
             }
             let most = u32::try_from(room).unwrap_or(u32::MAX);
             for due in self.log.claim(&endpoint, moment, most).await? {
-                // Its lease is over, but its result is not recorded yet.
+                // The delivery's lease has expired, but its result is not recorded yet.
                 if !flying.insert(due.place) {
                     continue;
                 }
@@ -112,7 +112,7 @@ impl<T: Transport> Worker<T> {
                     let attempts = due.attempts + 1;
                     let ended = transport.deliver(due).await;
                     let random = random();
-                    // The worker ends with the process.
+                    // Fails only at shutdown.
                     let _ = results.send(Result { endpoint, place, attempts, ended, random }).await;
                 });
             }
@@ -120,8 +120,8 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Records the results, and retries until that succeeds: deliveries in progress are not sent
-    /// again before that.
+    /// Records the results, and retries until that succeeds. Until then, these deliveries still
+    /// count as in progress and are not sent again.
     async fn note(&mut self, ended: &mut Vec<Result>) {
         while let Err(error) = self.log.record(ended, now()).await {
             if !self.log.reports(&error)
@@ -144,7 +144,8 @@ impl<T: Transport> Worker<T> {
     }
 }
 
-/// Spreads attempts; without random bytes they are not spread.
+/// A random number that varies the time of the next attempt. Constant if no random bytes are
+/// available.
 fn random() -> u32 {
     getrandom::u32().unwrap_or(100)
 }

@@ -1,4 +1,4 @@
-//! `ringwell calls block`, `unblock` and `blocks`: callers who are not connected.
+//! `ringwell calls block`, `unblock` and `blocks`: manage the callers whose calls are refused.
 
 use std::process::ExitCode;
 
@@ -61,7 +61,7 @@ pub(crate) struct List {
 /// Adds an entry.
 ///
 /// # Errors
-/// If the server cannot be reached, or refuses.
+/// If the server cannot be reached, or refuses the request.
 pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let Add { caller, pool, answer, note, access } = args;
     let body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });

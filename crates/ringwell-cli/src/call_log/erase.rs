@@ -1,4 +1,4 @@
-//! `ringwell calls erase`: makes a server erase a person's data.
+//! `ringwell calls erase`: erases a person's data on a server.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -62,10 +62,10 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or("write NAME=VALUE")
 }
 
-/// Erases the data, and reports how much was erased.
+/// Erases the data and prints how much was erased.
 ///
 /// # Errors
-/// If the server cannot be reached, there is no such call, or the list cannot be written.
+/// If the server cannot be reached, the call does not exist, or the list cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let body = match &args.whom {
@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             json!({ "parameter": { "name": name, "value": value } })
         }
     };
-    // The file is opened first, because the server cannot name the allocations again after erasing.
+    // The file is opened first, because the server cannot list the allocations again once they are
+    // erased.
     let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the list at `path` to append to it.
+/// Opens the list at `path` for appending.
 fn open(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     file.with_context(|| format!("cannot write {}; nothing was erased", path.display()))

@@ -35,7 +35,7 @@ Examples:
   ringwell calls export --since 24h --format google-clicks \\
     --conversion 'Phone call' >upload.csv";
 
-/// The calls per request, which is the server's maximum.
+/// The number of calls per request: the server's maximum.
 const PAGE: u32 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -106,7 +106,7 @@ struct Writer<'a> {
     skipped: u64,
 }
 
-/// Writes all calls, or conversions.
+/// Writes all calls or all conversions.
 ///
 /// # Errors
 /// If the server cannot be reached, or the file cannot be written.
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     drop(progress);
     let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match written.and_then(|()| Ok(writer.out.flush()?)) {
-        // The reader has closed the output.
+        // The program that reads the output has closed the pipe, which is not an error.
         Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
         Err(error) => {
             let Some(after) = after else { return Err(error) };
@@ -148,8 +148,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes all calls as Parquet. An incomplete file cannot be read, so there is no position to
-/// continue from.
+/// Writes all calls as Parquet. An incomplete Parquet file cannot be read, so an interrupted export
+/// cannot be continued.
 #[cfg(feature = "parquet")]
 fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
@@ -184,7 +184,8 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Returns the member of the answers that contains the lines, and the request without its cursor.
+/// Returns the name of the JSON member that contains the lines in each answer, and the request path
+/// without a cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
     let is_outcomes = args.format.upload().is_some() && conversion.is_none();
@@ -205,8 +206,8 @@ fn request(args: &Args) -> (&'static str, String) {
     (list, format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Passes the lines of each page to `write`. `after` is the position after the last line that was
-/// written.
+/// Passes the lines of each page to `write`. Stores the cursor that follows the last written page
+/// in `after`.
 fn pages(
     client: &ApiClient,
     args: &Args,
@@ -254,7 +255,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a call, or a result with its call.
+    /// Writes a call, or a call's result together with the call.
     fn write(&mut self, value: &Value) -> anyhow::Result<()> {
         let Some(upload) = self.args.format.upload() else {
             if self.args.format == Format::Csv {
@@ -266,7 +267,7 @@ impl Writer<'_> {
             Some(name) => Conversion::of_call(value, name),
             None => Conversion::of_outcome(value).filter(|it| self.fits(&it.call)),
         };
-        // Unanswered calls are not conversions.
+        // An unanswered call is not a conversion.
         let Some(conversion) = conversion else { return Ok(()) };
         if let Some(line) = upload.line(&conversion) {
             return self.csv(&line);
@@ -275,7 +276,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether the flags select the call of a result.
+    /// Whether the filter flags select `call`.
     fn fits(&self, call: &Value) -> bool {
         let Args { pool, number, outcome, attributed, .. } = self.args;
         let is = |wanted: Option<&String>, found: &Value| {

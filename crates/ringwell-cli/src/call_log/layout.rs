@@ -1,4 +1,4 @@
-//! Layouts of calls and conversions: columns, and the systems that read them.
+//! Layouts of calls and conversions: the columns that each reading system expects.
 //!
 //! Owns the layouts. The CSV columns are an interface, so new columns are added at the end. Pure.
 //! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.
@@ -21,7 +21,7 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// The columns of calls before those of parameters.
+/// The columns of a call that precede the columns of parameters.
 const COLUMNS: [(&str, &str); 21] = [
     ("id", "/id"),
     ("account", "/account"),
@@ -46,7 +46,7 @@ const COLUMNS: [(&str, &str); 21] = [
     ("confidence", "/attribution/confidence/value"),
 ];
 
-/// The columns after those of parameters.
+/// The columns that follow the columns of parameters.
 const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/robocall/score")];
 
 /// One conversion: a result of a call, or the call itself.
@@ -54,37 +54,38 @@ const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/
 pub(crate) struct Conversion {
     /// The conversion's name in the advertising system.
     pub(crate) name: String,
-    /// The time of the conversion, as in RFC 3339.
+    /// The time of the conversion, in RFC 3339 format.
     pub(crate) at: String,
     pub(crate) value: Option<String>,
     pub(crate) currency: Option<String>,
-    /// The conversion's id, the same in each export.
+    /// The conversion's id, which is identical in every export.
     pub(crate) id: String,
-    /// The call, as the API shows it.
+    /// The call, as the API returns it.
     pub(crate) call: Value,
 }
 
-/// The layout of conversions.
+/// A layout of conversions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upload {
-    /// Google Ads, conversions from clicks.
+    /// Google Ads: conversions from clicks.
     GoogleClicks,
-    /// Google Ads, conversions from calls.
+    /// Google Ads: conversions from calls.
     GoogleCalls,
-    /// Microsoft Advertising, a bulk file of offline conversions.
+    /// Microsoft Advertising: a bulk file of offline conversions.
     Microsoft,
-    /// Meta, parameters of the Conversions API.
+    /// Meta: the parameters of the Conversions API.
     Meta,
 }
 
-/// Returns the header of calls.
+/// Returns the header line of a list of calls.
 pub(crate) fn call_header() -> Vec<&'static str> {
     let columns = COLUMNS.iter().map(|(name, _)| *name);
     let later = LATER.iter().map(|(name, _)| *name);
     columns.chain(PARAMETERS).chain(["parameters"]).chain(later).collect()
 }
 
-/// Formats a call as a line. Unless `is_raw`, fields that look like formulas are escaped.
+/// Formats a call as the fields of one line. Unless `is_raw`, fields that look like formulas are
+/// escaped.
 pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let mut line: Vec<String> = COLUMNS
         .iter()
@@ -101,7 +102,7 @@ pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
 }
 
 impl Upload {
-    /// Returns the lines before the first conversion.
+    /// Returns the lines that precede the first conversion.
     pub(crate) fn header(self) -> Vec<Vec<&'static str>> {
         match self {
             Self::GoogleClicks => vec![vec![
@@ -151,8 +152,8 @@ impl Upload {
         }
     }
 
-    /// Formats a conversion as a line. `None` if the system could not match it, because a click id
-    /// or caller's number that it needs is missing.
+    /// Formats a conversion as a line. Returns `None` if the advertising system could not match it
+    /// because the required click id or caller's number is missing.
     pub(crate) fn line(self, conversion: &Conversion) -> Option<Vec<String>> {
         let Conversion { name, at, value, currency, id, call } = conversion;
         let (value, currency) = (value.clone().unwrap_or_default(), currency.clone());
@@ -184,8 +185,7 @@ impl Upload {
                 let shown: Option<Timestamp> = shown.and_then(|at| at.parse().ok());
                 let click = click_id(call, "fbclid").zip(shown);
                 let click = click.map(|(id, at)| format!("fb.1.{}.{id}", at.as_millisecond()));
-                // The digits with the country code are hashed, as the system's documentation
-                // requires.
+                // Meta's documentation requires a hash of the digits, including the country code.
                 let hash = number.map(|it| sha256_hex(it.trim_start_matches('+').as_bytes()));
                 if click.is_none() && hash.is_none() {
                     return None;
@@ -210,7 +210,7 @@ impl Upload {
 }
 
 impl Conversion {
-    /// Reads a line of `GET /v1/outcomes`.
+    /// Reads one entry of the answer to `GET /v1/outcomes`.
     pub(crate) fn of_outcome(outcome: &Value) -> Option<Self> {
         let field = |name: &str| outcome[name].as_str().map(str::to_owned);
         let call = outcome["call"].clone();
@@ -224,7 +224,7 @@ impl Conversion {
         })
     }
 
-    /// Makes a conversion of the call itself if it was answered, otherwise `None`.
+    /// Creates a conversion from the call itself. Returns `None` if the call was not answered.
     pub(crate) fn of_call(call: &Value, name: &str) -> Option<Self> {
         let at = call["answered_at"].as_str()?.to_owned();
         let (name, id) = (name.to_owned(), call["id"].as_str()?.to_owned());
@@ -232,15 +232,15 @@ impl Conversion {
     }
 }
 
-/// Returns a click id of the calling visitor if its form is valid. The form must be checked because
-/// the parameter comes from the visitor.
+/// Returns the calling visitor's click id `name` if it is well-formed. The click id must be
+/// checked, because visitors control their parameters.
 fn click_id<'a>(call: &'a Value, name: &str) -> Option<&'a str> {
     let id = call["attribution"]["parameters"][name].as_str()?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     (!id.is_empty() && id.len() <= 512 && id.bytes().all(is_plain)).then_some(id)
 }
 
-/// Formats a time, as in `2026-11-21 06:30:00+00:00`.
+/// Formats a time like `2026-11-21 06:30:00+00:00`.
 fn with_offset(at: Timestamp) -> String {
     at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S+00:00").to_string()
 }
@@ -260,7 +260,7 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// Puts `'` before text that spreadsheets read as a formula. Telephone numbers stay unchanged.
+/// Puts `'` before text that spreadsheets read as a formula. Leaves telephone numbers unchanged.
 fn harmless(field: String) -> String {
     let is_number = field.strip_prefix('+').is_some_and(|digits| {
         (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())

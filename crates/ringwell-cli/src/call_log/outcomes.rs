@@ -26,7 +26,7 @@ Examples:
   printf 'call,external_id,type,value\\nc_1,order-7,sale,129.50\\n' |
     ringwell calls outcomes -";
 
-/// The lines per request; the server takes at most 2,000.
+/// The number of lines per request. The server accepts at most 2,000.
 const LINES: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends records of the file, and prints problems with the file's line numbers.
+/// Sends records of the file. Prints the problems that the server reports, with line numbers of the
+/// file.
 fn send(
     args: &Args,
     client: &ApiClient,

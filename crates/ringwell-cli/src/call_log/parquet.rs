@@ -1,6 +1,6 @@
-//! Calls as Parquet: the same columns as in CSV, each with its type.
+//! Calls as Parquet: the columns of the CSV export, each with a type.
 //!
-//! Needs the memory of one row group, regardless of the length of the log.
+//! Needs memory for only one row group, whatever the length of the log.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::layout;
 
-/// The calls per row group.
+/// The number of calls per row group.
 const GROUP: usize = 10_000;
 
 /// The output file.
@@ -63,7 +63,7 @@ impl Calls {
     /// Begins a file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub(super) fn new(out: Out) -> anyhow::Result<Self> {
         let columns = layout::call_header().into_iter().map(|name| {
             let (kind, meaning) = Kind::of(name).schema();
@@ -75,7 +75,7 @@ impl Calls {
         Ok(Self { writer, waiting: Vec::new() })
     }
 
-    /// Adds calls as the API shows them.
+    /// Adds calls in the form in which the API returns them.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -84,7 +84,7 @@ impl Calls {
         if self.waiting.len() >= GROUP { self.group() } else { Ok(()) }
     }
 
-    /// Writes the end of the file, without which it cannot be read.
+    /// Writes the footer, without which the file cannot be read.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -114,7 +114,8 @@ impl Calls {
     }
 }
 
-/// Returns which cells have values, and the values. An empty cell is null.
+/// Returns a definition level for each cell (1 if it has a value, 0 if it is null) and the values.
+/// An empty cell is null.
 fn present<'a>(cells: impl Iterator<Item = &'a str>) -> (Vec<i16>, Vec<&'a str>) {
     let cells: Vec<&str> = cells.collect();
     let levels = cells.iter().map(|cell| i16::from(!cell.is_empty())).collect();
@@ -125,7 +126,7 @@ fn write(column: &mut ColumnWriter<'_>, cells: &[&str], levels: &[i16]) -> anyho
     let levels = Some(levels);
     let whole = |cell: &&str| match cell.parse::<i64>() {
         Ok(number) => Ok(number),
-        // Where the schema has an integer, the API writes whole numbers or times.
+        // For an integer column, the API returns an integer or a time.
         Err(_) => Ok(cell.parse::<Timestamp>().context("the server's answer")?.as_millisecond()),
     };
     match column {

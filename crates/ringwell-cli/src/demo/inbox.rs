@@ -1,7 +1,7 @@
-//! The demo's receiver of webhooks: receives and verifies events like a user's own program.
+//! The demo's receiver of webhooks: receives and verifies events as a user's own program would.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Each start creates the endpoint again,
-//! because its secret is shown only once and its port may change.
+//! It uses the receiver of `ringwell webhooks listen`. Each startup creates the endpoint again,
+//! because the secret is shown only once and the port may change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Binds an address of this machine.
+    /// Binds a free port of this machine.
     ///
     /// # Errors
     /// If the system has no random bytes.
@@ -44,7 +44,7 @@ impl Door {
         Ok(Self { port: port.context("the demo's receiver has no port")?, receiver })
     }
 
-    /// Returns the rules that let the server call this receiver.
+    /// Returns the settings that let the server send webhooks to this receiver.
     pub(super) fn settings(&self) -> WebhookSettings {
         let local = std::net::IpAddr::from([127, 0, 0, 1]);
         WebhookSettings {
@@ -55,7 +55,7 @@ impl Door {
         }
     }
 
-    /// Makes the server send its events here. Removes the endpoints of earlier demos.
+    /// Makes the server send its events to this receiver. Removes the endpoints of earlier demos.
     ///
     /// # Errors
     /// If the call log does not answer.
@@ -72,7 +72,7 @@ impl Door {
         Ok(made??.secret)
     }
 
-    /// Accepts webhooks signed with `secret` until dropped.
+    /// Accepts webhooks signed with `secret` until the future is dropped.
     pub(super) async fn serve(self, secret: String, inbox: Inbox) {
         let answering = Answering { secrets: vec![secret], status: StatusCode::NO_CONTENT };
         self.receiver.serve(answering, move |received| inbox.take(&received)).await;
@@ -98,7 +98,7 @@ impl Inbox {
         lines.push_front(line);
     }
 
-    /// Formats the events as the shop's page requests them.
+    /// Formats the events as JSON for the shop's page.
     pub(super) fn to_json(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         json!(lines.iter().collect::<Vec<_>>()).to_string()

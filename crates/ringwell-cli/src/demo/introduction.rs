@@ -1,6 +1,6 @@
 //! The demo's introduction: its pools, its addresses, and requests to try.
 //!
-//! Invariant: each command in it can be pasted into a shell.
+//! Invariant: each command in the introduction can be pasted into a shell.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,33 +10,32 @@ use ringwell_directory::RingPool;
 
 use super::{Also, Front};
 
-/// The state in which this start found the data directory's list of pools.
+/// The state of the data directory's list of pools at startup.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
     /// There was no list.
     Made,
-    /// The list had the same pools.
+    /// The list contained the same pools.
     Found,
-    /// The list had other pools.
+    /// The list contained other pools.
     Changed,
 }
 
-/// The parts of the introduction except the addresses, which are known only once the server
-/// listens.
+/// All parts of the introduction except the addresses, which are unknown until the server listens.
 #[derive(Debug)]
 pub(super) struct Introduction {
-    /// One word that shows whether the pools are new, and a description of them.
+    /// A word that shows whether the pools are new, and a description of the pools.
     pools: String,
     kept: String,
-    /// The command that sends load, if there are pools for it.
+    /// The command that sends load. Empty if no pools can take load.
     load: String,
     shards: u16,
     /// A batch of two rows.
     body: String,
-    /// The first number of the first pool. The first row of a new demo gets it.
+    /// The first number of the first pool, which the first row of a new demo receives.
     number: String,
     token_file: String,
-    /// The command that calls the number.
+    /// The command that calls `number`.
     call: String,
 }
 
@@ -131,7 +130,8 @@ Look up who got number {number}:
     }
 }
 
-/// Lists the listeners beside the server's, and those whose usual address is in use.
+/// Lists the listeners in addition to the server's, and reports those whose usual address is in
+/// use.
 fn also(listeners: &[Also]) -> String {
     let named = listeners.iter().map(|Also { name, address, .. }| format!("{name} {address}"));
     let mut text = format!("  also    {}\n", named.collect::<Vec<_>>().join(", "));
@@ -146,12 +146,12 @@ fn also(listeners: &[Also]) -> String {
     text
 }
 
-/// The command that started this program.
+/// Returns the command that started this program.
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "ringwell".to_owned())
 }
 
-/// Makes a batch of two rows, for the first two pools.
+/// Returns the body of a batch with two rows, one for each of the first two pools.
 fn body(pools: &[RingPool]) -> String {
     let row = |pool: &RingPool, parameters: &str, request: &str| {
         let (id, key) = (pool.id(), pool.key().reveal());
@@ -164,13 +164,14 @@ fn body(pools: &[RingPool]) -> String {
     format!(r#"{{"requests":[{}]}}"#, rows.join(","))
 }
 
-/// Returns curl options and the beginning of URLs that reach `address` from the same machine.
+/// Returns the curl options and the URL prefix with which `address` can be reached from this
+/// machine.
 fn curl_target(address: &str) -> (String, String) {
     if let Some(path) = address.strip_prefix("unix:") {
         return (format!("--unix-socket {} ", quoted(path)), "http://localhost".to_owned());
     }
     let (host, port) = address.rsplit_once(':').unwrap_or((address, "80"));
-    // The wildcard address cannot be connected to, so another address of this machine is shown.
+    // A client cannot connect to the wildcard address, so the loopback address is shown.
     let host = match host {
         "0.0.0.0" => "127.0.0.1",
         "[::]" => "[::1]",

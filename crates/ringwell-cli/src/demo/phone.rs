@@ -11,21 +11,22 @@ use ringwell_config::{
 
 use crate::phone::{Phone, Ring, Rung};
 
-/// The URL that signatures cover, as if the provider had used it to reach the server.
+/// The URL that signatures cover, as if the provider reached the server at this URL.
 const PUBLIC_URL: &str = "https://calls.demo.example";
 const ACCOUNT: &str = "demo";
-/// The telephone of the calling visitor: a number reserved for fiction.
+/// The calling visitor's number, which is reserved for fiction.
 const CALLER: &str = "+12005550177";
-/// The shop's real telephone.
+/// The shop's real telephone number.
 const SHOP: &str = "+18005550100";
-/// The configuration for `ringwell call`, in the data directory, and the secret beside it.
+/// The name of the configuration for `ringwell call`. It is in the data directory, next to its
+/// secret.
 pub(super) const SETTINGS: &str = "demo-calls.toml";
 const SECRET: &str = "demo-calls.secret";
 const RINGS: Duration = Duration::from_secs(2);
 const TALKS: Duration = Duration::from_secs(5);
 
-/// Makes the settings of calls that let the server accept this telephone. Each start generates a
-/// new `secret`.
+/// Creates the call settings with which the server accepts calls from this telephone. `secret` is
+/// generated anew at each startup.
 ///
 /// # Errors
 /// If `secret` is not usable.
@@ -57,7 +58,7 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
     })
 }
 
-/// Writes a configuration with which `ringwell call` uses the account.
+/// Writes a configuration that lets `ringwell call` use the account.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -74,7 +75,7 @@ pub(super) fn keep_settings(data: &Path, address: &str, secret: &str) -> anyhow:
     })
 }
 
-/// The telephone behind the shop's button.
+/// Creates the telephone that the shop's call button uses.
 ///
 /// # Errors
 /// If the server's `address` is invalid.

@@ -1,7 +1,8 @@
-//! The demo's shop: a page whose number is swapped, and two sliders beside it.
+//! The demo's shop: a page on which each visitor sees a different number, with two sliders.
 //!
-//! Owns the page, its address and the settings of the sliders. Everything else is the server
-//! itself: visitors use its API, and a slow shard is one of its own threads, which sleeps.
+//! Owns the page, its address and the settings of the sliders. Everything else is done by the
+//! server itself: visitors use its API, and the slow shard is one of the server's own threads,
+//! which is made to sleep.
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,13 +38,13 @@ const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
 /// The interval between two batches.
 const TICK: Duration = Duration::from_millis(100);
-/// The maximum number of visitors per second; more would fill a batch.
+/// The maximum number of visitors per second. A higher rate would exceed the size of a batch.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
-/// The time for which a slow shard works between two pauses.
+/// The time that a slow shard works between two pauses.
 const WORKS: Duration = Duration::from_millis(20);
 
-/// The settings of the sliders.
+/// The current settings of the sliders.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
@@ -53,7 +54,7 @@ pub(super) struct Controls {
     calls: AtomicU32,
 }
 
-/// The shop before the server runs.
+/// The shop before the server is running.
 pub(super) struct Shop {
     runtime: Runtime,
     listener: TcpListener,
@@ -64,7 +65,8 @@ pub(super) struct Shop {
     page: Page,
 }
 
-/// The address of the shop, unless another program listens there.
+/// Returns the preferred address of the shop. If another program listens there, the shop uses
+/// another port.
 pub(super) fn usual_address() -> Listen {
     Listen::Tcp { host: HOST.to_owned(), port: PORT }
 }
@@ -74,7 +76,7 @@ struct Page {
     controls: Arc<Controls>,
     inbox: Inbox,
     phone: Option<Phone>,
-    /// The server's address, once it listens.
+    /// The server's address, set once the server listens.
     api: Arc<OnceLock<String>>,
     dashboard: String,
     /// The pool whose numbers the slider requests.
@@ -122,10 +124,10 @@ impl Shop {
         Arc::clone(&self.page.controls)
     }
 
-    /// Makes the site of these pages, whose visitors get numbers of `pool`.
+    /// Creates the web site of the shop. Its visitors get numbers of `pool`.
     ///
     /// # Errors
-    /// If the address is not an origin, which cannot happen.
+    /// If the address is not a valid origin, which cannot happen.
     pub(super) fn site(&self, pool: &RingPool) -> anyhow::Result<Site> {
         let port = self.address.port();
         let origins = ["127.0.0.1", "localhost"].map(|name| format!("http://{name}:{port}"));
@@ -142,12 +144,13 @@ impl Shop {
         })
     }
 
-    /// Returns the rules that let the server send webhooks here.
+    /// Returns the settings that let the server send webhooks to the shop.
     pub(super) fn webhooks(&self) -> WebhookSettings {
         self.door.settings()
     }
 
-    /// Connects the telephone behind the shop's button, and makes the server send its events here.
+    /// Connects the telephone to the shop's call button, and makes the server send its events to
+    /// the shop.
     ///
     /// # Errors
     /// If the call log does not answer.
@@ -195,25 +198,27 @@ impl Shop {
 }
 
 impl Controls {
-    /// From now on, makes the calling shard's thread sleep as set by the slider.
+    /// Repeatedly makes the calling shard's thread sleep for the time that the slider sets. Never
+    /// returns.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;
             let ms = self.slow_ms.load(Ordering::Relaxed);
-            // The shard does nothing else meanwhile, which is the effect to show.
+            // Blocks the shard's thread on purpose, to show the effect of a slow shard.
             thread::sleep(Duration::from_millis(ms.into()));
         }
     }
 }
 
-/// Sends batches of rows for `pool` as set by the slider, each row for a new visitor.
+/// Sends batches of rows for `pool` at the rate that the slider sets. Each row is for a new
+/// visitor.
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(client) = ApiClient::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
     let (mut visitor, mut tenths) = (0_u64, 0);
     loop {
         thread::sleep(TICK);
-        // Ten ticks are a second. The remainder of a tick is added to the next.
+        // There are ten ticks per second. The remainder of a tick is carried over to the next tick.
         tenths += controls.visitors_a_second.load(Ordering::Relaxed);
         let rows = tenths / 10;
         tenths %= 10;
@@ -256,7 +261,7 @@ async fn show(State(page): State<Page>, headers: HeaderMap) -> Response {
     file("text/html; charset=utf-8", html)
 }
 
-/// Reads two figures: visitors per second, and the milliseconds for which the shard sleeps.
+/// Reads two numbers: visitors per second, and the milliseconds for which the shard sleeps.
 async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -272,7 +277,7 @@ async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> S
     StatusCode::NO_CONTENT
 }
 
-/// Calls the number in the body, which is the number that the page shows.
+/// Calls the number in the request's body, which is the number that the page shows.
 async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -284,7 +289,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     let (Some(number), Some(phone)) = (number.map(str::to_owned), page.phone) else {
         return StatusCode::BAD_REQUEST;
     };
-    // Allows one call at a time. Further clicks get the answer that the line is busy.
+    // Allows one call at a time. Further clicks are answered with "busy".
     let Ok(line) = Arc::clone(&page.controls.line).try_lock_owned() else {
         return StatusCode::TOO_MANY_REQUESTS;
     };
@@ -299,7 +304,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     StatusCode::NO_CONTENT
 }
 
-/// Returns the latest events that the receiver of webhooks got.
+/// Returns the latest events that the webhook receiver received.
 async fn webhooks(State(page): State<Page>, headers: HeaderMap) -> Response {
     if !page.is_meant(&headers) {
         return StatusCode::MISDIRECTED_REQUEST.into_response();
@@ -312,8 +317,8 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl Page {
-    /// Whether a request names this address. A page of another site could make its own name resolve
-    /// to this address.
+    /// Returns whether a request's `Host` header names this address. Otherwise, a page of another
+    /// site could reach the shop by making its own host name resolve to this address.
     fn is_meant(&self, headers: &HeaderMap) -> bool {
         let port = self.address.port();
         let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];

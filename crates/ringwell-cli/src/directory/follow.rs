@@ -1,4 +1,4 @@
-//! Brings changes in the database to the shards.
+//! Applies changes in the database to the shards.
 //!
 //! Invariant: a version is confirmed only after every shard uses it.
 
@@ -17,10 +17,10 @@ use super::now;
 /// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// The time without an answer after which the database counts as unavailable.
+/// The time without an answer after which the database is considered unavailable.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// The count of checks between two searches for numbers whose lockouts are over.
+/// The number of checks between two searches for numbers whose lockouts have ended.
 const DUE_EVERY: u32 = 10;
 
 /// The follower of the database.
@@ -28,20 +28,20 @@ pub(super) struct Follower {
     store: Store,
     /// This node's name in the database.
     node: String,
-    /// The version in use by the shards.
+    /// The version that the shards use.
     version: u64,
     /// The version last confirmed to the database.
     confirmed: u64,
     live: RunningNode,
     /// The web sites of the configuration.
     sites_of_file: watch::Receiver<Vec<Site>>,
-    /// The web sites of the database, as of `version`.
+    /// The web sites of the database at `version`.
     sites: Vec<Site>,
-    /// The database's tokens, for the addresses of clients.
+    /// The tokens in the database, which the addresses for clients accept.
     tokens: DatabaseTokens,
     /// Notified when this process itself has changed the directory.
     changed: Arc<Notify>,
-    /// Whether the database failed to answer the last time.
+    /// Whether the last query to the database failed.
     is_lost: bool,
     /// The reason why the shards refuse the newest version.
     refused: Option<String>,
@@ -60,8 +60,8 @@ enum Looked {
 }
 
 impl Follower {
-    /// Makes a follower of a database that already records `version` as the one that the shards of
-    /// `node` use.
+    /// Creates a follower. The database must already record that the shards of `node` use
+    /// `version`.
     pub(super) fn new(
         store: Store,
         node: String,
@@ -88,14 +88,14 @@ impl Follower {
         }
     }
 
-    /// Follows until the node ends. The directory's age counts from now, even if the database is
-    /// unavailable at the first check.
+    /// Follows the database until the node ends. The directory's age counts from now, even if the
+    /// database is unavailable at the first check.
     pub(super) async fn run(&mut self) {
         self.live.is_current().await;
         while self.round().await {}
     }
 
-    /// Runs a few checks; returns `false` when the node has ended.
+    /// Runs a few checks. Returns `false` once the node has ended.
     async fn round(&mut self) -> bool {
         for _ in 0..DUE_EVERY {
             let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
@@ -125,7 +125,7 @@ impl Follower {
     /// Checks the database, and applies its changes.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
-        // Runs even while the database does not answer.
+        // Changed sites of the configuration are applied even while the database does not answer.
         if self.sites_of_file.has_changed().unwrap_or(false) {
             self.serve_sites().await;
         }
@@ -144,8 +144,9 @@ impl Follower {
         Ok(looked)
     }
 
-    /// Confirms `version`. Repeated if the database could not be reached before, because numbers
-    /// that have left their pools wait for the confirmation.
+    /// Confirms `version` to the database if it is not confirmed yet. Every check calls this, so a
+    /// failed confirmation is repeated. Numbers that have left their pools wait for the
+    /// confirmation.
     async fn confirm(&mut self) -> Result<(), StoreError> {
         if self.confirmed != self.version {
             self.store.confirm(&self.node, self.version, now()).await?;
@@ -171,8 +172,8 @@ impl Follower {
         Ok(Looked::Current)
     }
 
-    /// Replaces all pools, because the database has lost changes: numbers that only this node still
-    /// has in its pools would otherwise be free for others.
+    /// Replaces all pools after the database has lost changes. Otherwise, numbers that are only in
+    /// this node's pools would be free for other nodes.
     async fn go_back(&mut self) -> Result<Looked, StoreError> {
         let Loaded { version, pools, sites } = self.store.load_all().await?;
         let taken = self.live.replace(pools).await;
@@ -194,7 +195,7 @@ impl Follower {
         Ok(Looked::Current)
     }
 
-    /// Notes whether the shards have taken the pools of `version`.
+    /// Records whether the shards have applied the pools of `version`.
     fn taken(&mut self, version: u64, taken: Result<(), OrderError>) -> Looked {
         match taken {
             Ok(()) => {
@@ -215,8 +216,8 @@ impl Follower {
     }
 
     /// Records that the shards refuse a version that the database allows. The version is not
-    /// confirmed, because this node may still hand out numbers that the version takes out of their
-    /// pools. The next change is another attempt.
+    /// confirmed, because this node may still hand out numbers that the version removes from their
+    /// pools. The next check tries again.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
             tracing::error!(version, reason, "a change of the directory cannot be applied yet");

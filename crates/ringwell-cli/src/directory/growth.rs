@@ -20,14 +20,16 @@ use tokio::time::Instant;
 
 use super::now;
 
-/// The longest interval between two reads of the shards' counts. They are read ten times between
-/// two decisions if that is more often.
+/// The longest interval between two reads of the shards' counts. If decisions are frequent, the
+/// counts are read more often: ten times between two decisions.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The interval if pools do not grow, because the dashboard takes its own samples.
+/// The interval between two reads if growth is off. It can be long because the dashboard takes its
+/// own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
-/// The maximum number of pools that grow in one change, during which others wait for the database.
+/// The maximum number of pools that grow in one change. Other changes wait for the database until
+/// that change is complete.
 const POOLS_AT_ONCE: usize = 100;
 
 /// The author that the audit log shows for numbers returned at the end of a month.
@@ -76,7 +78,7 @@ impl Grower {
         }
     }
 
-    /// Lets the pools that are busy now grow.
+    /// Lets the pools that are currently busy grow.
     async fn grow(&self, now: Millis) -> Result<(), StoreError> {
         let busy = self.loads.lock().busy(f64::from(self.growth.overflow_percent) / 100.0);
         let Growth { percent, step_max, .. } = self.growth;
@@ -88,21 +90,22 @@ impl Grower {
         Ok(())
     }
 
-    /// Gives pools the initial numbers that the inventory lacked.
+    /// Gives pools their missing initial numbers, which the inventory could not supply when the
+    /// pools were created.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
         self.log("gets the numbers that it lacked when it was created", &resized);
         Ok(())
     }
 
-    /// Takes back numbers that no visitor has held since `since` from pools that grew, up to the
-    /// count by which they grew.
+    /// Takes numbers back from pools that have grown, if no visitor has held the numbers since
+    /// `since`. A pool loses at most as many numbers as it gained.
     async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
         let pools = self.loads.lock().pools();
         for pool in pools {
             match self.give_back_of(now, pool, since).await {
                 Ok(resized) => self.log("returns unused numbers", resized.as_slice()),
-                // The pool has been removed meanwhile.
+                // The pool was removed in the meantime.
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -137,7 +140,7 @@ impl Grower {
     }
 }
 
-/// Logs a failure. Work that the database did not complete is tried again next time.
+/// Logs a failure. Work that the database did not complete is tried again at the next decision.
 fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools cannot grow or shrink now; trying again later");
@@ -150,10 +153,10 @@ fn first_of_month(now: Millis) -> Option<Date> {
     Some(at.to_zoned(TimeZone::UTC).date().first_of_month())
 }
 
-/// If `month` has ended, returns when it began, and sets `month` to the month of `now`.
+/// If `month` has ended, returns the time when it began, and sets `month` to the month of `now`.
 fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
     let current = first_of_month(now)?;
-    // If the clock steps back, no month ends, and no month ends twice.
+    // A clock that steps back does not end a month, and cannot end the same month twice.
     let before = month.filter(|before| *before < current)?;
     *month = Some(current);
     let began = before.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
@@ -173,7 +176,7 @@ fn a_month_ends_once_and_names_its_beginning() {
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
     assert_eq!(ended(&mut month, at("2026-01-31T23:59:00Z")), None, "the clock stepped back");
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
-    // After a pause without checks, a number counts as unused if it was not used since the
+    // After months without checks, a number is considered unused if it was not used since the
     // beginning of the last checked month.
     assert_eq!(ended(&mut month, at("2026-05-03T00:00:00Z")), Some(at("2026-02-01T00:00:00Z")));
 }

@@ -1,5 +1,5 @@
-//! Records in the database which data directory this node serves. A node that returns without its
-//! disk, or with another disk, is treated as restored from a copy.
+//! Records in the database which data directory this node serves. If a node returns without its
+//! disk, or with another disk, its data is treated as restored from a copy.
 //!
 //! Source: docs/spec/cluster.md, "A lost disk".
 
@@ -9,11 +9,11 @@ use ringwell_config::{Config, Durability};
 use ringwell_node::disk::{FileError, Identity, OsFiles, is_restored, mark_restored};
 use ringwell_store::{Store, StoreError};
 
-/// The data directory whose name is to be recorded.
+/// Records the name of the data directory.
 pub(super) struct Naming {
     /// `None` if no data is kept.
     data: Option<PathBuf>,
-    /// The name that was recorded last.
+    /// The last recorded name.
     noted: Option<String>,
 }
 
@@ -22,15 +22,16 @@ impl Naming {
         Self { data: keeps(config).then(|| config.data.clone()), noted: None }
     }
 
-    /// Records the name once a required hold is durable. If the process ends earlier, the next
-    /// start must still find the old name. The name changes when other nodes show that the data is
-    /// a copy.
+    /// Records the name, but only after any required hold is durable: if the process ends earlier,
+    /// the next startup must still find the old name. The name changes when other nodes show that
+    /// the data is a copy.
     pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
         let Some(data) = &self.data else { return Ok(()) };
         let named = Identity::read(&OsFiles, data).ok().flatten();
         let named = named.filter(|name| self.noted.as_ref() != Some(&name.id));
         if let Some(name) = named.filter(|_| !is_restored(&OsFiles, data)) {
-            // A restart need not write, because a full disk would prevent that.
+            // Does not write if the name is already recorded, so that a restart also works while
+            // the database's disk is full.
             if store.journal(node).await?.as_deref() != Some(&*name.id) {
                 store.note_journal(node, &name.id).await?;
             }
@@ -44,7 +45,8 @@ fn keeps(config: &Config) -> bool {
     config.durability != Durability::Memory
 }
 
-/// Marks the data directory as restored if `noted` shows that the node last served another one.
+/// Marks the data directory as restored if `noted`, the recorded name, belongs to another data
+/// directory.
 ///
 /// # Errors
 /// [`FileError`]

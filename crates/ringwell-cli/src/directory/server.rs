@@ -1,4 +1,4 @@
-//! The running server's data, as the management API needs it.
+//! The running server's data for the management API.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! `ringwell journal erase`: overwrites parameters of allocations in place.
 //!
-//! Owns the files to write and their order. The planned bytes are first stored in a separate file,
-//! so that after a crash and a rerun each frame is either old or new. `ringwell_journal::erase`
-//! chooses the bytes. Source: docs/spec/journal.md, "Erasure".
+//! Decides which files are written, and in which order. The bytes to write are first stored in a
+//! separate file. If the command is run again after a crash, each frame is therefore either old or
+//! new. `ringwell_journal::erase` computes these bytes. Source: docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -41,7 +41,7 @@ Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
 
-/// The file in the data directory that has the planned bytes until they are written.
+/// The file in the data directory that stores the planned bytes until they are written.
 pub(crate) const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     list: Option<PathBuf>,
 }
 
-/// An allocation of the list.
+/// An allocation from the file given with `--list`.
 #[derive(Debug, Deserialize)]
 struct Listed {
     number: String,
@@ -70,10 +70,10 @@ struct Wanted<'a> {
     listed: Vec<(PromoNumber, String)>,
 }
 
-/// Bytes to write, and their place.
+/// Bytes to write, with their file and offset.
 #[derive(Debug, Serialize, Deserialize)]
 struct Patch {
-    /// The path below the data directory.
+    /// The path relative to the data directory.
     file: PathBuf,
     offset: u64,
     hex: String,
@@ -126,10 +126,11 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Completes an interrupted command. Called before a server opens its journals.
+/// Completes an interrupted `ringwell journal erase`. A server calls this before it opens its
+/// journals.
 ///
 /// # Errors
-/// If a server runs in `data`, or files cannot be read or written.
+/// If a server uses `data`, or files cannot be read or written.
 pub(crate) fn finish(data: &Path) -> anyhow::Result<()> {
     if !data.join(INTENT).exists() {
         return Ok(());
@@ -146,7 +147,7 @@ impl<'a> Wanted<'a> {
             for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
                 let line = line.with_context(cannot_read)?;
                 let read: Listed = serde_json::from_str(&line).with_context(cannot_read)?;
-                // A called number that is not a promo number was never allocated.
+                // If a called number is not a promo number, it was never allocated.
                 listed.extend(promo_number(&read.number).map(|number| (number, read.parameters)));
             }
         }
@@ -158,7 +159,7 @@ impl<'a> Wanted<'a> {
             Record::Allocate { number, .. } | Record::Carry { number, .. } => *number,
             _ => return false,
         };
-        // Every value of a parameter counts, even those that look-ups do not show.
+        // Every value of a repeated parameter is compared, even those that look-ups do not show.
         if params::decode_all(raw).any(|parameter| self.parameters.contains(&parameter)) {
             return true;
         }
@@ -245,8 +246,8 @@ fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes files that are kept for reuse as segments, because they contain frames of dropped
-/// segments.
+/// Removes the files that are kept for reuse as new segments, because they contain frames of
+/// dropped segments.
 fn remove_spares(directory: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -288,7 +289,7 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     })
 }
 
-/// Writes the planned bytes if they were stored completely. Otherwise, nothing has been written
+/// Writes the planned bytes if they were stored completely. Otherwise, no segment has been changed
 /// yet.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
@@ -296,7 +297,8 @@ fn apply_intent(data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Bytes that are not text are from an unfinished write, like a checksum that does not match.
+    // Bytes that are not UTF-8 come from an unfinished write, as does a checksum that does not
+    // match.
     let text = String::from_utf8(bytes).unwrap_or_default();
     let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
     let lines = lines.map(|at| text.split_at(at));

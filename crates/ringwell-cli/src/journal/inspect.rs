@@ -1,4 +1,4 @@
-//! `ringwell journal inspect`: segments, frames and records as stored in the files.
+//! `ringwell journal inspect`: prints segments, frames and records as stored in the files.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -188,13 +188,13 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     format!("{offset:>7} {at} {what}")
 }
 
-/// Formats the identity of the row, if the client may send its batch again.
+/// Formats the row's identity, which is recorded if the client may send its batch again.
 fn of_batch(RowKey { batch, row }: &RowKey) -> String {
     format!(", row {row} of batch {}", hex(batch))
 }
 
-/// Formats the parameters. They come from a client, so characters that could upset a terminal are
-/// escaped.
+/// Formats the parameters. They come from a client, so control characters are escaped to protect
+/// the terminal.
 fn tail([params, _]: [&[u8]; 2]) -> String {
     if params.is_empty() { String::new() } else { format!(" ({})", params.escape_ascii()) }
 }

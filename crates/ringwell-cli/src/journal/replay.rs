@@ -1,4 +1,5 @@
-//! `ringwell journal replay`: each number's newest allocation, from snapshot and records.
+//! `ringwell journal replay`: shows each number's newest allocation, computed from a snapshot and
+//! records.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -70,13 +71,13 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the number of the first frame that the journal still has.
+/// Returns the number of the first frame that the journal still contains.
 pub(super) fn first_frame(files: &ShardFiles) -> anyhow::Result<u64> {
     let segments = files.segments.list()?;
     let Some(first) = segments.iter().min_by_key(|file| file.segno) else { return Ok(1) };
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let got = files.segments.read_at(first.segno, 0, &mut block)?;
-    // If the header is damaged, recovery reports that.
+    // If the header is damaged, recovery reports the damage later.
     Ok(SegmentHeader::decode(&block[..got]).map_or(1, |header| header.tip.next_n))
 }
 

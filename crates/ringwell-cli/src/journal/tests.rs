@@ -17,7 +17,7 @@ fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/journal/v1")
 }
 
-/// Runs `ringwell journal WORDS DIRECTORY`; returns whether the exit code is 0, and the output.
+/// Runs `ringwell journal WORDS DIRECTORY`. Returns whether it succeeded, and its output.
 fn journal(words: &[&str], directory: &Path) -> anyhow::Result<(bool, String)> {
     let directory = directory.to_str().unwrap();
     let words = [&["journal"], words, &[directory]].concat();
@@ -31,7 +31,7 @@ fn journal(words: &[&str], directory: &Path) -> anyhow::Result<(bool, String)> {
     Ok((code == ExitCode::SUCCESS, String::from_utf8(out)?))
 }
 
-/// Makes a copy of the fixture with one byte changed.
+/// Copies the fixture and flips one bit of the byte at `index` in `file`.
 fn damaged(file: &str, index: usize) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in fs::read_dir(fixture().join("0")).unwrap() {
@@ -94,7 +94,7 @@ fn verify_confirms_that_a_sound_journal_is_sound() {
     assert!(text.contains("2 segments of 77824 bytes, frames 1 to 5, 12 records"), "{text}");
     assert!(text.contains("5 entries, fits the journal"), "{text}");
     assert!(text.contains("verdict: clean"), "{text}");
-    // The shard's own directory is accepted as well.
+    // The shard's own directory is accepted in place of the data directory.
     assert_eq!(journal(&["verify"], &fixture().join("0")).unwrap().1, text);
 }
 

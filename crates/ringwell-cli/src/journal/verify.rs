@@ -35,7 +35,7 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
         writeln!(out, "{error}")?;
     }
     let mut sound = unreadable.is_empty();
-    // This is known only if the name of the data directory can be read.
+    // A replaced journal can be detected only if the identity of the data directory can be read.
     if let Ok(Some(shard)) = replaced_journal(path) {
         sound = false;
         writeln!(
@@ -116,11 +116,13 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
         )?;
     }
     writeln!(out, "  verdict: {}", recovered.verdict)?;
-    // A torn end is not damage: a power cut leaves it, and no answer was sent for it.
+    // An incomplete last frame is not damage: it results from a power cut, and no answer was sent
+    // for its records.
     Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
 }
 
-/// Marks the snapshots that follow the same frame as the one with `header`.
+/// Marks the snapshots whose replay begins with the frame that has `header`, and whose hash of the
+/// previous frame matches.
 fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
     for Whole { snapshot, fits, .. } in snapshots {
         let said = &snapshot.header;
@@ -131,6 +133,6 @@ fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
 fn read_whole(file: &SnapshotRef) -> Result<Snapshot, SnapshotError<FileError>> {
     let mut reader = read_snapshot(&OsFiles, file)?;
     while reader.next_chunk()?.is_some() {}
-    // An end exists, because `next_chunk` has just returned `None`.
+    // The snapshot's end has been read, because `next_chunk` returned `None`.
     reader.end().copied().ok_or(SnapshotError::Hash)
 }

@@ -1,5 +1,5 @@
-//! Bandwidth: JSON events and BXML documents. It reports the destination's end, but not its
-//! ringing.
+//! Bandwidth: JSON events and BXML documents. Bandwidth reports that the destination's leg ended,
+//! but not that it rang.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn event(ring: &Ring<'_>, name: &str) -> Value {
     })
 }
 
-/// Makes the event about the destination's end, then the event about the caller's.
+/// Returns two events: first the end of the destination's leg, then the end of the caller's leg.
 fn end(ring: &Ring<'_>, dial: &Dial, cause: &str, talk: Option<Duration>) -> Vec<Report> {
     let (mut done, mut over) = (event(ring, "transferComplete"), event(ring, "disconnect"));
     done["cause"] = cause.into();

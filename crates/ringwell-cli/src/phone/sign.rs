@@ -1,4 +1,4 @@
-//! The signatures of each provider's requests.
+//! Signs requests as each provider does.
 
 use anyhow::Context as _;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Body, Phone};
 
-/// Makes the headers that prove to `target` who sent `text`, the serialized `body`.
+/// Creates the headers that authenticate a request to `target`. `text` is the serialized `body`.
 ///
 /// # Errors
 /// If the secret does not have the form that the provider uses.
@@ -78,7 +78,7 @@ pub(super) fn headers(
     Ok(headers)
 }
 
-/// Concatenates the names and values of a form in the order of the names. Empty for JSON.
+/// Concatenates the names and values of a form, sorted by name. Empty for JSON.
 fn sorted(body: &Body) -> String {
     let Body::Form(fields) = body else { return String::new() };
     let mut fields: Vec<_> = fields.iter().collect();
@@ -86,7 +86,7 @@ fn sorted(body: &Body) -> String {
     fields.into_iter().flat_map(|(name, value)| [*name, value.as_str()]).collect()
 }
 
-/// The current time, in seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 fn now() -> i64 {
     Timestamp::now().as_second()
 }

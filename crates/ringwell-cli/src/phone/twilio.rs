@@ -5,7 +5,7 @@ use super::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Twiml;
 
-/// The fields about the caller's leg.
+/// Returns the fields that describe the caller's leg.
 fn leg(ring: &Ring<'_>) -> Vec<(&'static str, String)> {
     vec![
         ("CallSid", ring.id.to_owned()),

@@ -1,4 +1,5 @@
-//! `ringwell plan cluster`: the machines that a traffic needs. Each figure is shown with its basis.
+//! `ringwell plan cluster`: estimates the machines that a given traffic needs. Each figure is shown
+//! with its basis.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use super::values::{amount, parse_amount, parse_lifetime, parse_share, span};
 use crate::print::print;
 
 const KIB: f64 = 1_024.0;
-/// The width of the notes below a figure.
+/// The width of the notes below a figure, in characters.
 const COLUMNS: usize = 84;
 
 #[derive(Debug, clap::Args)]
@@ -97,7 +98,7 @@ fn table(args: &Args, figures: &[Figure]) -> String {
     text
 }
 
-/// Wraps text into lines short enough for a terminal.
+/// Wraps text into lines of at most [`COLUMNS`] characters.
 fn wrapped(text: &str) -> String {
     let mut wrapped = String::new();
     let mut column = COLUMNS;

@@ -1,8 +1,8 @@
-//! Overflow and wrong callers as functions of a pool's size: their points, and a plot in
-//! characters.
+//! Overflow and wrong callers as functions of a pool's size: computes the points, and plots them
+//! with characters.
 //!
-//! The scale is logarithmic, because the relevant range is between half of all visitors and one in
-//! ten thousand. The drawing in `svg.rs` uses it too.
+//! The scale is logarithmic, because the relevant shares range from half of all visitors to one in
+//! ten thousand. The drawing in `svg.rs` uses the same scale.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::values::{amount, percent};
 /// The width of the plot, in characters.
 pub(super) const COLUMNS: u32 = 64;
 const ROWS: u32 = 16;
-/// The decades of the scale, which ends at 100 % and 0.01 %.
+/// The number of decades on the scale, which ranges from 100 % to 0.01 %.
 const DECADES: f64 = 4.0;
 /// The grid lines of the scale.
 pub(super) const TICKS: [f64; 5] = [1.0, 0.1, 0.01, 0.001, 0.0001];
@@ -27,7 +27,7 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// Computes `points` points from the size `left` to the larger size `right`.
+    /// Computes `points` points between the pool sizes `left` and `right`. `right` must be larger.
     pub(super) fn new(
         left: u32,
         right: u32,
@@ -39,12 +39,12 @@ impl Curve {
         Self { left, right, points: (0..=steps).map(|step| forecast(size(step))).collect() }
     }
 
-    /// The position of a size between both ends, from 0 to 1.
+    /// Returns the position of a size between `left` (0) and `right` (1).
     pub(super) fn across(&self, numbers: u32) -> f64 {
         f64::from(numbers.saturating_sub(self.left)) / f64::from(self.right - self.left)
     }
 
-    /// Draws the plot. `marked` gets its own line.
+    /// Draws the plot. A vertical line marks the size `marked`.
     pub(super) fn plot(&self, marked: u32, colours: bool) -> String {
         let mark = nearest(self.across(marked), COLUMNS - 1);
         let mut text = String::new();
@@ -79,13 +79,13 @@ impl Curve {
     }
 }
 
-/// The position of a share on the scale, from 0 at 100 % to 1 at 0.01 % and below.
+/// Returns the position of a share on the scale, from 0 for 100 % to 1 for 0.01 % or less.
 pub(super) fn down(share: f64) -> f64 {
     (-share.log10() / DECADES).clamp(0.0, 1.0)
 }
 
-/// Returns the row or column nearest to a position from 0 to 1. `last` is the index of the last
-/// one.
+/// Returns the index of the row or column that is nearest to a position from 0 to 1. `last` is the
+/// highest index.
 fn nearest(place: f64, last: u32) -> u32 {
     (0..=last).find(|index| f64::from(*index) + 0.5 > place * f64::from(last)).unwrap_or(last)
 }

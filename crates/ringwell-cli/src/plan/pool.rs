@@ -1,4 +1,4 @@
-//! The plan of one pool: the sizes to compare, and their table.
+//! The plan of one pool: compares sizes, and formats them as a table.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::curve::{self, Curve};
 use super::values::{amount, percent, span};
 
-/// The server's limit for the numbers of a pool.
+/// The maximum count of numbers in a pool, which is the server's limit.
 const POOL_NUMBERS_MAX: u32 = 100_000;
-/// The ends of the curves, as shares of overflow.
+/// The shares of overflow at the left and right ends of the curves.
 const LEFT: f64 = 0.5;
 const RIGHT: f64 = 0.0001;
 
-/// The size that a pool needs, and the results of other sizes.
+/// The size that a pool needs, and forecasts for other sizes.
 #[derive(Debug)]
 pub(super) struct PoolPlan {
     demand: Demand,
@@ -23,7 +23,7 @@ pub(super) struct PoolPlan {
     callers: Callers,
     /// The size that meets the target.
     pub(super) numbers: u32,
-    /// The size that the user named.
+    /// The size that the user asked about.
     pub(super) asked: Option<u32>,
     forecasts: Vec<Forecast>,
 }
@@ -44,7 +44,7 @@ impl PoolPlan {
         Ok(Self { demand, target, callers, numbers, asked, forecasts })
     }
 
-    /// Computes the curves over all relevant sizes, with this many points.
+    /// Computes the curves over all relevant sizes, with `points` points.
     pub(super) fn curve(&self, points: u32) -> Curve {
         let left = self.demand.numbers_for(LEFT).unwrap_or(1);
         let right = self.demand.numbers_for(RIGHT).unwrap_or(self.numbers);
@@ -54,7 +54,7 @@ impl PoolPlan {
         curve::Curve::new(left, right, points, |size| self.demand.forecast(size, &self.callers))
     }
 
-    /// The title, as one line.
+    /// Returns the title, as one line.
     pub(super) fn title(&self) -> String {
         format!(
             "load {}, lifetime {}: {} numbers for an overflow of {}",
@@ -102,7 +102,7 @@ impl PoolPlan {
         marks.join(" ")
     }
 
-    /// Explains the figures and their basis.
+    /// Formats notes that explain the figures and their basis.
     fn notes(&self) -> String {
         let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
         let late = self.callers.later_than(self.demand.lifetime());
@@ -120,7 +120,7 @@ impl PoolPlan {
         text
     }
 
-    /// Returns all results for programs: shares from 0 to 1, times in seconds.
+    /// Returns all results as JSON: shares from 0 to 1, and times in seconds.
     pub(super) fn json(&self) -> Value {
         let forecasts: Vec<_> = self.forecasts.iter().map(of_forecast).collect();
         json!({

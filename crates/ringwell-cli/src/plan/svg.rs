@@ -1,5 +1,4 @@
-//! The curves as a drawing: one SVG that needs no other file, and is readable on screen and in
-//! print.
+//! Draws the curves as a self-contained SVG that is readable on screen and in print.
 
 use std::fmt::Write as _;
 
@@ -16,7 +15,7 @@ const RIGHT: f64 = 790.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 410.0;
 const POINTS: u32 = 240;
-/// The count of sizes that are labelled below the drawing.
+/// The number of sizes that are labelled below the drawing.
 const SIZES: u32 = 6;
 
 /// Draws a plan.
@@ -76,7 +75,7 @@ fn scale(curve: &Curve) -> String {
     svg
 }
 
-/// Draws a size as an upright line, with its label on the side that has room.
+/// Draws a size as a vertical line, with its label on the side that has room for it.
 fn upright(curve: &Curve, numbers: u32, name: &str, y: f64, colour: &str) -> String {
     let x = across(curve, numbers);
     let right = x < f64::midpoint(LEFT, RIGHT);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringwell_plan::Callers;
 
-/// Parses a share from 0 to 1, as in `1%` or `0.01`.
+/// Parses a share from 0 to 1, such as `1%` or `0.01`.
 pub(crate) fn parse_share(text: &str) -> Result<f64, &'static str> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits, 0.01),
@@ -15,7 +15,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, &'static str> {
     share.filter(|share| (0.0..=1.0).contains(share)).ok_or("must be a share, e.g. 1% or 0.01")
 }
 
-/// Parses an amount above 0, as in `127000`, `127k`, `5500M` or `5.5G`.
+/// Parses an amount above 0, such as `127000`, `127k`, `5500M` or `5.5G`.
 pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
     let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
     let unit = units.into_iter().find(|(name, _)| text.ends_with(*name));
@@ -25,7 +25,7 @@ pub(super) fn parse_amount(text: &str) -> Result<f64, &'static str> {
     above_0.ok_or("must be an amount above 0, e.g. 80, 127k, 5500M or 5.5G")
 }
 
-/// Parses a duration above 0, as in `30m` or `1h 30m`.
+/// Parses a duration above 0, such as `30m` or `1h 30m`.
 pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| match error {
         humantime::DurationError::NumberOverflow => error.to_string(),
@@ -37,10 +37,10 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
 }
 
-/// The default delays of callers: the assumption of docs/spec/calls.md, "Confidence".
+/// The default delays of callers, as assumed in docs/spec/calls.md, "Confidence".
 pub(crate) const USUAL_CALLERS: &str = "80%:3m,15%:30m,5%:6h";
 
-/// Parses delays of callers, as in `80%:3m,20%:1h`.
+/// Parses delays of callers, such as `80%:3m,20%:1h`.
 pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     let part = |part: &str| {
         let (share, delay) = part.split_once(':').ok_or("must be SHARE:DELAY, e.g. 80%:3m")?;
@@ -61,7 +61,8 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Formats an amount for people: whole numbers with commas, small ones with one decimal.
+/// Formats an amount for people: large amounts as whole numbers with commas, small amounts with one
+/// decimal.
 pub(crate) fn amount(value: f64) -> String {
     if value < 99.95 {
         let text = format!("{value:.1}");
@@ -86,7 +87,7 @@ pub(crate) fn span(seconds: f64) -> String {
     format!("{} {name}", amount(seconds / unit))
 }
 
-/// Whether stdout is a terminal that shows colours.
+/// Returns whether stdout is a terminal that shows colours.
 pub(super) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }

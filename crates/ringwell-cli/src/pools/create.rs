@@ -1,5 +1,5 @@
-//! Creates pools: from given numbers, with a list under `/v1/`, or from numbers of the inventory,
-//! through the published API. Both ways use one transaction.
+//! Creates a pool either from given numbers (by importing a list under `/v1/`) or from numbers of
+//! the inventory (through the published API). Either way, the pool is created in one transaction.
 
 use std::process::ExitCode;
 
@@ -147,7 +147,7 @@ fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<Strin
     Ok(key)
 }
 
-/// Makes a key of 128 random bits.
+/// Generates a key of 128 random bits.
 fn random_key() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).context("the system provides no random bytes")?;

@@ -32,7 +32,8 @@ pub(super) struct Import {
     only_bad: bool,
 }
 
-/// Sends a list. Returns exit code 1 if lines are bad, although good lines may have been applied.
+/// Sends a list. Returns exit code 1 if any line is bad. Good lines may have been applied
+/// nevertheless.
 pub(super) fn import(server: &Server, import: &Import, json: bool) -> anyhow::Result<ExitCode> {
     let Import { file, dry_run, apply, create_only, only_bad } = import;
     let list = if file.as_os_str() == "-" {
@@ -70,7 +71,7 @@ fn in_text(report: &Value, only_bad: bool) -> String {
     format!("{listed}good: {good}, bad: {bad}; {done}\n")
 }
 
-/// Writes all pools, so that only the file's owner can read the keys.
+/// Writes all pools to a file. Only the file's owner can read it, because it contains keys.
 pub(super) fn export(
     server: &Server,
     file: Option<&Path>,
@@ -80,7 +81,7 @@ pub(super) fn export(
         return print(&server.export()?);
     };
     let shown = file.display();
-    // A device or a pipe keeps nothing that could be lost.
+    // Only an existing regular file needs protection: a device or a pipe has no contents to lose.
     ensure!(
         overwrite || !file.is_file(),
         "{shown} exists already: name another file, or add --overwrite"

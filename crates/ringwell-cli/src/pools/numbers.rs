@@ -1,4 +1,4 @@
-//! Numbers: ranges in the form that people write, the inventory, and the numbers of pools.
+//! Numbers: the commands for the inventory and for the numbers of pools.
 
 use std::process::ExitCode;
 
@@ -125,7 +125,7 @@ pub(super) fn table_of(runs: &[Value]) -> String {
     table::table(&heading, &runs.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Formats a count, as in `1 number`, `2 numbers`.
+/// Formats a count, such as `1 number` or `2 numbers`.
 pub(super) fn counted(count: &Value) -> String {
     if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") }
 }

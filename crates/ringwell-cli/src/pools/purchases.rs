@@ -26,7 +26,7 @@ pub(super) struct Buy {
     dry_run: bool,
 }
 
-/// Prints the numbers for sale, of one area code or all.
+/// Prints the numbers for sale, either of one area code or of all.
 pub(super) fn offers(
     server: &Server,
     area_code: Option<u16>,
@@ -43,7 +43,7 @@ pub(super) fn bought(server: &Server, json: bool) -> anyhow::Result<ExitCode> {
     say(json, &purchases, || table_of(&["number", "price_cents", "network"], &purchases))
 }
 
-/// Buys numbers, or prints the numbers that it would buy.
+/// Buys numbers, or only prints the numbers that would be bought.
 pub(super) fn buy(server: &Server, buy: &Buy, json: bool) -> anyhow::Result<ExitCode> {
     let Buy { network, count, area_code, dry_run } = buy;
     let body = json!({ "network": network, "numbers": count, "area_code": area_code });

@@ -1,6 +1,6 @@
-//! The managed server, and the messages for its refusals.
+//! The server that is managed, and the messages for its refusals.
 //!
-//! Uses both APIs: `/v1/`, and the published API for operations that exist only there.
+//! Uses `/v1/`, and the published API for the operations that only it offers.
 
 use std::path::PathBuf;
 use std::thread;
@@ -20,13 +20,13 @@ use crate::api_client::{Access, ApiClient, ApiError, Url};
 /// The maximum number of entries per page.
 const PAGE: usize = 1000;
 
-/// The count of retries if the server is overloaded, each after a second.
+/// The number of retries if the server is overloaded. The program waits a second before each retry.
 const PATIENCE: u32 = 30;
 
 const JSON: &str = "application/json";
 const CSV: &str = "text/csv";
 
-/// The base path of the published API. The server accepts any date.
+/// The base path of the published API. The server accepts any date in the path.
 const PUBLISHED: &str = "/api/2026-05-01";
 
 /// The server to manage, and the format of its answers.
@@ -49,7 +49,7 @@ pub(crate) struct Management {
     pub(crate) json: bool,
 }
 
-/// The server, and the client with its token.
+/// The server's address, and the client that sends the token.
 #[derive(Debug)]
 pub(crate) struct Server {
     client: ApiClient,
@@ -64,15 +64,15 @@ impl Server {
     }
 
     /// # Errors
-    /// If the server cannot be reached, or refuses.
+    /// If the server cannot be reached, or refuses the request.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.change(&Method::GET, path, &Value::Null)
     }
 
-    /// Like [`Self::get`], but `None` if the server answers that the object does not exist.
+    /// Like [`Self::get`], but returns `None` if the server answers that the object does not exist.
     ///
     /// # Errors
-    /// The same as for [`Self::get`].
+    /// Returns the same errors as [`Self::get`].
     pub(crate) fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.send(&Method::GET, path, (JSON, &Bytes::new()))? {
             (StatusCode::NOT_FOUND, _) => Ok(None),
@@ -80,11 +80,11 @@ impl Server {
         }
     }
 
-    /// Fetches all entries of a paged list. `key` is the member of an entry with the start of the
-    /// next page.
+    /// Fetches all entries of a paged list. `key` names the member of the last entry from which the
+    /// next page continues.
     ///
     /// # Errors
-    /// The same as for [`Self::get`].
+    /// Returns the same errors as [`Self::get`].
     pub(crate) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut after = String::new();
@@ -102,10 +102,10 @@ impl Server {
         }
     }
 
-    /// Sends JSON, or no body if the value is null.
+    /// Sends a change as JSON, or without a body if the value is null.
     ///
     /// # Errors
-    /// The same as for [`Self::get`].
+    /// Returns the same errors as [`Self::get`].
     pub(crate) fn change(
         &self,
         method: &Method,
@@ -120,17 +120,17 @@ impl Server {
     /// Fetches the list of all pools.
     ///
     /// # Errors
-    /// The same as for [`Self::get`].
+    /// Returns the same errors as [`Self::get`].
     pub(super) fn export(&self) -> anyhow::Result<Bytes> {
         let path = "/v1/pools.csv";
         let (status, body) = self.send(&Method::GET, path, (JSON, &Bytes::new()))?;
         if status == StatusCode::OK { Ok(body) } else { Err(self.refused(path, status, &body)) }
     }
 
-    /// Sends a list of pools. Returns the report on it, whether or not the list was applied.
+    /// Sends a list of pools. Returns the server's report, whether or not the list was applied.
     ///
     /// # Errors
-    /// The same as for [`Self::get`]. Bad lines are not errors.
+    /// Returns the same errors as [`Self::get`]. A bad line is not an error.
     pub(super) fn import(&self, query: &str, list: Vec<u8>) -> anyhow::Result<Value> {
         let path = format!("/v1/pools.csv?{query}");
         let (status, body) = self.send(&Method::POST, &path, (CSV, &list.into()))?;
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Sends a request. Waits while the server is overloaded.
+    /// Sends a request, and repeats it while the server is overloaded.
     fn send(
         &self,
         method: &Method,
@@ -152,7 +152,7 @@ impl Server {
         loop {
             let sent = self.client.send(&self.url, method.clone(), path, (kind, body.clone()));
             match sent {
-                // The server has not processed the request.
+                // The server did not process the request, so it can be sent again.
                 Ok((StatusCode::TOO_MANY_REQUESTS, _)) if waited < PATIENCE => {
                     waited += 1;
                     thread::sleep(Duration::from_secs(1));
@@ -178,9 +178,10 @@ impl Server {
 
     fn refused(&self, path: &str, status: StatusCode, body: &Bytes) -> anyhow::Error {
         let url = &self.url;
-        // Every server that manages pools has all paths of this form.
+        // Every server that manages pools has all paths of the form `/v1/NAME`.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
-        // An address of clients answers in this way, but management names the missing object.
+        // An address for clients either answers without a detail, or answers that the path does not
+        // exist. The management address names the missing object.
         let is_wrong_server = |detail: &Option<String>| {
             detail.as_ref().is_none_or(|detail| detail.starts_with(NO_SUCH_PATH))
         };
@@ -230,7 +231,7 @@ fn detail(body: &Bytes) -> Option<String> {
     Some(errors.iter().filter_map(of_field).collect::<Vec<_>>().join("; "))
 }
 
-/// Returns the path of a campaign's pools in the published API.
+/// Returns the path of a campaign's ring pools in the published API.
 pub(super) fn collection(network: &str, advertiser: &str, campaign: &str) -> String {
     let [network, advertiser, campaign] = [network, advertiser, campaign].map(segment);
     format!(

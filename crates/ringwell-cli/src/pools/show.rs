@@ -127,12 +127,13 @@ pub(super) fn sizing(
     })
 }
 
-/// Returns a warning if the load was measured for less than a lifetime.
+/// Returns a warning if the load was measured for too short a time.
 fn early(load: &Value) -> String {
     let [over, rate, load] = ["over_seconds", "rows_per_second", "load"]
         .map(|name| load[name].as_f64().unwrap_or_default());
     let lifetime = if rate > 0.0 { load / rate } else { 0.0 };
-    // In the long run, the measured period is about one lifetime.
+    // The limit is half a lifetime, because the period of a complete measurement is only about one
+    // lifetime.
     if over >= lifetime / 2.0 {
         return String::new();
     }
@@ -142,7 +143,7 @@ fn early(load: &Value) -> String {
     )
 }
 
-/// Prints the newest lines of the audit log.
+/// Prints the newest entries of the audit log.
 pub(super) fn audit(server: &Server, last: u32, json: bool) -> anyhow::Result<ExitCode> {
     let log = server.get(&format!("/v1/audit?limit={last}"))?;
     let row = |line: &Value| {
@@ -159,7 +160,7 @@ pub(super) fn audit(server: &Server, last: u32, json: bool) -> anyhow::Result<Ex
     say(json, &log, || table(&heading, &rows()))
 }
 
-/// The count of a pool's numbers, including its overflow number.
+/// Returns the count of a pool's numbers, including its overflow number.
 pub(super) fn count(pool: &Value) -> u64 {
     counts(pool).values().sum()
 }
@@ -189,7 +190,7 @@ pub(super) fn counted(pool: &Value) -> String {
     }
 }
 
-/// Formats a member's value for people; empty for null.
+/// Formats a member's value for people. Null becomes an empty text.
 pub(crate) fn text(object: &Value, name: &str) -> String {
     match &object[name] {
         Value::Null => String::new(),

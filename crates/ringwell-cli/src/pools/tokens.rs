@@ -1,4 +1,4 @@
-//! Tokens that the server stores, in addition to those of its configuration.
+//! The tokens that the server stores, in addition to the tokens of its configuration.
 
 use std::process::ExitCode;
 

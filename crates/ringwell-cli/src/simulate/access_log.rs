@@ -1,21 +1,22 @@
 //! The access log of a web site: the times at which visitors opened pages.
 //!
-//! Reads the common and the combined log format of Apache and nginx. Owns the definitions of a page
-//! and of a robot. A visitor is an address with its user agent. A page view is a GET that was
-//! answered with 2xx or 304, and whose path has no extension or a page's extension.
+//! Reads the common and the combined log format of Apache and nginx. Defines which requests are
+//! page views, and which clients are robots. A visitor is identified by address and user agent. A
+//! page view is a GET request that was answered with 2xx or 304. Its path must have no extension,
+//! or the extension of a page.
 
 use std::io::{self, BufRead, Read};
 
 use jiff::fmt::strtime;
 use ringwell_core::{Millis, VisitorId};
 
-/// The longest line that can belong to an access log.
+/// The maximum length of a line. Longer lines do not belong to an access log.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// The maximum number of page views of one log, at 24 bytes each.
+/// The maximum number of page views of one log. Each takes 24 bytes of memory.
 const VIEWS_MAX: usize = 20_000_000;
 /// Extensions of pages. A path without an extension is also a page.
 const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];
-/// Parts of the user agents of robots, which open pages but are not people.
+/// Texts that occur in the user agents of robots. Robots open pages, but are not visitors.
 const ROBOTS: [&str; 14] = [
     "bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "headless", "monitor", "uptime",
     "scrapy", "go-http", "java/", "libwww",
@@ -33,7 +34,8 @@ pub(super) struct View {
 pub(super) struct Lines {
     pub(super) pages: u64,
     pub(super) robots: u64,
-    /// Requests for files other than pages, requests with other methods, and errors.
+    /// Requests for files that are not pages, requests with methods other than GET, and failed
+    /// requests.
     pub(super) others: u64,
     pub(super) unreadable: u64,
 }
@@ -46,10 +48,10 @@ enum Line {
     Other,
 }
 
-/// Reads a log. Returns its page views, ordered by time.
+/// Reads a log. Returns the page views, ordered by time, and the count of lines of each kind.
 ///
 /// # Errors
-/// If the log cannot be read, or has more page views than a simulation takes.
+/// If the log cannot be read, or has more than [`VIEWS_MAX`] page views.
 pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
     let (mut views, mut lines, mut line) = (Vec::new(), Lines::default(), Vec::new());
     loop {
@@ -77,12 +79,13 @@ pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
             None => lines.unreadable += 1,
         }
     }
-    // Servers write a line when the answer is complete, so the lines are not ordered by time.
+    // Servers write a line when the answer is complete, so the lines are not ordered by the time of
+    // the request.
     views.sort_by_key(|view| view.at);
     Ok((views, lines))
 }
 
-/// Parses `HOST - USER [TIME] "REQUEST" STATUS BYTES`, in the combined format followed by
+/// Parses `HOST - USER [TIME] "REQUEST" STATUS BYTES`, followed in the combined format by
 /// `"REFERRER" "AGENT"`.
 fn parse(line: &str) -> Option<Line> {
     let (host, rest) = line.split_once(' ')?;
@@ -107,7 +110,8 @@ fn parse(line: &str) -> Option<Line> {
     Some(Line::Page(View { at, visitor }))
 }
 
-/// Returns the next quoted text, and the rest after it. Quotes within the text are escaped as `\"`.
+/// Returns the next quoted text, and the rest of the line. Quotes inside the quoted text are
+/// escaped as `\"`.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let mut is_escaped = false;
@@ -120,7 +124,7 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Parses a time, as in `10/Oct/2000:13:55:36 -0700`.
+/// Parses a time such as `10/Oct/2000:13:55:36 -0700`.
 fn moment(text: &str) -> Option<Millis> {
     let time = strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?.to_timestamp().ok()?;
     u64::try_from(time.as_millisecond()).ok().map(Millis)

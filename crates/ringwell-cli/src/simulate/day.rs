@@ -1,8 +1,9 @@
 //! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them
 //! call.
 //!
-//! The server's own engine gives out the numbers, and the server's own rule attributes the calls.
-//! Owns only the choice of callers and times. The same views and the same seed give the same day.
+//! The server's own engine hands out the numbers, and the server's own rule attributes the calls.
+//! This module only chooses the callers and times. The same page views and the same seed give the
+//! same day.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,9 +17,9 @@ use ringwell_plan::Callers;
 
 use super::access_log::View;
 
-/// A visitor who has opened no page for this long begins a new visit.
+/// If a visitor has opened no page for this long, the next page view begins a new visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
-/// The size of the journal's groups; a long day takes a few megabytes.
+/// The size of the journal's groups. The journal of a long day takes a few megabytes.
 const GROUP_BYTES: usize = 64 * 1024;
 
 /// The inputs of a simulated day.
@@ -31,7 +32,7 @@ pub(super) struct Day<'a> {
     pub(super) calls: f64,
     pub(super) callers: &'a Callers,
     pub(super) seed: u64,
-    /// The interval between crashes, and the downtime after each.
+    /// The interval between crashes, and the downtime after each crash.
     pub(super) crashes: Option<(Millis, Millis)>,
 }
 
@@ -44,23 +45,23 @@ pub(super) struct Found {
     /// Visits that began while the server was down.
     pub(super) unserved_visits: u64,
     pub(super) calls: u64,
-    /// Calls attributed to the visitor who called.
+    /// Calls that were attributed to the visitor who called.
     pub(super) right: u64,
-    /// Calls attributed to another visitor.
+    /// Calls that were attributed to another visitor.
     pub(super) wrong: u64,
     /// Calls to the overflow number.
     pub(super) overflow_calls: u64,
     /// Calls without any attribution.
     pub(super) unknown: u64,
-    /// Calls after the lockout that are still attributed to the right visitor.
+    /// Late calls that were attributed to the right visitor.
     pub(super) late: u64,
     /// Calls whose likeliest visitor has a probability below one half.
     pub(super) unsure: u64,
-    /// Calls among the unsure ones that are attributed to the wrong visitor.
+    /// Calls counted in `unsure` that were attributed to the wrong visitor.
     pub(super) unsure_wrong: u64,
-    /// The sum of the reported probabilities of attributed visitors.
+    /// The sum of the probabilities that were reported for the attributed visitors.
     pub(super) confidence: f64,
-    /// The count of crashes, after each of which the server starts again.
+    /// The number of crashes. The server starts again after each.
     pub(super) crashes: u64,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct Found {
 struct Call {
     at: Millis,
     visitor: u32,
-    /// The shown number; `None` for the overflow number.
+    /// The number that the visitor was shown. `None` for the overflow number.
     number: Option<PromoNumber>,
 }
 
@@ -98,17 +99,17 @@ struct World<'a> {
     day: &'a Day<'a>,
     server: Server,
     random: Random,
-    /// Each visitor's index, and the time of their last page view.
+    /// For each visitor, the index and the time of the last page view.
     visitors: HashMap<VisitorId, (u32, Millis)>,
     waiting: BinaryHeap<Reverse<Call>>,
     next_crash: Option<Millis>,
-    /// The time at which a killed server serves again.
+    /// The time at which the server serves again after the last crash.
     back_at: Option<Millis>,
     found: Found,
 }
 
 impl World<'_> {
-    /// Processes all events before `until`.
+    /// Processes all calls and crashes before `until`.
     fn calls_until(&mut self, until: Millis) {
         while let Some(Reverse(call)) = self.waiting.peek().copied().filter(|it| it.0.at < until) {
             self.waiting.pop();
@@ -120,7 +121,7 @@ impl World<'_> {
         }
     }
 
-    /// Crashes and restarts the server as often as is due by `now`.
+    /// Performs all crashes and restarts of the server that are due by `now`.
     fn pass(&mut self, now: Millis) {
         let Some((every, away)) = self.day.crashes else { return };
         while let Some(at) = self.next_crash.filter(|at| *at <= now) {
@@ -144,8 +145,8 @@ impl World<'_> {
             return;
         }
         self.found.visits += 1;
-        // Makes one random decision per visit, independent of the pool, so that all sizes get the
-        // same callers.
+        // Draws the random numbers for every visit, whether or not a number was shown, so that
+        // pools of all sizes get the same callers.
         let (decision, delay) = (self.random.next(), self.random.delay(self.day.callers));
         let Some(number) = shown else {
             self.found.unserved_visits += 1;
@@ -165,8 +166,8 @@ impl World<'_> {
             found.overflow_calls += 1;
             return;
         };
-        // A call while the server is down is connected too. Its visitor is looked up after the
-        // server has started.
+        // A call is also connected while the server is down. Its visitor is looked up after the
+        // server has started again.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
         let held = self.server.holders(number, call.at);
         let attribution = Attribution::of(call.at, &[serving], &held);
@@ -203,7 +204,7 @@ impl Server {
         Self { engine, pool, groups: Vec::new() }
     }
 
-    /// Returns the number that a page shows its visitor; `None` for the overflow number.
+    /// Returns the number that the page shows. `None` means the overflow number.
     fn show(&mut self, view: &View, visitor: u32) -> Option<PromoNumber> {
         let outcome = self.ask(view.at, view.visitor, &format!("visitor={visitor}"));
         if self.engine.pending_bytes() >= GROUP_BYTES {
@@ -235,8 +236,8 @@ impl Server {
         }
     }
 
-    /// Kills the server at `at`: answered allocations are stored, a request in progress is not.
-    /// Restarts it at `again` with the contents of the journal.
+    /// Kills the server at `at`. Answered allocations are stored, but a request in progress is
+    /// lost. Restarts the server at `again` with the contents of the journal.
     fn crash(&mut self, at: Millis, again: Millis) {
         self.store();
         self.ask(at, VisitorId([0; 16]), "visitor=lost");
@@ -250,7 +251,7 @@ impl Server {
         self.engine = restore.finish(tip.raise_epoch(), again, false).0;
     }
 
-    /// Returns the visitors who had been shown `number` by `at`, newest first.
+    /// Returns the allocations of `number` up to the time `at`, newest first.
     fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<ReportedAllocation> {
         let mut all = Vec::new();
         while all.len() < LOOKED_UP_MAX {
@@ -274,7 +275,7 @@ impl Server {
                 Step::Done(past) => return past.held,
                 Step::Read(position) => position,
             };
-            // Virtual time serves as the wall clock.
+            // The virtual clock is also the wall clock.
             let fed = if let Some(record) = self.engine.pending_record(position) {
                 walk.feed(&record, None)
             } else {
@@ -287,7 +288,7 @@ impl Server {
     }
 }
 
-/// A source of random numbers that depend only on the seed.
+/// A source of random numbers that depends only on the seed.
 struct Random(blake3::OutputReader);
 
 impl Random {
@@ -295,7 +296,7 @@ impl Random {
         Self(blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof())
     }
 
-    /// Returns a number from 0 to 1, excluding 1.
+    /// Returns a random number from 0 to 1, excluding 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     fn next(&mut self) -> f64 {
         let mut bytes = [0; 8];
@@ -303,7 +304,7 @@ impl Random {
         (u64::from_le_bytes(bytes) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a random time between seeing the number and calling it.
+    /// Returns a random delay between seeing the number and calling it.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "days at most")]
     fn delay(&mut self, callers: &Callers) -> Millis {
         let (mut part, wait) = (self.next(), -(1.0 - self.next()).ln());

@@ -15,7 +15,7 @@ const BEGAN: Millis = Millis(1_700_000_000_000);
 const NUMBERS: u32 = 500;
 const LIFETIME: Millis = Millis(30 * 60_000);
 
-/// Makes visitors at random times of the day, each once.
+/// Creates one page view for each visitor, at random times of the day.
 fn visitors(seed: u64) -> Vec<View> {
     let mut random = blake3::Hasher::new().update(&[1]).update(&seed.to_le_bytes()).finalize_xof();
     let mut views: Vec<View> = (0..VISITORS)
@@ -44,7 +44,8 @@ fn day(seed: u64, crashes: Option<(Millis, Millis)>) -> Found {
     })
 }
 
-/// Computes the share of misattributed calls to visitors' own numbers by the formula.
+/// Returns the share of misattributed calls according to the formula. Calls to the overflow number
+/// are not counted.
 fn formula() -> f64 {
     let lifetime = Duration::from_millis(LIFETIME.0);
     #[expect(clippy::cast_precision_loss, reason = "thousands")]
@@ -57,9 +58,9 @@ fn wrong(found: &Found) -> f64 {
     found.wrong as f64 / (found.right + found.wrong) as f64
 }
 
-/// Simulates 20,000 visitors, of whom some 600 call, and a server that is killed every ten minutes.
-/// The mean of eight days equals the formula; a single day varies at random, because it has only
-/// 600 calls.
+/// Simulates 20,000 visitors, of whom about 600 call, and a server that is killed every ten
+/// minutes. The mean of eight days must match the formula. A single day varies at random, because
+/// it has only 600 calls.
 #[test]
 fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minutes() {
     let days = 8;
@@ -69,7 +70,7 @@ fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minut
         let found = day(seed, crashes);
         assert!((142..145).contains(&found.crashes), "{found:?}");
         assert!((500..700).contains(&found.calls), "{found:?}");
-        // No answered allocation is lost: every number that was shown has a visitor.
+        // No answered allocation is lost: for every call, a visitor is found.
         assert_eq!(found.unknown, 0, "{found:?}");
         sum += wrong(&found);
         calls += found.calls;
@@ -91,8 +92,8 @@ fn a_repeated_day_has_the_same_results_and_crashes_only_affect_visitors_in_that_
     assert!(wrong(&with) < wrong(&without) + 0.02, "{with:?} {without:?}");
 }
 
-/// Checks that confidence is calibrated: of the calls that name a visitor with probability p, a
-/// share of p is right.
+/// Checks that confidence is calibrated: if calls are attributed with probability p, a share of p
+/// must be attributed correctly.
 #[test]
 fn confidence_matches_the_share_of_right_attributions() {
     let (mut said, mut right, mut named) = (0.0, 0.0, 0.0);

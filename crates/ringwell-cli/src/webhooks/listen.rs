@@ -74,7 +74,8 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// An endpoint that a server created for this command; removed when dropped.
+/// An endpoint that a server created for this command. Dropping it removes the endpoint from the
+/// server.
 struct Endpoint<'a> {
     client: ApiClient,
     access: &'a Access,
@@ -82,10 +83,11 @@ struct Endpoint<'a> {
     secret: String,
 }
 
-/// Receives webhooks until a signal or the last event.
+/// Receives webhooks until a signal arrives, or until `--count` events have been received.
 ///
 /// # Errors
-/// If the address cannot be bound, there is no secret, or the server does not create an endpoint.
+/// If the address cannot be bound, the secret is missing, or the server does not create an
+/// endpoint.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let given = if args.register { Vec::new() } else { secrets(args)? };
@@ -103,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let notify = Arc::clone(&enough);
     let take = move |received: Received| {
         let line = if is_json { as_json(&received) } else { as_text(&received) };
-        // The command ends if stdout is closed.
+        // If stdout is closed, the command ends.
         let is_open = io::stdout().lock().write_all(line.as_bytes()).is_ok();
         let so_far = events.fetch_add(u64::from(received.times == 1), Ordering::Relaxed);
         let so_far = so_far + u64::from(received.times == 1);
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tokio::select! {
             () = receiver.serve(Answering { secrets, status }, take) => {}
             () = enough.notified() => {
-                // The sender must first get its answer.
+                // Leaves time to send the answer to the last event.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
             ended = tokio::signal::ctrl_c() => ended?,

@@ -1,8 +1,8 @@
-//! A receiver of webhooks: accepts requests at any path, verifies them by Standard Webhooks, and
-//! passes them on.
+//! A receiver of webhooks: accepts requests at any path, verifies them according to Standard
+//! Webhooks, and passes them on.
 //!
-//! Owns the limits of a request and the ids of earlier deliveries. Independent of the senders and
-//! of later processing.
+//! Limits the size and duration of requests, and remembers the ids of earlier deliveries. Does not
+//! depend on the senders or on the further processing.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,11 +20,11 @@ use serde_json::Value;
 
 use crate::listener::Listener;
 
-/// The maximum number of open connections, which is more than one sender needs.
+/// The maximum number of open connections. One sender needs fewer.
 const CONNECTIONS_MAX: usize = 64;
-/// The maximum length of a body. Ringwell's own events have a few kilobytes.
+/// The maximum length of a body. Ringwell's own events are a few kilobytes long.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// The time limit for a body.
+/// The time limit for receiving a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// The maximum number of deliveries whose ids are remembered.
 const NAMES_MAX: usize = 10_000;
@@ -32,27 +32,27 @@ const NAMES_MAX: usize = 10_000;
 /// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
-    /// The time of arrival, by this machine's clock.
+    /// The time of arrival according to this machine's clock.
     pub(crate) at: Millis,
-    /// The event's id; empty if the request has none.
+    /// The event's id. Empty if the request has none.
     pub(crate) id: String,
-    /// The type of the event; empty if the body has none.
+    /// The event's type. Empty if the body has none.
     pub(crate) kind: String,
-    /// The body as JSON; `null` if it is not JSON.
+    /// The body as JSON. `null` if the body is not JSON.
     pub(crate) body: Value,
-    /// The number of times that the event was received, including this time; 0 if the signature is
-    /// invalid.
+    /// The number of times that the event has been received, including this request. 0 if the
+    /// signature is invalid.
     pub(crate) times: u32,
-    /// Whether the request is signed with one of the secrets.
+    /// The result of the signature check. `Ok` if the request is signed with one of the secrets.
     pub(crate) checked: Result<(), Mismatch>,
 }
 
-/// The secret of a receiver, and its answers.
+/// The secrets of a receiver, and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering {
-    /// The secrets, each of which is accepted.
+    /// The accepted secrets.
     pub(crate) secrets: Vec<String>,
-    /// The answer to verified events. All other requests are answered with 401.
+    /// The answer to verified events. Unverified requests are answered with 401.
     pub(crate) status: StatusCode,
 }
 
@@ -79,7 +79,7 @@ impl Receiver {
         self.0.address()
     }
 
-    /// Passes each request to `take` until dropped.
+    /// Passes each request to `take` until the future is dropped.
     pub(crate) async fn serve<F>(self, answering: Answering, take: F)
     where
         F: Fn(Received) + Send + Sync + 'static,
@@ -133,7 +133,7 @@ fn now() -> Millis {
     Millis(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default())
 }
 
-/// The ids of the latest deliveries, with the count of each.
+/// The ids of the latest deliveries, with a count for each id.
 #[derive(Debug, Default)]
 struct Names {
     counts: HashMap<String, u32>,
@@ -141,7 +141,7 @@ struct Names {
 }
 
 impl Names {
-    /// Counts a delivery with that id, and returns the count.
+    /// Counts a delivery with the id `name`, and returns the new count.
     fn count(&mut self, name: &str) -> u32 {
         if let Some(count) = self.counts.get_mut(name) {
             *count = count.saturating_add(1);

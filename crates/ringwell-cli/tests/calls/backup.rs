@@ -1,4 +1,4 @@
-//! Backups contain calls too.
+//! Backups also contain calls.
 
 use std::fs;
 
@@ -31,8 +31,8 @@ fn a_backup_restores_calls() {
     assert_eq!(board.call("CA1", |_| true), before);
 }
 
-/// Reports that wait for the call log or cannot be read, and the periods of overflow numbers, exist
-/// only in their own files.
+/// Some data exists only in separate files: the reports that wait for the call log, unreadable
+/// reports, and the periods of overflow numbers.
 #[test]
 fn a_backup_restores_reports_that_wait_for_the_call_log() {
     let board = damage::damaged();

@@ -1,11 +1,11 @@
-//! Blocked callers, from the command to the provider's document and the log.
+//! Blocked callers: the command, the provider's document and the call log.
 
 use super::Switchboard;
 use super::phone::Provider;
 use super::support::server::ringwell;
 use super::support::site::TOKEN;
 
-/// The configuration of a second pool, beside the pool whose numbers are called.
+/// The configuration of a second pool, whose numbers are not called.
 const OTHER_POOL: &str = "[[ring_pool]]\nid = 17\nring_pool_key = \"key-of-another-pool-17\"\n\
                           lifetime = \"30m\"\nnumbers = [\"3125550100\"]\noverflow_number = \"3125550199\"\n";
 
@@ -41,14 +41,14 @@ fn a_blocked_caller_is_refused_and_logged_as_blocked_until_unblocked() {
     assert!(ring("CA2", robot).contains("<Reject reason=\"rejected\"/>"));
     assert!(ring("CA3", "%2B19005551234").contains("<Reject reason=\"busy\"/>"));
     assert!(ring("CA4", "anonymous").contains("<Reject reason=\"rejected\"/>"));
-    // The entry is for another pool.
+    // This caller is blocked only for another pool.
     assert!(ring("CA5", "%2B14155550000").contains("+18005550199"));
     let call = board.call("CA2", |call| call["state"] == "ended");
     assert_eq!((&call["outcome"], &call["blocked"]), (&"rejected".into(), &id.trim().into()));
     assert_eq!(call["destination"], serde_json::Value::Null);
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
     assert_eq!(board.call("CA3", |call| call["state"] == "ended")["outcome"], "busy");
-    // The provider reports the end of the refused call as a failure.
+    // The provider reports that the refused call failed.
     let end = "CallSid=CA2&CallStatus=failed&From=%2B14155551234";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
     assert_eq!(board.call("CA2", |_| true)["outcome"], "rejected");

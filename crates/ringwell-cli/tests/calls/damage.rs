@@ -1,4 +1,4 @@
-//! A damaged call log, and files that are not databases: both are reported, and callers are still
+//! A damaged call log, and other files in its place: both are reported, and callers are still
 //! connected.
 
 use std::fs;
@@ -15,7 +15,7 @@ use super::phone::{self, Phone, Provider};
 use super::support::server::{Server, ringwell};
 use super::support::site::{Pool, Site};
 
-/// Runs a command; returns whether it succeeded, and everything that it printed.
+/// Runs a command. Returns whether it succeeded, and everything that it printed.
 fn said(mut command: Command) -> (bool, String) {
     let output = command.output().unwrap();
     let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -26,7 +26,8 @@ fn doctor(site: &Site) -> (bool, String) {
     said(ringwell(&["doctor", "--config", site.config().to_str().unwrap()]))
 }
 
-/// Makes a configuration with more settings, and with its calls in `database` if that is given.
+/// Creates a configuration with the settings `more`, and with its calls in `database` if one is
+/// given.
 fn site(database: Option<&str>, more: &str) -> Site {
     let database = database.map(|name| format!("[calls]\ndatabase = \"{name}\"\n"));
     let calls = database.unwrap_or_else(|| "[calls]\n".to_owned());
@@ -38,7 +39,7 @@ fn site(database: Option<&str>, more: &str) -> Site {
     site
 }
 
-/// Checks that `serve --check` and `doctor` fail with this message.
+/// Checks that `serve --check` and `doctor` fail with a message that contains `text`.
 fn is_found(site: &Site, text: &str) {
     for (succeeded, said) in [said(site.serve(&["--check"])), doctor(site)] {
         assert!(!succeeded && said.contains(text), "{text:?}: {said}");
@@ -69,7 +70,8 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
         let answer = twilio.post("/t/main/answer", &form);
         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
     }
-    // There is one line at the start, one from the writer, and at most those of another minute.
+    // The log has one such line from startup, one from the writer, and at most two for a further
+    // minute.
     let said = board.server.log();
     let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
     assert!((1..=4).contains(&errors.count()), "{said}");
@@ -83,7 +85,7 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// Starts a server whose call log is damaged from the beginning.
+/// Starts a server whose call log is already damaged.
 pub(super) fn damaged() -> Switchboard {
     let site = site(None, "");
     fs::create_dir(site.data()).unwrap();
@@ -114,8 +116,8 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     let number = board.visitor("17");
     let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
-    // The report is in a file, and the next process stores it. This process therefore does not
-    // wait.
+    // The report is in a file, and the next process stores it in the call log, so this process does
+    // not wait.
     let began = Instant::now();
     let said = board.server.stop();
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -135,8 +137,8 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let twilio = Provider::twilio(&board.phone);
     let ring = format!("CallSid=CA1&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
-    // The report is accepted although the log cannot store it. It is accepted soon, because
-    // providers give up after some seconds.
+    // The report is accepted although the log cannot store it. It is accepted within seconds,
+    // because providers give up after that time.
     let began = Instant::now();
     let ended = twilio.post("/t/main/status", "CallSid=CA1&CallStatus=completed&CallDuration=9");
     assert!(ended.status < 300, "{}", ended.status);
@@ -148,7 +150,8 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&waiting).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    // The log is still damaged. More reports are added to the file, also by an orderly stop.
+    // The log is still damaged. More reports are added to the file, even during an orderly
+    // shutdown.
     let server = Server::start(site.serve(&[]));
     let phone = Phone::at(&server);
     let ring = format!("CallSid=CA2&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
@@ -159,7 +162,7 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let server = Server::start(site.serve(&[]));
     let phone = Phone::at(&server);
     let board = Switchboard { site, server, phone };
-    // The reports are stored one after the other.
+    // The waiting reports are stored one after the other.
     let call = board.call("CA1", |call| call["state"] == "ended");
     assert_eq!(call["attribution"]["outcome"], "allocated", "{call}");
     board.call("CA2", |call| call["attribution"]["outcome"] == "allocated");
@@ -171,7 +174,7 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     }
 }
 
-/// Waits until all of these calls, reported by requests with these names, are in the log.
+/// Waits until the log contains all of the calls with these provider ids, and no others.
 fn are_logged(board: &Switchboard, calls: &[&str]) {
     for call in calls {
         board.call(call, |call| call["attribution"]["outcome"] == "allocated");
@@ -180,7 +183,7 @@ fn are_logged(board: &Switchboard, calls: &[&str]) {
     assert_eq!(found["calls"].as_array().unwrap().len(), calls.len(), "{found}");
 }
 
-/// Moves the file of the call log away, with the files beside it.
+/// Renames the call log's file and the files that SQLite keeps next to it.
 fn move_away(log: &Path) {
     for ending in ["", "-wal", "-shm"] {
         let from = PathBuf::from(format!("{}{ending}", log.display()));
@@ -200,7 +203,7 @@ fn lines<'a>(said: &'a str, text: &str) -> Vec<&'a str> {
     said.lines().filter(|line| line.contains(text)).collect()
 }
 
-/// The running server opens the restored file, or makes a new one.
+/// The running server opens the restored file. If there is none, it creates a new file.
 #[test]
 fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restart() {
     for is_restored in [false, true] {
@@ -217,7 +220,7 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
         backup.arg(board.site.config()).arg("--to").arg(&copy);
         let (succeeded, text) = said(backup);
         assert!(succeeded, "{text}");
-        // Simulates a failing disk, which also destroys the log of changes.
+        // Simulates a failing disk, which also destroys SQLite's write-ahead log.
         for ending in ["", "-wal"] {
             let path = format!("{}{ending}", log.display());
             let bytes = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
@@ -245,7 +248,7 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
     }
 }
 
-/// Nothing that was stored or answered may end up in the file that no longer has a name.
+/// No stored or answered report may be lost in a file that has been removed or renamed.
 #[test]
 fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     let board = Switchboard::new("");
@@ -257,7 +260,7 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     fs::rename(&log, &away).unwrap();
     ring(&board, "CA2", number);
     are_logged(&board, &["CA2"]);
-    // Puts the log back in one step.
+    // Moves the log back with a single rename.
     fs::rename(&away, &log).unwrap();
     ring(&board, "CA3", number);
     are_logged(&board, &["CA1", "CA3"]);
@@ -266,7 +269,8 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     assert!(!text.contains("A restart uses"), "{text}");
 }
 
-/// SQLite would continue to use the removed file, which disappears when the process ends.
+/// SQLite would continue to use the removed write-ahead log, whose contents are lost when the
+/// process ends.
 #[test]
 fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     let board = Switchboard::new("");
@@ -283,7 +287,8 @@ fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     are_logged(&board, &["CA1", "CA2"]);
 }
 
-/// Otherwise, a reader would believe that there is no such call, and an erasure would miss it.
+/// Otherwise, a reader would conclude that a waiting call does not exist, and an erasure would miss
+/// it.
 #[test]
 fn while_reports_wait_no_call_is_called_missing_and_no_person_erased() {
     let board = Switchboard::new("");
@@ -291,7 +296,7 @@ fn while_reports_wait_no_call_is_called_missing_and_no_person_erased() {
     ring(&board, "CA1", number);
     are_logged(&board, &["CA1"]);
     assert_eq!(board.get("/v1/calls/unknown").status, 404);
-    // Another program holds the only write lock until its input ends.
+    // Another program holds the database's write lock until its input ends.
     let script = "import sqlite3, sys; held = sqlite3.connect(sys.argv[1], isolation_level=None); \
                   held.execute('BEGIN IMMEDIATE'); print('locked', flush=True); sys.stdin.read()";
     let mut program = Command::new("python3");
@@ -329,7 +334,7 @@ fn a_backup_names_the_damaged_call_log() {
     let good = fs::read(&log).unwrap();
     let mut beginning = good.clone();
     beginning[..4096].fill(b'X');
-    // The root page of the schema claims more cells than fit.
+    // The root page of the schema claims to have more cells than it can contain.
     let mut schema = good;
     schema[103..105].fill(0xff);
     for bytes in [beginning, schema] {
@@ -347,8 +352,8 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A copy without the call log would not be noticed. A FIFO would block the copy or the start
-/// forever.
+/// If a backup silently lacked the call log, the loss would go unnoticed. A FIFO would block the
+/// backup or the startup forever.
 #[test]
 fn a_backup_and_a_start_name_what_is_no_file() {
     let site = site(None, "");
@@ -396,7 +401,7 @@ fn a_backup_and_a_start_name_what_is_no_file() {
     assert!(refused.log.contains("calls.sqlite.lock is not a file"), "{}", refused.log);
 }
 
-/// Formerly, `doctor` approved a machine whose server then refused to start, or waited forever.
+/// `doctor` used to approve a machine on which the server then refused to start, or waited forever.
 #[test]
 fn doctor_names_what_is_no_file_like_the_start() {
     let site = site(None, "");
@@ -435,7 +440,7 @@ fn doctor_names_what_is_no_file_like_the_start() {
     }
 }
 
-/// A FIFO must not block the start, and the error must include the remedy.
+/// A FIFO must not block startup, and the error must include the remedy.
 #[test]
 fn something_else_in_the_place_of_waiting_reports_is_refused() {
     for is_fifo in [false, true] {
@@ -487,7 +492,7 @@ fn an_orderly_stop_soon_after_calls_logs_no_error() {
             let form = format!("CallSid=CA{round}x{call}&From=%2B14155551234&To=%2B1{number}");
             assert_eq!(twilio.post("/t/main/answer", &form).status, 200);
         }
-        // Webhooks look for events within 20 ms after a call was stored.
+        // The webhook sender looks for new events within 20 ms after a call was stored.
         std::thread::sleep(Duration::from_millis(3) * round);
         let Switchboard { site, server, .. } = board;
         let log = server.stop();

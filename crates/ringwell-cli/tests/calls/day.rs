@@ -1,6 +1,6 @@
-//! A day of a web site in minutes: 20,000 visitors, of whom some 6,000 call, and a server that is
-//! killed every ten minutes of that day. All durations are divided by the same factor. The day's
-//! clock stops while no server runs, because a start takes as long as on a real day.
+//! A web site's day, compressed into minutes: 20,000 visitors, of whom about 6,000 call, and a
+//! server that is killed every ten minutes of that day. All durations are divided by one factor.
+//! The day's clock stops while no server is running, because startup cannot be shortened.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,20 +22,22 @@ use super::support::site::{Pool, Site};
 const DAY: Duration = Duration::from_hours(24);
 const VISITORS: u32 = 20_000;
 /// The share of visitors who call: ten times the usual share. Calls do not affect which numbers are
-/// shown, and with this share, chance changes the share of wrong calls by less than half a point.
+/// shown. With so many callers, the share of misattributed calls varies randomly by less than half
+/// a percentage point.
 const CALLERS: f64 = 0.3;
-/// The maximum difference from the formula.
+/// The maximum difference between the measured share of misattributed calls and the formula.
 const DIFFERENCE_MAX: f64 = 0.01;
 const KILL_EVERY: Duration = Duration::from_mins(10);
 const NUMBERS: u64 = 500;
 const LIFETIME: Duration = Duration::from_mins(30);
-/// The real duration of the day in seconds, without the time in which the server starts.
-/// `RINGWELL_DAY_SECONDS` sets another duration.
+/// The real duration of the day in seconds, not including the server's startup times.
+/// `RINGWELL_DAY_SECONDS` overrides it.
 const SECONDS: u32 = 600;
 const SENDERS: usize = 8;
 const PHONES: usize = 4;
 
-/// A visitor's number, with the times of request and answer in milliseconds since 1970.
+/// The number that a visitor was shown, with the times of request and answer in milliseconds since
+/// 1970.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     visitor: u32,
@@ -52,7 +54,7 @@ struct Caller {
     number: u64,
 }
 
-/// The events of the day as its visitors and callers see them.
+/// The day's events from the point of view of visitors and callers.
 #[derive(Default)]
 struct Seen {
     shown: Vec<Shown>,
@@ -64,17 +66,17 @@ struct Seen {
     called: Vec<Caller>,
 }
 
-/// The addresses for visitors and providers; they change with each start.
+/// The addresses for visitors and providers, which change with each startup.
 #[derive(Clone)]
 struct Addresses {
     pages: String,
     phone: Phone,
 }
 
-/// The time since the day began.
+/// A clock that measures the time since the day began.
 struct DayClock {
     began: Instant,
-    /// The time since when the clock has been stopped.
+    /// The time at which the clock was stopped, if it is stopped.
     stopped: Option<Instant>,
     lost: Duration,
 }
@@ -88,7 +90,7 @@ impl DayClock {
 
 struct World {
     clock: Mutex<DayClock>,
-    /// The speed of these days relative to real ones.
+    /// The factor by which the day is faster than a real day.
     factor: u32,
     addresses: Mutex<Addresses>,
     pools: Vec<Pool>,
@@ -100,7 +102,7 @@ fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// Returns a random number from 0 to 1, excluding 1, that depends only on the arguments.
+/// Returns a pseudo-random number from 0 to 1, excluding 1. It depends only on the arguments.
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
 fn random(visitor: u32, what: &str) -> f64 {
     let hash = blake3::hash(format!("{visitor} {what}").as_bytes());
@@ -108,7 +110,7 @@ fn random(visitor: u32, what: &str) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The time between seeing the number and dialling it.
+/// Returns the time between seeing the number and dialling it.
 fn delay(visitor: u32) -> Duration {
     let mut part = random(visitor, "part");
     let mut mean = 0.0;
@@ -123,7 +125,7 @@ fn delay(visitor: u32) -> Duration {
 }
 
 impl World {
-    /// Waits until `at` of the day; returns false if the day is over by then.
+    /// Waits until the time `at` of the day. Returns false if the day ends before then.
     fn wait(&self, at: Duration) -> bool {
         loop {
             let (elapsed, stands) = {
@@ -152,7 +154,8 @@ impl World {
         self.addresses.lock().unwrap().clone()
     }
 
-    /// Requests a number once, like a page, which shows its own number if it gets no answer.
+    /// Requests a number, but only once, like a page that shows its own number if it gets no
+    /// answer.
     fn visit(&self, visitor: u32, at: Duration) {
         let ask = Ask { pool: 16, id: visitor.to_string() };
         let asked = now_ms();
@@ -177,7 +180,8 @@ impl World {
         }
     }
 
-    /// Calls the number until the server has answered, and reports the end in the same way.
+    /// Reports a call to the number, and then the end of the call. Repeats each request until the
+    /// server answers it.
     fn call(&self, caller: Caller) {
         let Caller { visitor, number, .. } = caller;
         let from = 4_150_000_000 + u64::from(visitor);
@@ -226,7 +230,7 @@ impl World {
     }
 }
 
-/// Returns all calls of the log, once all visitors have been looked up.
+/// Returns all calls in the log. First waits until all of their visitors have been looked up.
 fn logged(board: &Switchboard) -> BTreeMap<u32, Value> {
     board.wait_for_visitors();
     let (mut all, mut after) = (BTreeMap::new(), String::new());
@@ -257,8 +261,8 @@ fn attributed(call: &Value) -> u32 {
     call["attribution"]["parameters"]["id"].as_str().unwrap().parse().unwrap()
 }
 
-/// Returns the visitors who may be named by a call to `number` at `at`: the last one who was
-/// answered before then, and those whose requests were in progress.
+/// Returns the visitors to whom a call to `number` at the time `at` may be attributed: the last
+/// visitor who got the number before `at`, and visitors whose requests were in progress at `at`.
 fn expected(shown: &[Shown], number: u64, at: u64) -> Vec<u32> {
     let mut of_number: Vec<&Shown> =
         shown.iter().filter(|it| it.number == number && it.asked <= at).collect();
@@ -272,15 +276,15 @@ fn started_ms(call: &Value) -> u64 {
     u64::try_from(at.as_millisecond()).unwrap()
 }
 
-/// Returns the share of misattributed calls by the formula of docs/sizing.md, for a day on which
-/// `shown` visitors got a number.
+/// Returns the share of misattributed calls according to the formula of docs/sizing.md. `shown` is
+/// the number of visitors who got a number during the day.
 fn formula(shown: usize) -> f64 {
     let an_hour = f64::from(u32::try_from(shown).unwrap()) / 24.0;
     let demand = Demand::of_visitors(an_hour, LIFETIME).unwrap();
     demand.forecast(u32::try_from(NUMBERS).unwrap(), &Callers::assumed()).misattributed
 }
 
-/// Runs the day; returns the last server, and the count of kills.
+/// Runs the day. Returns the last server process, and the count of kills.
 fn live(world: &World, site: &Site, server: Server) -> (Server, u32) {
     let mut kills = 0;
     let server = thread::scope(|scope| {
@@ -347,7 +351,8 @@ fn a_day_with_a_kill_every_ten_minutes_loses_no_call_and_misattributes_as_the_fo
         assert_eq!((&call["state"], &call["talk_seconds"]), (&"ended".into(), &5.into()));
         let named = attributed(call);
         wrong += u32::from(named != *visitor);
-        // An answer may have been cut off by the kill after its number was stored.
+        // The number of an unserved visitor may have been stored before the kill cut off the
+        // answer.
         if seen.unserved.contains(&named) {
             cut_off += 1;
             continue;
@@ -365,7 +370,7 @@ fn a_day_with_a_kill_every_ten_minutes_loses_no_call_and_misattributes_as_the_fo
         formula * 100.0
     );
     assert!(count > 3_000 && cut_off * 100 < count);
-    // With 6,000 calls three standard deviations are less than a point.
+    // With 6,000 calls, three standard deviations are less than one percentage point.
     let chance = (formula * (1.0 - formula) / f64::from(count)).sqrt();
     assert!((share - formula).abs() < DIFFERENCE_MAX.max(3.0 * chance));
 }

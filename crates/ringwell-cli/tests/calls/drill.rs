@@ -1,6 +1,6 @@
-//! The kill drill: 200 call events a second arrive, the server is killed repeatedly, and the
-//! receiver of webhooks fails, hangs and resets connections. No call is lost or duplicated, and
-//! each event arrives.
+//! The kill drill: 200 call events arrive per second, the server is killed repeatedly, and the
+//! webhook receiver fails, hangs and resets connections. No call may be lost or duplicated, and
+//! each event must be delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Write};
@@ -18,13 +18,13 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::webhooks::{Delivery, is_signed, read_request, verified_by_libraries};
 
-/// The count of senders, each of which makes eight calls a second with three events each.
+/// The number of senders. Each makes eight calls per second, with three events per call.
 const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// Long enough for hanging events: hanging takes 15 s, the second attempt follows 5 s later, and a
-/// lease lasts 20 s.
+/// Long enough for events whose first delivery hangs: the sender gives up after 15 s, the second
+/// attempt follows 5 s later, and a lease lasts 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The received events, and the count of attempts for each.
@@ -34,7 +34,7 @@ struct Taken {
     tries: BTreeMap<String, u32>,
 }
 
-/// Starts a receiver that fails the first attempts of some events, in several ways.
+/// Starts a receiver that fails, in several ways, at the first delivery attempt of some events.
 fn receiver() -> (u16, Arc<Mutex<Taken>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -51,7 +51,7 @@ fn receiver() -> (u16, Arc<Mutex<Taken>>) {
 
 fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    // A sender that was killed in the middle of a request has not delivered anything.
+    // If the sender was killed in the middle of a request, nothing was delivered.
     let (headers, body) = read_request(&mut reader)?;
     let name = headers.get("webhook-id")?.clone();
     let is_first = {
@@ -67,7 +67,7 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
             thread::sleep(Duration::from_secs(30));
             return None;
         }
-        // The receiver resets the connection, on which unread bytes are then lost.
+        // The receiver resets the connection, and unread bytes are lost.
         1..=5 if is_first => return None,
         6..=10 if is_first => {
             let answer = b"HTTP/1.1 500 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -81,8 +81,8 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     reader.get_mut().write_all(answer).ok()
 }
 
-/// Makes calls until the server is gone. Returns the calls whose beginning was answered, and the
-/// calls whose end was answered.
+/// Makes calls until the server is gone. Returns the calls whose beginning the server confirmed,
+/// and the calls whose end it confirmed.
 fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<String>; 2] {
     let (mut begun, mut ended) = (Vec::new(), Vec::new());
     let twilio = Provider::twilio(phone);
@@ -109,7 +109,7 @@ fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<
     [begun, ended]
 }
 
-/// Returns all events of the log, in order.
+/// Returns all events in the log, in order.
 fn events(board: &Switchboard) -> Vec<Value> {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
@@ -158,7 +158,8 @@ fn no_call_is_lost_or_doubled_and_each_event_arrives() {
     println!("{} calls, {} ended, {KILLS} kills", begun.len(), ended.len());
     assert!(ended.len() > 200, "{}", ended.len());
 
-    // Once the visitors of the last calls have been looked up, each call has each event once.
+    // After the visitors of the last calls have been looked up, each call has exactly one event of
+    // each type.
     let until = Instant::now() + PATIENCE;
     let mut all = events(&board);
     let is_done = |all: &[Value]| {

@@ -1,5 +1,5 @@
-//! Erasure: afterwards, neither the caller's digits nor the visitor's parameters are left anywhere
-//! in the data directory.
+//! Erasure: afterwards, the data directory contains neither the caller's digits nor the visitor's
+//! parameters.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -47,10 +47,10 @@ fn say(mut command: std::process::Command) -> String {
     text
 }
 
-/// Makes a switchboard with a call of the visitor to erase and a call of another visitor. Returns
-/// both numbers too.
+/// Creates a switchboard with two calls: one by the visitor to erase, and one by another visitor.
+/// Also returns the numbers of both visitors.
 fn board() -> (Switchboard, [u64; 2]) {
-    // The segments are small, because tests read all of them repeatedly.
+    // The segments are small, because the tests read all segments repeatedly.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
     let theirs = board.visitor(&format!("17&gclid={SECRET}"));
     let other = board.visitor("18&gclid=Cj0other");
@@ -80,7 +80,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert!(
         found(&data, CALLER).iter().any(|path| path.to_string_lossy().contains("calls.sqlite"))
     );
-    // The parameter selects one visitor; the caller selects both calls.
+    // The parameter belongs to one of the visitors. Both calls have the same caller.
     let erase = |whom: &[&str]| {
         let mut command = ringwell(&["calls", "erase", "--journal-list"]);
         command.arg(&list).args(whom).env("RINGWELL_TOKEN", TOKEN);
@@ -92,7 +92,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert_eq!(erase(&["--caller", &format!("+1{CALLER}")]), "1 call, 1 allocation\n");
     assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
     assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
-    // The journal can be erased only while no server writes it.
+    // Parameters in the journal can be erased only while no server uses it.
     let journal = || {
         let mut command = ringwell(&["journal", "erase"]);
         command.arg(&data).arg("--list").arg(&list);
@@ -119,7 +119,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
         assert!(held.to_string().contains("allocated_at"), "{held}");
         assert!(!held.to_string().contains("gclid"), "{held}");
     }
-    // Numbers and lockouts are unchanged.
+    // Erasing changes neither numbers nor lockouts.
     let next = board.visitor("19");
     assert!(next != theirs && next != other);
 }
@@ -134,8 +134,8 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
     command.arg(&data);
     assert_eq!(say(command), "1 allocation erased\n");
-    // Simulates the state after a crash: the planned bytes are stored, and half of them are
-    // written.
+    // Simulates the state after a crash: the planned bytes are stored in the separate file, and
+    // half of them are written to the segments.
     let mut intent = String::new();
     for (path, old) in before {
         let Ok(new) = fs::read(&path) else { continue };
@@ -163,7 +163,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let board = Switchboard { phone: Phone::at(&server), site, server };
     assert!(board.holder(other).to_string().contains("Cj0other"));
     assert!(!board.holder(theirs).to_string().contains("gclid"));
-    // If the plan was not stored completely, no bytes were overwritten.
+    // If the separate file is incomplete, no segment was overwritten yet.
     fs::write(&noted, &intent[..intent.len() / 2]).unwrap();
     let board = restarted(board);
     assert!(!noted.exists());
@@ -196,7 +196,7 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("nothing was erased"), "{said}");
     assert_eq!(board.call("CA1", |_| true)["from"]["e164"], format!("+1{CALLER}"));
-    // Existing lines are kept.
+    // Existing lines of the list are kept.
     let list = folder.join("erase.list");
     fs::write(&list, "{\"a line\":\"of before\"}\n").unwrap();
     assert!(erase(&list).status.success());
@@ -204,7 +204,7 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     assert!(lines.starts_with("{\"a line\"") && lines.lines().count() == 3, "{lines}");
 }
 
-/// Look-ups show only the last of several parameters with the same name.
+/// If a parameter occurs several times, look-ups show only its last value.
 #[test]
 fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -215,7 +215,8 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
         batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
     };
     let hidden = given(&format!("gclid={SECRET}&gclid=x"));
-    // Uses every length from five bytes on, with and without room for a name that look-ups omit.
+    // Uses parameters of five to ten bytes. They have no room for the parameter name that marks
+    // longer erased parameters.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
     assert!(board.holder(hidden)["parameters"]["gclid"] == "x");

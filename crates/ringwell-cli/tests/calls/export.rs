@@ -1,4 +1,5 @@
-//! `ringwell calls`: exports from a real server's log, and reports results to it.
+//! `ringwell calls`: exports calls from a real server's log, and reports results of calls to the
+//! server.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -40,7 +41,7 @@ impl Switchboard {
 #[test]
 fn every_call_is_exported_once_and_filters_apply() {
     let board = Switchboard::new("");
-    // Makes more than one page of calls: the server returns at most a thousand at a time.
+    // Creates more than one page of calls. The server returns at most a thousand calls per page.
     thread::scope(|scope| {
         for thread in 0..10 {
             let phone = &board.phone;
@@ -75,7 +76,7 @@ fn every_call_is_exported_once_and_filters_apply() {
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("outcome: one of"), "{said}");
 
-    // An export from a position on has no second header.
+    // An export that continues after a position has no second header.
     let page = board.get("/v1/calls?limit=1000").json();
     let rest = ["export", "--format", "csv", "--after", page["next"].as_str().unwrap()];
     assert_eq!(board.calls_say(&rest).lines().count(), 51);
@@ -114,7 +115,7 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     assert_eq!(said, "recorded: 2, known already: 0, refused: 5\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
     assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
-    // The line numbers include a field with two lines.
+    // The line numbers are correct although one field spans two lines.
     assert!(problems.contains("line 6: type, external_id"), "{problems}");
     assert!(problems.contains("line 8: there is no such call"), "{problems}");
     assert!(problems.contains("line 9: at: is in the future"), "{problems}");
@@ -141,7 +142,7 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     }
 }
 
-/// Reads the file with Python's pyarrow, call by call. Skipped where pip cannot install that.
+/// Reads the file with Python's pyarrow, call by call. Skipped if pip cannot install pyarrow.
 #[cfg(feature = "parquet")]
 #[test]
 fn a_file_of_parquet_has_what_the_lines_have() {

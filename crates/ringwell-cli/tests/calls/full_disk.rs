@@ -1,7 +1,8 @@
 //! Calls while the disk of the call log is full: they are answered at once, and stored as soon as
-//! there is room.
+//! the disk has free space.
 //!
-//! Needs the permission to mount a small file system; without it the tests print a message and end.
+//! Needs the permission to mount a small file system. Without the permission, the tests print a
+//! message and end.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -17,7 +18,7 @@ use super::{LIFETIME, Switchboard};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Makes a switchboard with its call log on a small disk.
+/// Starts a switchboard with its call log on a small disk.
 fn board_on_small_disk() -> Option<(Switchboard, Disk)> {
     let folder = TempDir::new().unwrap();
     let Some(disk) = Disk::mount(folder.path(), "6m") else {
@@ -38,7 +39,7 @@ fn board_on_small_disk() -> Option<(Switchboard, Disk)> {
 }
 
 impl Switchboard {
-    /// Makes calls, all of which are connected; returns their ids.
+    /// Makes calls and checks that all of them are connected. Returns their ids.
     fn ring(&self, names: std::ops::Range<usize>) -> BTreeSet<String> {
         let number = self.visitor("17");
         let twilio = Provider::twilio(&self.phone);

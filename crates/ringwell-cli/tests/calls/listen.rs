@@ -1,4 +1,4 @@
-//! `ringwell webhooks listen`, called by a real server and by unauthenticated clients.
+//! `ringwell webhooks listen`, with requests from a real server and from unauthenticated clients.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use super::support::site::TOKEN;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// The command while it receives webhooks. Killed when dropped.
+/// A running `ringwell webhooks listen`. Killed when dropped.
 struct Listening {
     child: Child,
     address: String,
@@ -36,7 +36,7 @@ impl Listening {
         Self { child, address }
     }
 
-    /// Returns all lines after the command has ended without a signal.
+    /// Waits until the command ends by itself, and returns all lines that it printed.
     fn lines(mut self) -> Vec<Value> {
         let stdout = BufReader::new(self.child.stdout.take().unwrap());
         let lines = stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());

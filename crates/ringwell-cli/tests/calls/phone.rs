@@ -1,5 +1,5 @@
-//! A telephone provider, which signs requests as its own documentation requires, without the
-//! server's code.
+//! A telephone provider. It signs requests according to the provider's documentation, without using
+//! the server's code.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ pub(crate) struct Phone {
 }
 
 impl Phone {
-    /// Returns the section `[calls]` up to its destinations.
+    /// Returns the `[calls]` section without destinations.
     pub(crate) fn settings() -> String {
         format!(
             "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"main\"\n\
@@ -61,7 +61,7 @@ impl Phone {
     }
 }
 
-/// A provider that sends requests to the account's hooks.
+/// A provider that sends requests to an account's hooks.
 pub(crate) struct Provider {
     phone: Phone,
     url: String,
@@ -72,7 +72,7 @@ impl Provider {
         Self { phone: phone.clone(), url: PUBLIC_URL.to_owned() }
     }
 
-    /// Makes a provider that reaches the hooks at another URL.
+    /// Returns a provider that reaches the hooks at another URL.
     pub(crate) fn at_url(&self, url: &str) -> Self {
         Self { phone: self.phone.clone(), url: url.to_owned() }
     }
@@ -87,7 +87,7 @@ impl Provider {
         self.try_post_on(&mut self.phone.client(), target, body)
     }
 
-    /// Like [`Self::try_post`], on an existing connection.
+    /// Like [`Self::try_post`], but uses an existing connection.
     pub(crate) fn try_post_on(
         &self,
         client: &mut Client,
@@ -114,7 +114,7 @@ impl Provider {
     }
 }
 
-/// Returns the targets of all hooks that a document names.
+/// Returns the request targets of all hooks that a document names.
 pub(crate) fn urls(document: &str) -> Vec<String> {
     let start = format!("\"{PUBLIC_URL}");
     let all = document.split(&start).skip(1);

@@ -1,4 +1,4 @@
-//! `ringwell call` as each provider: its forms or JSON, its signatures, and its reports.
+//! `ringwell call` with each provider: its forms or JSON, its signatures, and its reports.
 
 use std::process::Output;
 use std::thread;
@@ -40,7 +40,7 @@ fn ring(board: &Switchboard, provider: &str, number: u64, more: &[&str]) -> Outp
     command.output().unwrap()
 }
 
-/// Returns the call as finally logged. The command must have succeeded.
+/// Checks that the command succeeded, and returns the call as logged after its end.
 fn logged(board: &Switchboard, output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -86,7 +86,7 @@ fn a_phone_with_another_secret_is_refused() {
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
     assert!(!stranger.status.success() && said.contains("secret_files of the account"), "{said}");
     for (provider, secret) in OTHERS.into_iter().filter(|(provider, _)| *provider != "telnyx") {
-        // The server has already read the right secret.
+        // The server has already read the right secret, so only the command uses the wrong one.
         let file = board.site.config().with_file_name(format!("{provider}.secret"));
         std::fs::write(
             &file,

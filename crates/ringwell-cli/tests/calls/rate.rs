@@ -1,4 +1,5 @@
-//! Measures how long the provider waits for the document at 500 calls a second, beside batches.
+//! Measures how long the provider waits for the document at 500 calls per second, while batches are
+//! also being sent.
 
 use std::sync::Mutex;
 use std::thread;
@@ -15,22 +16,23 @@ const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
-/// The length of a slot. Its first [`SETTLING`] does not count, so that the calls of the slot
-/// before have been answered.
+/// The length of a slot. Its beginning, as long as [`SETTLING`], is not counted, so that calls of
+/// the previous slot have been answered.
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// The destination of the calls of a slot.
+/// The server that gets a slot's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
     Nowhere,
-    /// To the server that gets the batches.
+    /// The server that also gets the batches.
     Here,
-    /// To another process, which shares only the machine with it.
+    /// Another server process on the same machine.
     Elsewhere,
 }
 
-/// All orders of the three, so that each one follows each other one equally often.
+/// All six orders of the three variants, so that each variant follows each of the others equally
+/// often.
 const ORDERS: [[Calls; 3]; 6] = {
     use Calls::{Elsewhere, Here, Nowhere};
     [
@@ -43,21 +45,23 @@ const ORDERS: [[Calls; 3]; 6] = {
     ]
 };
 
-/// The requests in one slot, each with the time since it was due, because a late sender has waited
-/// too.
+/// The latencies of the requests in one slot. Each is measured from the time when the request was
+/// due, because a late sender has also waited.
 #[derive(Clone, Default)]
 struct Times {
     calls: Vec<Duration>,
     batches: Vec<Duration>,
 }
 
-/// A server that gets batches and calls, and one that gets only the calls of [`Calls::Elsewhere`].
+/// Two servers. `here` gets batches and calls, and `elsewhere` gets only the calls of
+/// [`Calls::Elsewhere`].
 struct Servers<'a> {
     here: &'a Switchboard,
     elsewhere: &'a Switchboard,
 }
 
-/// A plan of requests, each sent when it is due, whether or not earlier ones were answered.
+/// A schedule of requests. Each is sent when it is due, whether or not earlier requests were
+/// answered.
 struct Plan {
     began: Instant,
     slots: Vec<Calls>,
@@ -81,7 +85,7 @@ impl Plan {
         })
     }
 
-    /// Records a request that was due at `due` and has just been answered.
+    /// Records the latency of a request that was due at `due` and has just been answered.
     fn note(&self, slot: usize, due: Instant, of: fn(&mut Times) -> &mut Vec<Duration>) {
         let since = due - (self.began + SLOT * u32::try_from(slot).unwrap());
         if since >= SETTLING {
@@ -100,7 +104,7 @@ impl Plan {
         }
     }
 
-    /// Sends every call whose number has `sender` as its remainder.
+    /// Sends the calls of one sender. The calls are divided among [`SENDERS`] senders.
     fn send_calls(&self, sender: u32, servers: &Servers<'_>, [here, elsewhere]: [u64; 2]) {
         step_back();
         let phones = [&servers.here.phone, &servers.elsewhere.phone].map(Provider::twilio);
@@ -120,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Sends all requests, and returns the times of each slot.
+    /// Sends all requests, and returns the latencies of each slot.
     fn run(self, servers: &Servers<'_>, sends_batches: bool) -> Vec<(Calls, Times)> {
         let numbers = [servers.here, servers.elsewhere].map(|board| board.visitor("17"));
         let mut client = servers.here.server.client();
@@ -137,13 +141,13 @@ impl Plan {
     }
 }
 
-/// Gives the batches' client and the server priority, because providers have processors of their
-/// own.
+/// Lowers this thread's priority in favour of the batches' client and the server, because real
+/// providers use other machines.
 fn step_back() {
     rustix::process::setpriority_process(None, 19).unwrap();
 }
 
-/// Returns the time that `of` thousandths of `times` do not exceed.
+/// Returns a percentile of `times`. `of` is given in thousandths.
 fn percentile(mut times: Vec<Duration>, of: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of).div_ceil(1000) - 1]
@@ -158,17 +162,18 @@ fn every_call_is_connected_at_500_a_second() {
     assert_eq!(calls, 400, "a fifth of each slot does not count");
 }
 
-/// Measures batches alone, beside calls to their server, and beside the same calls to another
-/// process. The slots of a quarter of a second alternate, so that other load affects all three.
-/// Calls to the other process take the same processor time, so the difference shows how calls and
-/// batches affect each other inside one server. `RINGWELL_RATE_DATABASE` sets the place of both
-/// call logs, instead of the data directory: `sqlite:PATH` or `postgres://...`.
+/// Measures batches in three cases: without calls, with calls to the same server, and with the same
+/// calls to another process. Slots of a quarter of a second alternate, so that other load on the
+/// machine affects all three cases. Calls to the other process take the same processor time, so the
+/// difference between the last two cases shows how calls and batches affect each other inside one
+/// server. `RINGWELL_RATE_DATABASE` sets the database of both call logs, which are otherwise in the
+/// data directories: `sqlite:PATH` or `postgres://...`.
 #[test]
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn a_document_is_out_soon_at_500_calls_a_second() {
-    // The blocks take four minutes.
+    // All blocks together take four minutes.
     const BLOCKS: usize = 320;
-    // Numbers return after a minute, so there are enough for any number of rounds.
+    // Numbers become free after a minute, so the pool is large enough for any number of blocks.
     let pool = || Pool::new(16, 90_000, Duration::from_mins(1));
     let board = || match std::env::var("RINGWELL_RATE_DATABASE") {
         Ok(database) => Switchboard::with_log(pool(), &database),
@@ -192,7 +197,7 @@ fn a_document_is_out_soon_at_500_calls_a_second() {
         println!("p{of}: {mid:.2} of beside the other process (95 %: {low:.2} to {high:.2})");
         let [low, mid, high] = ratio(&beside, &alone, of);
         println!("p{of}: {mid:.2} of alone (95 %: {low:.2} to {high:.2})");
-        // Compares two halves of the same slots.
+        // For comparison: the ratio of two halves of the same kind of slot.
         let [one, other] = [0, 1]
             .map(|half| -> Vec<&Times> { alone.iter().skip(half).step_by(2).copied().collect() });
         let [low, mid, high] = ratio(&one, &other, of);
@@ -207,7 +212,8 @@ fn batches(slots: &[&Times]) -> Vec<Duration> {
     slots.iter().flat_map(|times| times.batches.iter().copied()).collect()
 }
 
-/// Returns the ratio of percentiles with its interval, from 400 random draws of slots.
+/// Returns the ratio of two percentiles with its confidence interval, from 400 random resamplings
+/// of the slots.
 fn ratio(over: &Vec<&Times>, under: &Vec<&Times>, of: usize) -> [f64; 3] {
     let mut state = 1_u64;
     let mut draw = |slots: &Vec<&Times>| -> Duration {

@@ -1,4 +1,4 @@
-//! A user's program that decides the destinations of calls, and SIGHUP.
+//! A user's program that decides the destinations of calls, and reloads by SIGHUP.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,11 +17,11 @@ use super::phone::{self, Provider};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// The answer to each request by its index: a pause, a status line, and a body.
+/// Maps a request's index to the answer: a pause, a status line, and a body.
 type Answers = fn(usize) -> (Duration, &'static str, &'static str);
 
-/// Starts a routing program. Returns its port, and the requests that it receives, each with whether
-/// it was signed correctly.
+/// Starts a routing program. Returns the program's port, and a channel with its requests. Each
+/// request is accompanied by whether its signature is correct.
 fn program(answers: Answers) -> (u16, Receiver<(Value, bool)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -112,7 +112,8 @@ fn a_program_decides_the_destination_of_calls_and_the_default_applies_if_it_fail
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);
     assert_eq!(board.call("CA0", |_| true)["destination"], "+18005550001");
-    // If an answer is late, failing, wrong or undecided, the default is chosen in time.
+    // If the program's answer is late, failing, wrong or undecided, the default destination is
+    // chosen in time.
     for call in 1..6 {
         let (answer, took) = ring(&format!("CA{call}"));
         assert!(answer.body.contains(">+18005550199</Number>"), "{call}: {}", answer.body);

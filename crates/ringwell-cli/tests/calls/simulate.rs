@@ -14,7 +14,7 @@ fn a_log_of_a_day_yields_the_expected_attributions() {
     let site = Site::new(vec![Pool::new(16, 40, LIFETIME), Pool::new(17, 2, LIFETIME)], "");
     let log = site.config().with_file_name("access.log");
     let mut text = String::new();
-    // The log has one visitor a minute, who opens three pages, and also a robot, a picture and
+    // The log has one visitor per minute, who opens three pages. It also has a robot, a picture and
     // junk.
     for minute in 0..1_200 {
         let (hour, at) = (minute / 60, minute % 60);
@@ -53,7 +53,7 @@ fn a_log_of_a_day_yields_the_expected_attributions() {
     assert!((500..700).contains(&count("all")) && count("unknown") == 0, "{said:#}");
     assert_eq!(count("right") + count("wrong"), count("all"));
     assert!(count("right") > count("wrong") && count("wrong") > 0, "{said:#}");
-    // Two numbers, each locked for ten minutes, are not enough for a visitor a minute.
+    // Two numbers, each locked for ten minutes, are not enough for one visitor per minute.
     assert!(small["overflow_visits"].as_u64().unwrap() > 800, "{said:#}");
 
     let (code, said, _) = run(&["--config", config, "--pool", "17", "--seed", "2"]);

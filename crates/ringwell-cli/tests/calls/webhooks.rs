@@ -24,10 +24,10 @@ use super::support::site::TOKEN;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maps a request's index to the status of the answer; `None` hangs.
+/// Maps a request's index to the status of the answer. `None` makes the receiver hang.
 type Behaviour = fn(usize) -> Option<u16>;
 
-/// A receiver of webhooks. If it hangs, it does so until the sender gives up.
+/// A receiver of webhooks. If it hangs, it sends nothing until the sender gives up.
 struct Receiver {
     port: u16,
     got: Arc<Mutex<Vec<Delivery>>>,
@@ -61,7 +61,7 @@ impl Receiver {
         self.got.lock().unwrap().clone()
     }
 
-    /// Returns the received events, once there are `count` of them.
+    /// Waits until `count` events have been received, and returns them.
     fn taken(&self, count: usize) -> Vec<Delivery> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -78,8 +78,8 @@ impl Receiver {
     }
 }
 
-/// Reads the headers, with names in lower case, and the body of a request; `None` if it ends too
-/// early.
+/// Reads the headers of a request, with names in lower case, and its body. Returns `None` if the
+/// request ends too early.
 pub(crate) fn read_request(
     reader: &mut BufReader<TcpStream>,
 ) -> Option<(BTreeMap<String, String>, String)> {
@@ -114,7 +114,7 @@ fn serve(
     reader.get_mut().write_all(answer.as_bytes()).ok()
 }
 
-/// Makes a switchboard that may call these receivers.
+/// Starts a switchboard that may send webhooks to these receivers.
 fn board(receivers: &[&Receiver]) -> Switchboard {
     let ports: Vec<String> = receivers.iter().map(|it| it.port.to_string()).collect();
     let allowed = format!(
@@ -132,7 +132,7 @@ impl Switchboard {
         self.server.client().post(path, &headers, &body.to_string()).unwrap()
     }
 
-    /// Creates an endpoint; returns its id and secret.
+    /// Creates an endpoint. Returns its id and secret.
     fn endpoint(&self, receiver: &Receiver) -> (String, String) {
         let url = format!("http://127.0.0.1:{}/in", receiver.port);
         let made = self.manage("/v1/webhooks", &json!({ "url": url, "company_key": "company" }));
@@ -141,7 +141,7 @@ impl Switchboard {
         (made["id"].as_str().unwrap().to_owned(), made["secret"].as_str().unwrap().to_owned())
     }
 
-    /// Makes a whole call, from ringing to its end.
+    /// Makes a complete call, from ringing to the end.
     pub(crate) fn whole_call(&self, name: &str) {
         let number = self.visitor("17");
         self.call_of(name, number);
@@ -156,7 +156,8 @@ impl Switchboard {
     }
 }
 
-/// Verifies a delivery by the specification of Standard Webhooks, without the server's code.
+/// Verifies a delivery according to the specification of Standard Webhooks, without the server's
+/// code.
 pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);
@@ -167,7 +168,7 @@ pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
 }
 
 /// Verifies `deliveries` with the libraries of Python and JavaScript, if `cargo xtask telephony`
-/// has installed them.
+/// has installed these libraries.
 pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
     let Some(home) = std::env::var_os("RINGWELL_TELEPHONY") else { return };
     let (home, here) = (Path::new(&home), Path::new(env!("CARGO_MANIFEST_DIR")));
@@ -192,7 +193,7 @@ pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
 
 #[test]
 fn every_event_arrives_signed_at_a_receiver_that_fails() {
-    // Every third request fails, and is repeated five seconds later under the same id.
+    // Every third request fails. The event is sent again five seconds later with the same id.
     let receiver = Receiver::start(|count| Some(if count % 3 == 2 { 500 } else { 200 }));
     let board = board(&[&receiver]);
     let (_, secret) = board.endpoint(&receiver);
@@ -290,7 +291,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     let path = |what: &str| format!("/v1/webhooks/{id}/{what}");
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     assert!(receiver.taken(1)[0].body.contains("webhook.test"));
-    // Events from before the endpoint was created are available too.
+    // Events that are older than the endpoint are also available.
     let replayed = board.manage(&path("replays"), &json!({ "only": "all" })).json();
     assert_eq!(replayed["deliveries"], 3);
     receiver.taken(4);
@@ -298,7 +299,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     let last = receiver.taken(5).pop().unwrap();
     assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
-    // A third secret also signs. A fourth must wait.
+    // A third secret can be added, but a fourth is refused.
     assert_eq!(board.manage(&path("secret"), &json!({})).status, 200);
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     let last = receiver.taken(6).pop().unwrap();

@@ -3,7 +3,7 @@
 use super::support::wall::Wall;
 use super::*;
 
-/// Returns the seconds by which the other node is ahead, according to this node's metrics.
+/// Returns the seconds by which the other node's clock is ahead, according to this node's metrics.
 fn ahead(server: &Server) -> f64 {
     let metrics = server.client().get("/metrics", &[]).unwrap().body;
     let line = metrics.lines().find(|line| line.starts_with("ringwell_link_clock_ahead_seconds{"));
@@ -17,7 +17,7 @@ fn nodes_report_that_their_clocks_differ() {
     let first = cluster.start(0);
     let second = Server::start(wall.shown_to(cluster.command(1, "cluster.toml")));
     let differ = "the clocks of this node and another one differ";
-    // Clocks are compared when an answer arrives.
+    // A node compares the clocks whenever it receives an answer from the other node.
     let wait_for = |of: &Server, range: std::ops::RangeInclusive<f64>| {
         let begun = Instant::now();
         loop {

@@ -19,8 +19,8 @@ fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
     }
-    // The slow answers show that the node hangs. Its link is then shut, and its rows overflow at
-    // once.
+    // After a few slow answers, the link to the hanging node is shut, and rows of its pools
+    // overflow at once.
     let asked = link(&mut client, "requests") - asked_before;
     assert!(asked <= 10, "{asked} of 60 batches waited for the hanging node");
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
@@ -31,7 +31,8 @@ fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "open");
 }
 
-/// Returns the window of the link before and after three pauses of its caller, during 200 batches.
+/// Sends 200 batches and pauses the calling node three times. Returns the link's window before and
+/// after.
 fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
     let mut client = servers[0].client();
     cluster.ask_until(&mut client, 0, true);
@@ -59,7 +60,8 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
 fn a_caller_that_hung_does_not_blame_the_other_node() {
     let cluster = Cluster::quick("10s", 90_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
-    // On a busy machine, the other node is occasionally slow too, and its window shrinks.
+    // On a busy machine, the other node may also be slow, so that the window shrinks. Several
+    // attempts are therefore allowed.
     let is_spared = (0..8).any(|_| {
         let [before, after] = windows_around_pauses(&cluster, &servers);
         after >= before
@@ -130,7 +132,7 @@ fn late_numbers_are_returned() {
     let mut client = servers[0].client();
     assert!(cluster.ask(&mut client, "first").iter().all(|row| !row.overflow));
     let own = (1..=POOLS).filter(|pool| Cluster::owner(*pool) == 1).count() as u64;
-    // On a busy machine, the node may wake up too late to hand out anything.
+    // On a busy machine, the node may continue so late that it hands out nothing.
     for attempt in 0.. {
         assert!(attempt < 20, "{}", shards(&mut client));
         servers[1].signal("STOP");
@@ -138,7 +140,7 @@ fn late_numbers_are_returned() {
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
-        // Node b hands the numbers out when it wakes up, because it cannot detect how long it was
+        // Node b hands out the numbers when it continues, because it cannot detect how long it was
         // stopped.
         servers[1].signal("CONT");
         let until = Instant::now() + Duration::from_secs(2);
@@ -150,7 +152,7 @@ fn late_numbers_are_returned() {
         }
         cluster.ask_until(&mut client, 0, true);
     }
-    // The connections are in step, and returned numbers are handed out again. Node b therefore
+    // Each answer matches its request, and released numbers are handed out again. Node b therefore
     // still has numbers when node a has handed out all of its own.
     for round in 0..=40 {
         let rows = cluster.ask(&mut client, &format!("after{round}"));
@@ -201,8 +203,8 @@ fn a_panic_on_another_node_affects_only_its_own_rows() {
     cluster.ask_until(&mut client, 0, true);
 }
 
-/// A release that waits in the network, or at a hanging node, must not end the lockout of a later
-/// visitor.
+/// If a release is delayed in the network or at a hanging node, it must not end the lockout of a
+/// later visitor.
 #[test]
 fn a_release_that_is_answered_503_is_not_carried_out_later() {
     let cluster = Cluster::quick("5s", 400, HALF_AN_HOUR);

@@ -1,12 +1,12 @@
-//! Moves of buckets during other events: holds, answers to repeated batches, callers that hang up,
-//! and changing lists of pools.
+//! Moves of buckets combined with other events: holds, repeated batches, callers that disconnect,
+//! and changes of the pools.
 
 use std::net::TcpStream;
 
 use super::moves::{move_buckets, numbers_of};
 use super::*;
 
-/// Edits a stopped node's record of its buckets.
+/// Edits a stopped node's record of the buckets that it owns.
 fn edit_map(site: &Site, edit: impl FnOnce(&mut Value)) {
     let path = site.data().join("cluster-map.json");
     let mut map: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -48,7 +48,7 @@ fn a_batch_repeated_after_a_move_gets_no_number_of_another_visitor() {
 #[test]
 fn held_pools_stay_held_when_they_move() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
-    // Data directories that begin with a later map have no known lockouts, so all pools are held.
+    // If a data directory begins with a later map, its lockouts are unknown, so all pools are held.
     cluster.write_map("cluster.toml", 2, SECRET, [&[0, 2], &[1]]);
     let mut servers = cluster.start_both();
     let mut client = servers[0].client();
@@ -78,7 +78,7 @@ fn a_batch_repeated_after_a_move_within_the_node_gets_its_answer() {
     assert_eq!(client.post(BULK, &key, &body).unwrap().body, order);
 }
 
-/// The giver may be killed while it waits for the answer.
+/// The giver may be killed while it waits for the taker's answer.
 #[test]
 fn a_hand_over_whose_caller_disconnects_is_completed_or_not_done_at_all() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -130,8 +130,8 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     assert_eq!(moved.status, 200, "{}", moved.body);
 }
 
-/// The list of pools changes while buckets are moving. The state of removed numbers must still be
-/// sent.
+/// The list of pools changes while buckets are moving. The state of removed numbers must be sent
+/// nevertheless.
 #[test]
 fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);
@@ -148,7 +148,7 @@ fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     });
     let mut pools = cluster.pools().to_vec();
     for pool in &mut pools {
-        // The pool no longer has the number that was handed out.
+        // The pool no longer contains the number that was handed out.
         (pool.first, pool.numbers) = (pool.first + 1, pool.numbers - 1);
     }
     cluster.sites[1].write(pools);

@@ -1,6 +1,6 @@
 //! Lets `ringwell check` judge a node's answers while the other node hangs. The history records the
 //! fault (`nem` lines), so that the checker can distinguish rows that overflowed because their
-//! shard was gone from rows that overflowed without reason.
+//! shard hung from rows that overflowed without a reason.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use support::server::ringwell;
 
 use super::*;
 
-/// The time in nanoseconds, by the clock that all processes of the machine share.
+/// Returns the time in nanoseconds, on the clock that all processes of the machine share.
 fn now_ns() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
@@ -21,7 +21,7 @@ fn fault(phase: &str) -> Value {
     json!({"k": "nem", "t": now_ns(), "what": "SIGSTOP", "node": "b", "phase": phase})
 }
 
-/// Makes the list of pools for `ringwell load`.
+/// Formats the list of pools for `ringwell load`.
 fn list(pools: &[Pool]) -> String {
     let mut list =
         "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n".to_owned();
@@ -32,7 +32,7 @@ fn list(pools: &[Pool]) -> String {
     list
 }
 
-/// Returns the output of `ringwell` with these arguments.
+/// Runs `ringwell` with these arguments. Returns its output as JSON.
 fn json_of(args: &[&str]) -> Value {
     let output = ringwell(args).stderr(Stdio::inherit()).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))

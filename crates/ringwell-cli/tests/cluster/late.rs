@@ -1,11 +1,11 @@
-//! Pools that appear after a node has started, because the list reaches it late.
+//! Pools that appear after a node has started, because the list of pools reaches the node late.
 
 use super::moves::restart;
 use super::*;
 
 /// Map 2 gives all buckets to node b. Both nodes start without one of node a's pools, whose numbers
-/// are all locked out at node a. The pool appears by SIGHUP after node b has been serving for a
-/// while.
+/// are all locked out at node a. After node b has been serving for a while, a reload by SIGHUP adds
+/// the pool.
 #[test]
 fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_start_too() {
     for is_restarted in [false, true] {
@@ -43,8 +43,8 @@ fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_star
     }
 }
 
-/// A number moves from a pool of node a to a pool of node b while node a is suspended. Node b waits
-/// for node a, and then hands the number out.
+/// A number moves from a pool of node a to a pool of node b while node a is suspended. Node b first
+/// waits for node a, and later hands out the number.
 #[test]
 fn a_node_that_stood_still_gives_no_number_that_has_left_it() {
     let lifetime = Duration::from_secs(6);
@@ -67,7 +67,7 @@ fn a_node_that_stood_still_gives_no_number_that_has_left_it() {
         let answer = servers[node].client().post(BULK, &[], &batch::body(&asks, &pools)).unwrap();
         batch::rows(&answer).remove(0).number
     };
-    // Node b waits for the lifetime and ten seconds more.
+    // Node b waits for the lifetime plus ten seconds.
     let until = Instant::now() + 2 * PATIENCE;
     while ask(1, to) != number {
         assert!(Instant::now() < until, "{}", servers[1].log());

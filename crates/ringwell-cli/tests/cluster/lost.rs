@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns the pools that a node owns.
+/// Returns the pools that `node` owns.
 fn of(node: usize) -> impl Iterator<Item = u64> {
     (1..=POOLS).filter(move |pool| Cluster::owner(*pool) == node)
 }
@@ -13,7 +13,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
-/// Checks that rows of `node`'s pools get overflow numbers, and all others their own numbers.
+/// Checks that rows of `node`'s pools get overflow numbers, and that all other rows get numbers of
+/// their own.
 fn assert_holds(cluster: &Cluster, server: &Server, node: usize) {
     let rows = cluster.ask(&mut server.client(), "after");
     for pool in 1..=POOLS {
@@ -34,7 +35,7 @@ fn a_node_that_lost_its_disk_hands_out_no_number_that_it_may_have_answered() {
     assert!(of(1).count() > 0);
     assert_holds(&cluster, &second, 1);
     assert!(second.log().contains("has a record of another journal"), "{}", second.log());
-    // The next start reads the hold from the node's own disk.
+    // At the next startup, the node reads the hold from its own disk.
     second.kill();
     let second = cluster.start(1);
     assert_holds(&cluster, &second, 1);
@@ -62,7 +63,7 @@ fn a_restored_data_directory_hands_out_no_number_answered_since_the_copy() {
     assert_holds(&cluster, &second, 1);
 }
 
-/// The other node is down when this node starts without its disk, and comes up later.
+/// Node b starts without its disk while node a is down. Node a starts later.
 #[test]
 fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_it() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -77,7 +78,7 @@ fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_i
     assert_holds(&cluster, &first, 1);
 }
 
-/// Moves node a's buckets to node b, then restores node a's data from before the move.
+/// Moves node a's buckets to node b, then restores node a's data from a copy made before the move.
 fn moved_and_put_back() -> (Cluster, Server) {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();

@@ -17,7 +17,7 @@ fn visitor(held: &Value) -> &str {
 fn a_node_without_a_note_of_an_overflow_number_learns_it_from_the_others() {
     let mut cluster = Cluster::new(2, LIFETIME);
     let servers = cluster.start_both();
-    // The pool's owner is node b, which loses its note.
+    // The pool's owner is node b, whose record of overflow numbers will be lost.
     let pool = cluster.pools().iter().find(|pool| Cluster::owner(pool.id) == 1).unwrap().clone();
     let number = batch::one(&mut servers[1].client(), &pool, "ann").number;
     assert_eq!(number, pool.first);
@@ -60,7 +60,7 @@ fn a_look_up_after_a_move_names_the_visitor_or_says_that_it_cannot() {
     let (ann, earlier) = (row_of(rows), now_ms());
     assert!(!ann.overflow);
     sleep(LIFETIME + Duration::from_millis(100));
-    // Node a hands the number out. Then the pool returns to node b.
+    // The pool moves to node a, which hands out the number. Then the pool returns to node b.
     assert_eq!(moves::move_buckets(&mut second.client(), "512-1023", 0).status, 200);
     let until = Instant::now() + PATIENCE;
     let bob = loop {
@@ -94,7 +94,7 @@ fn a_look_up_after_a_move_names_the_visitor_or_says_that_it_cannot() {
     let first = cluster.start(0);
     let lost = held(&second, number, then);
     assert_eq!(lost["outcome"], "not_kept", "{lost}");
-    // The next owner of a pool also reports that its history is lost.
+    // After the pool has moved, its next owner also reports that the history is lost.
     for to in [None, Some(1)] {
         if let Some(to) = to {
             assert_eq!(moves::move_buckets(&mut first.client(), "0-511", to).status, 200);

@@ -13,7 +13,7 @@ pub(super) fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> HttpA
     client.post("/v1/shards/moves", &[("authorization", &token)], &body).unwrap()
 }
 
-/// Moves all buckets of node `from` to the other node's shard.
+/// Moves the buckets that node `from` initially owns to the other node's shard.
 fn drain(client: &mut Client, from: usize) -> HttpAnswer {
     move_buckets(client, ["0-511", "512-1023"][from], u16::from(from == 0))
 }
@@ -22,7 +22,7 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Sends batches until no row overflows any more, and returns all numbers.
+/// Sends batches until no row overflows. Returns all numbers handed out.
 fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
     let mut numbers = Vec::new();
@@ -76,7 +76,7 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_return_after_rest
         (&overview["moves"], &overview["owners"][0]["buckets"]),
         (&512.into(), &"0-1023".into())
     );
-    // Node a serves all pools with all of their state, and does not need the other node.
+    // Node a serves all pools with their complete state, and does not need node b.
     for client in [&mut a, &mut b] {
         assert_eq!(client.post(BULK, &key, &body).unwrap().body, order.body);
         assert_eq!(sticky(client), mine);
@@ -145,7 +145,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
             let moved = move_buckets(&mut client, "256-767", u16::from(from == 0));
             assert!(moved.status == 200 || turn == 0, "{}", moved.body);
             if moved.status != 200 {
-                // Some of them already belong to node b. Only the others move.
+                // Node b already owns some of these buckets, so only the others are moved.
                 assert!(moved.body.contains("ask that node"), "{}", moved.body);
                 assert_eq!(move_buckets(&mut client, "256-511", 1).status, 200);
             }
@@ -177,14 +177,15 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
         let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
         map.is_ok_and(|map| map.contains("leaving"))
     };
-    // A few milliseconds pass between giving up and handing over. Node a must hang within them.
+    // A few milliseconds pass after node b gives up the buckets and before node a takes them over.
+    // Node a must be stopped within that time.
     for attempt in 0.. {
         assert!(attempt < 50, "the moment was never met");
         let mut client = b.client();
         let moving = thread::spawn(move || {
             let token = format!("Bearer {TOKEN}");
             let body = "{\"buckets\":\"512-1023\",\"to\":0}";
-            // The node is killed before it answers, unless it answers too fast.
+            // Node b is killed before it answers, unless it answers too fast.
             client.post("/v1/shards/moves", &[("authorization", &token)], body).is_ok()
         });
         while !is_leaving() && !moving.is_finished() {}
@@ -217,8 +218,8 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
     assert_each_once(given, 4 * 8);
 }
 
-/// The taker hangs when it is about to take over the buckets. When it runs again, the operator
-/// cancels the move while the giver waits for its next attempt.
+/// The taker hangs when it is about to take over the buckets. As soon as the taker continues, the
+/// operator cancels the move while the giver waits for its next attempt.
 #[test]
 fn moving_buckets_can_be_taken_back() {
     let cluster = Cluster::new(20, HALF_AN_HOUR);
@@ -262,7 +263,8 @@ fn moving_buckets_can_be_taken_back() {
     a.signal("CONT");
     let back = abort();
     let is_back = back.status == 200;
-    // Otherwise, node a had already read enough before it hung to take the buckets over.
+    // If the buckets are not back, node a had read enough of the request before it was stopped to
+    // take over the buckets.
     let is_over =
         ["has accepted them", "are in transit"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);
@@ -272,7 +274,8 @@ fn moving_buckets_can_be_taken_back() {
         assert!(!is_leaving());
         assert_eq!(shards(&mut a.client())["owners"][1]["buckets"], "512-1023");
     }
-    // Until the move has ended, each batch uses up only numbers of the other half.
+    // Waits, because until the move has ended, batches would use up only the numbers of the other
+    // pools.
     let until = Instant::now() + PATIENCE;
     while is_leaving() {
         assert!(Instant::now() < until, "{}", b.log());
@@ -293,7 +296,7 @@ fn moving_buckets_can_be_taken_back() {
     assert_each_once(given, 20 * 8);
 }
 
-/// The messages between nodes about a move are longer than the longest batch that they accept.
+/// The messages about this move are longer than the longest batch that the nodes accept.
 #[test]
 fn buckets_move_whatever_the_limits_of_batches_are() {
     let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n\

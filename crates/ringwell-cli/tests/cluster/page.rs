@@ -1,4 +1,4 @@
-//! The dashboard's Cluster page: it names a slow node, and no other.
+//! The dashboard's Cluster page: it reports a slow node, and no other node.
 
 use super::support::server::signal;
 use super::*;
@@ -48,8 +48,8 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
                 signal(pid, "STOP");
                 sleep(Duration::from_millis(90));
                 signal(pid, "CONT");
-                // A fast machine answers many requests in this time, and more than one in a hundred
-                // must be slow.
+                // The pause must be short: more than one request in a hundred must be slow, and a
+                // fast machine answers many requests in this time.
                 sleep(Duration::from_millis(2));
             }
         });

@@ -18,7 +18,7 @@ fn a_client_without_the_secret_gets_nothing_and_does_no_harm() {
     }
 }
 
-/// Formerly, one warning for each connection filled a disk at 18 MB a second.
+/// The server used to log a warning for each connection, which filled a disk at 18 MB per second.
 #[test]
 fn many_clients_without_the_secret_are_counted_closed_and_logged_once_a_second() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -38,14 +38,14 @@ fn many_clients_without_the_secret_are_counted_closed_and_logged_once_a_second()
     server.stop();
 }
 
-/// Returns the count of a process's open sockets.
+/// Returns the number of a process's open sockets.
 fn sockets(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// Formerly, clients that had not yet presented a certificate were not counted.
+/// The limit of connections used to ignore clients that had not yet presented a certificate.
 #[test]
 fn connections_without_a_handshake_use_no_more_descriptors_than_others() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -89,7 +89,7 @@ fn a_link_accepts_only_valid_frames() {
     assert_eq!(status("/link/v1/ping", &known, "\u{1}\u{4}\u{5}"), 404, "of another node");
     assert_eq!(status("/link/v2/rows", &known, ""), 404);
     assert_eq!(status("/link/v1/release", &known, "{}"), 400);
-    // Clients cannot reach the links, and nodes can reach nothing but the links.
+    // The address for clients does not serve links, and the link's address serves nothing else.
     assert_eq!(
         server.client().post("/link/v1/ping", &known, "\u{1}\u{4}\u{0}").unwrap().status,
         404
@@ -112,7 +112,7 @@ fn no_value_of_a_body_that_a_link_refuses_is_logged() {
     assert!(!log.contains("8885551234"), "{log}");
 }
 
-/// Starts a server that answers every request with the same bytes, unlike any node.
+/// Starts a server that answers every request with the same bytes, which no node would send.
 fn nonsense(answer: &'static [u8]) -> (u16, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -167,7 +167,7 @@ fn openssl(folder: &Path, arguments: &[&str]) {
 
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/// Makes an authority `NAME.pem`, and certificates for both nodes signed by it.
+/// Creates a certificate authority `NAME.pem`, and certificates for both nodes that it signs.
 fn certificates(folder: &Path, authority: &str) {
     let [pem, key] = ["pem", "key"].map(|kind| format!("{authority}.{kind}"));
     let subject = format!("/CN={authority}");
@@ -219,7 +219,7 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
         stranger.stop();
     }
     first.says("the other node has no certificate of the cluster");
-    // Without TLS the secret is never read.
+    // The server does not read the secret on a connection without TLS.
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
     let authorization = format!("Bearer {SECRET}");
     assert!(link.post("/link/v1/ping", &[("authorization", &authorization)], "").is_err());
@@ -257,7 +257,8 @@ fn the_certificates_of_links_change_with_their_files() {
         rows.iter().all(|row| !row.overflow)
     };
     assert!(is_served("before"));
-    // The authority and node a change first, so that node b's certificate is no longer accepted.
+    // The certificate authority and node a's certificate change first, so that node b's certificate
+    // is no longer accepted.
     show("next", "-a");
     show("next", "");
     servers[0].says("the certificates of links were reloaded");

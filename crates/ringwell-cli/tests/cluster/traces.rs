@@ -1,4 +1,4 @@
-//! The trace of a batch continues at the node that owns some of its rows.
+//! The trace of a batch continues at the other node, which owns some of the rows' pools.
 
 use super::collector::{Taker, attribute, until};
 use super::*;
@@ -8,7 +8,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 #[test]
 fn a_batch_is_one_trace_on_both_nodes() {
     let collector = Taker::start();
-    // The server starts so few traces itself that only traces requested by a client are kept.
+    // The server itself samples so few batches that only traces requested by a client are kept.
     let settings = format!(
         "log.traces = \"http://127.0.0.1:{}\"\nlog.traces_one_in = 1000000\n\
          [links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n",

@@ -1,4 +1,4 @@
-//! Fifty users view pages that change while numbers are allocated.
+//! Fifty users view live pages of the dashboard while numbers are allocated.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +14,8 @@ const BATCHES: u32 = 1_000;
 const ROUNDS: usize = 7;
 const SECONDS: u32 = 7;
 
-/// Returns the p99 latency of batches sent on schedule, measured from due time to answer.
+/// Sends batches on a schedule. Returns their p99 latency, measured from the scheduled time to the
+/// answer.
 fn p99(place: &DashboardServer, seconds: u32) -> Duration {
     let mut client = place.server.client();
     let began = Instant::now();
@@ -32,7 +33,7 @@ fn p99(place: &DashboardServer, seconds: u32) -> Duration {
     times[times.len() * 99 / 100]
 }
 
-/// Opens the pages, each with its stream of changes.
+/// Opens the pages' streams of changes.
 fn open(place: &DashboardServer) -> Vec<TcpStream> {
     let person = place.log_in(TOKEN);
     let paths = ["now", "pools", "pools/16", "calls"];
@@ -47,7 +48,8 @@ fn open(place: &DashboardServer) -> Vec<TcpStream> {
     (0..PAGES).map(open).collect()
 }
 
-/// Checks that the page has received a stream of changes that fits into its socket's buffer.
+/// Checks that the page has received changes. They must fit into the socket's buffer, because they
+/// are read only now.
 fn check(mut page: TcpStream) {
     let mut received = vec![0; 1 << 20];
     let length = page.read(&mut received).unwrap();

@@ -1,6 +1,7 @@
 //! A server whose directory is on a full disk.
 //!
-//! Needs the permission to mount a small file system; without it the tests print a message and end.
+//! Needs the permission to mount a small file system. Without the permission, the tests print a
+//! message and end.
 
 use tempfile::TempDir;
 
@@ -10,7 +11,8 @@ use super::support::server::Server;
 use super::support::site::Pool;
 use super::{LONG, Managed, Rig, soon};
 
-/// Mounts a small disk in `folder`; `None`, with a message, if that is not permitted.
+/// Mounts a small disk in `folder`. Prints a message and returns `None` if mounting is not
+/// permitted.
 fn small_disk(folder: &TempDir) -> Option<Disk> {
     let disk = Disk::mount(folder.path(), "4m");
     if disk.is_none() {
@@ -37,10 +39,10 @@ fn a_killed_server_starts_again_while_the_disk_of_its_directory_is_full() {
     let mut client = server.client();
     assert_eq!(batch::one(&mut client, pool, "b").number, pool.first + 1);
     server.says("the disk of the directory's database is full");
-    // Waits long enough for everything that is repeated regularly.
+    // Waits long enough for all periodic work to be repeated.
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert!(!server.log().contains("cannot be read"), "{}", server.log());
-    // Changes are possible as soon as there is room.
+    // Changes are possible as soon as the disk has free space.
     disk.make_room();
     managed.add(1, super::range(pool.first + 500, 1));
     soon("the pool has its new number", || {

@@ -1,4 +1,4 @@
-//! A server whose data directory is not the one that the database has recorded as last served.
+//! A server whose data directory differs from the one that the database has recorded for it.
 
 use super::support::batch;
 use super::support::server::Server;
@@ -35,7 +35,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     );
     named(&managed, Some(&first));
     server.kill();
-    // The hold is now in the journal, and does not begin again.
+    // The hold is now in the journal, so a restart does not begin a new hold.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
     assert!(!server.log().contains("records a different data directory"), "{}", server.log());
@@ -67,7 +67,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     managed.start().stop();
 }
 
-/// Data that is not stored cannot be lost, so the recorded name is empty.
+/// Data that is not stored cannot be lost, so no name is recorded.
 #[test]
 fn a_server_without_stored_data_records_no_data_directory() {
     let rig = Rig::sqlite();

@@ -11,20 +11,20 @@ use super::support::server::{Server, signal};
 use super::support::site::{Pool, TOKEN};
 use super::{LONG, Managed, age_ms, management, range};
 
-/// The longest wait on a busy machine.
+/// The maximum time to wait on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The management API gives up after 15 s. The rest is for a busy machine.
+/// The management API gives up after 15 s. The additional time allows for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
-/// Stops all processes of a database server until dropped.
+/// Stops all processes of a database server until this value is dropped.
 struct Stopped(Vec<String>);
 
 impl Stopped {
     fn new(server: &rig::Server) -> Self {
         let file = fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
         let first = file.lines().next().unwrap().to_owned();
-        // The first process is stopped before the others are listed, so that it starts no more of
-        // them.
+        // The main process is stopped before its child processes are listed, so that it starts no
+        // further ones.
         let mut stopped = Self(vec![first.clone()]);
         signal(first.parse().unwrap(), "STOP");
         let others = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
@@ -35,7 +35,7 @@ impl Stopped {
     }
 
     fn signal(&self, name: &str) {
-        // Some processes may have ended meanwhile.
+        // Some processes may have ended in the meantime, so the result is ignored.
         let mut kill = std::process::Command::new("kill");
         kill.args(["-s", name]).args(&self.0).status().unwrap();
     }
@@ -55,7 +55,8 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a request to the management API. Returns the answer and its duration.
+/// Sends a request to the management API. Returns the status, the body, and the time that the
+/// answer took.
 fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Duration)> {
     let mut operator = management(server);
     thread::spawn(move || {
@@ -80,7 +81,7 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     let mut client = server.client();
     let mut given = vec![batch::one(&mut client, &pools[0], "a").number];
     let stopped = Stopped::new(&postgres);
-    // Sends more requests than there are connections to the database.
+    // Sends more requests than the server has connections to the database.
     let asked: Vec<_> = ["GET", "POST"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
     while !asked.iter().all(JoinHandle::is_finished) {
         let row = batch::one(&mut client, &pools[0], "b");
@@ -109,7 +110,7 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     given.sort_unstable();
     given.dedup();
     assert_eq!(given.len(), all, "a number went out twice");
-    // The server also ends although its database does not answer.
+    // The server shuts down even while its database does not answer.
     let _stopped = Stopped::new(&postgres);
     server.stop();
 }

@@ -11,7 +11,7 @@ use super::support::server::Server;
 use super::support::site::{Pool, TOKEN};
 use super::{LONG, Managed, management, management_address};
 
-/// The time limit for a head is 10 s. The rest is for a busy machine.
+/// The time limit for a request head is 10 s. The additional time allows for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
 /// Sends bytes, and reads the answer until the server closes the connection.
@@ -19,7 +19,8 @@ fn converse(server: &Server, bytes: &[u8]) -> (String, Duration) {
     let start = Instant::now();
     let mut stream = TcpStream::connect(management_address(server)).unwrap();
     stream.set_read_timeout(Some(BOUND)).unwrap();
-    // The server may close before it has read everything.
+    // The error is ignored, because the server may close the connection before it has read
+    // everything.
     let _ = stream.write_all(bytes);
     let mut got = Vec::new();
     let mut part = [0; 4096];
@@ -65,7 +66,8 @@ fn token() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Formerly, silent clients used up all connections, and others waited until the heads timed out.
+/// Silent clients used to occupy all connections, so that other clients waited until the request
+/// heads timed out.
 #[test]
 fn silent_clients_are_displaced_by_each_other_and_by_those_with_a_token() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -114,7 +116,8 @@ fn unauthenticated_clients_with_too_many_requests_take_nothing_from_those_with_a
     server.stop();
 }
 
-/// If a page's name was redirected to this machine, its requests contain that name.
+/// If an attacker makes a page's host name resolve to this machine, the page's requests still
+/// contain that name.
 #[test]
 fn a_loopback_address_accepts_no_other_host_name_and_no_answer_may_be_cached() {
     let managed = Managed::with(
@@ -150,8 +153,8 @@ fn a_loopback_address_accepts_no_other_host_name_and_no_answer_may_be_cached() {
     server.stop();
 }
 
-/// The published API allows a token in the body, so the body is read before its sender is
-/// authenticated.
+/// The published API allows a token in the body, so the server must read the body before it can
+/// authenticate the sender.
 #[test]
 fn bodies_of_unauthenticated_clients_stay_within_their_memory_limit() {
     let managed = Managed::with(
@@ -170,7 +173,7 @@ fn bodies_of_unauthenticated_clients_stay_within_their_memory_limit() {
         let _ = stream.write_all(&part);
         stream
     };
-    // A list of 32 MiB must always fit, so ten of these bodies fit, but no more.
+    // The memory limit leaves room for a list of 32 MiB, so ten of these bodies fit, but no more.
     let mut open: Vec<TcpStream> = (0..16).map(stalled).collect();
     let mut refused = 0;
     for stream in &mut open {
@@ -218,7 +221,7 @@ fn an_ordinary_file_in_the_place_of_the_socket_stays() {
     assert!(refused.log.contains("cannot listen on unix:"), "{}", refused.log);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    // The server replaces the socket of a killed server, but not that of a running one.
+    // The server replaces the socket of a killed server, but not the socket of a running server.
     managed.start().kill();
     let server = managed.start();
     assert!(Server::try_start(managed.site.serve(&["--data", "elsewhere"])).is_err());

@@ -1,5 +1,5 @@
-//! Measures the cost of journals on three servers, as ratios to the disk, in one run on one
-//! machine.
+//! Measures the cost of journals on three servers, relative to journals on the disk, in one run on
+//! one machine.
 //!
 //! Ignored by default, because it needs the machine to itself: `cargo xtask engine --bars`.
 
@@ -26,10 +26,11 @@ const BYTES: usize = 16 << 10;
 /// The length of the file that is overwritten in a loop.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// The count of interleaved rounds: this machine's disk is not always equally fast.
+/// The number of rounds. Measurements are interleaved, because the speed of this machine's disk
+/// varies.
 const ROUNDS: u32 = 3;
 
-/// The duration of one measurement of a round.
+/// The duration of one measurement in a round.
 const LENGTH: Duration = Duration::from_secs(4);
 
 const CONNECTIONS: usize = 16;
@@ -38,7 +39,7 @@ const ROWS: u64 = 40;
 /// The rate of batches per second at which latencies are measured.
 const RATE: u64 = 1_000;
 
-/// Latencies of one kind.
+/// The latencies of one kind of operation.
 #[derive(Debug, Default)]
 struct Latencies(Vec<Duration>);
 
@@ -49,7 +50,7 @@ impl Latencies {
     }
 }
 
-/// Prints a figure beside its reference and the bar for their ratio.
+/// Prints a figure, its reference, their ratio, and the limit for the ratio.
 fn print_ratio(what: &str, figure: f64, reference: f64, bar: &str) -> f64 {
     let ratio = figure / reference;
     println!("{what}: {figure:.2} against {reference:.2}, ratio {ratio:.2}, bar {bar}");
@@ -74,8 +75,8 @@ fn flushes(file: &File, latencies: &mut Latencies) {
     }
 }
 
-/// A stream to which two clients append in turn through the same server: one without any code of
-/// Ringwell, and our adaptor.
+/// A stream to which two clients append alternately through the same server: a client without
+/// Ringwell's code, and Ringwell's adaptor.
 struct Appends {
     bare: NatsClient,
     ours: Arc<dyn SharedLog>,
@@ -93,7 +94,7 @@ impl Appends {
         Self { bare: nats.client(), ours, runtime, n: 1, _logs: logs }
     }
 
-    /// Measures one round, with one message in flight.
+    /// Measures one round. Only one message is in flight at any time.
     fn measure(&mut self, bare: &mut Latencies, ours: &mut Latencies) {
         let (body, until) = (vec![b'x'; BYTES], Instant::now() + 2 * LENGTH);
         while Instant::now() < until {
@@ -111,7 +112,7 @@ impl Appends {
 }
 
 fn site(more: &str) -> Site {
-    // Numbers become free after a second, so that no row overflows for lack of them.
+    // Numbers become free after a second, so that the pools never run out.
     let pools = (1..=20).map(|id| Pool::new(id, 50_000, Duration::from_secs(1)));
     let plain = "shards = 1\njournal.snapshot_every_bytes = \"4GiB\"\n";
     Site::new(pools.collect(), &format!("{plain}{more}"))
@@ -127,8 +128,8 @@ fn body(site: &Site) -> String {
     batch::body(&asks, &site.pools)
 }
 
-/// Sends batches over all connections, each after the previous answer. Returns batches per second,
-/// and adds the count of handed-out numbers to `numbers`.
+/// Sends batches over all connections. Each connection sends the next batch after the previous
+/// answer. Returns batches per second, and adds the count of handed-out numbers to `numbers`.
 fn closed_loop(site: &Site, server: &Server, numbers: &AtomicU64) -> f64 {
     let (body, is_over, batches) = (body(site), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -158,7 +159,7 @@ fn count(of: u64) -> f64 {
     f64::from(u32::try_from(of).unwrap())
 }
 
-/// Sends batches at a fixed rate, and measures from the scheduled time.
+/// Sends batches at a fixed rate, and measures latencies from the scheduled times.
 fn open_loop(site: &Site, server: &Server, latencies: &mut Latencies, numbers: &AtomicU64) {
     let (body, begun) = (body(site), Instant::now());
     let apart =
@@ -185,7 +186,7 @@ fn open_loop(site: &Site, server: &Server, latencies: &mut Latencies, numbers: &
     });
 }
 
-/// Returns the time in which a machine without data reads the log, as the server reports it.
+/// Returns the time that a machine without data needs to read the log, as reported by the server.
 fn replay(site: &Site) -> Duration {
     fs::remove_dir_all(site.data()).unwrap();
     let server = start(site);

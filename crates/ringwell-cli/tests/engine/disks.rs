@@ -1,5 +1,4 @@
-//! Disks of the servers: without power, slow, full, and with flipped bits; also streams that are
-//! full.
+//! The servers' disks lose power, are slow or full, or have flipped bits. Also tests full streams.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,10 +26,12 @@ fn places(images: &[Image]) -> Vec<PathBuf> {
     images.iter().map(|image| image.at.clone()).collect()
 }
 
-/// Servers with their stores on disks that can lose power, and a trial with its journals there.
+/// Servers whose stores are on disks that can lose power, and a trial whose journals are on these
+/// servers.
 struct Powered {
     trial: Trial,
-    // Dropped before its disks, whose mount points are in `folder`.
+    // The order of fields matters: servers are dropped before their disks, and disks before
+    // `folder`, which contains the mount points.
     nats: Nats,
     images: Vec<Image>,
     _shown: Nats,
@@ -41,8 +42,8 @@ impl Powered {
     fn start(setting: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let images = images(folder.path())?;
-        // A node would refuse servers that do not flush. It therefore reads the settings of this
-        // server instead.
+        // A node refuses servers that do not flush. The node is therefore shown the settings of
+        // this other server.
         let shown = Nats::start(1)?;
         let stores = places(&images);
         let nats = Nats::start_in(&Layout { setting, stores: &stores, ..Layout::default() })?;
@@ -56,11 +57,11 @@ impl Powered {
         Some(Self { trial, nats, images, _shown: shown, _folder: folder })
     }
 
-    /// Starts a node without data. Returns whether it or the checker found that something was lost.
+    /// Starts a node without data. Returns whether the node or the checker detected a loss.
     fn has_lost(&mut self) -> bool {
         let _ = fs::remove_dir_all(self.trial.site.data());
-        // Servers that have lost their state may not answer again. The process waits a minute for
-        // them.
+        // Servers that have lost their state may never answer again, and the node waits a minute
+        // for them.
         let server = match Server::try_start_within(self.trial.serve(), Duration::from_secs(150)) {
             Ok(server) => server,
             Err(refused) => {
@@ -72,12 +73,12 @@ impl Powered {
         let verdict = self.trial.judge(&server);
         server.stop();
         println!("violations: {}", verdict.0["violations"]);
-        // The first fault excuses overflow while the disks are slow.
+        // Overflow while the disks are slow is no violation, because a fault was recorded first.
         verdict.0["violations"].as_object().is_none_or(|broken| !broken.is_empty())
     }
 }
 
-/// Cuts the power of all machines at once; the node loses its disk, too.
+/// Cuts the power of all machines at once. The node also loses its disk.
 fn power_cut(setting: &str) -> Option<bool> {
     let mut all = Powered::start(setting)?;
     let server = all.trial.start();
@@ -97,14 +98,15 @@ fn answered_allocations_survive_a_power_cut_of_all_servers() {
     assert_ne!(power_cut("sync_interval: always"), Some(true));
 }
 
-/// Shows that the test above can fail.
+/// Shows that the test above would detect a loss.
 #[test]
 fn servers_that_flush_later_lose_answered_allocations_in_a_power_cut() {
     assert_ne!(power_cut("sync_interval: \"2m\""), Some(false));
 }
 
-/// Pauses one follower, so that each group is on the leader and on the other follower, which then
-/// loses power. Then the leader dies, and the two followers must have all groups.
+/// Pauses one follower, so that each group is only on the leader and on the other follower. The
+/// other follower then loses power, and the leader is lost. The two followers together must still
+/// have all groups.
 fn power_cut_of_the_only_follower(setting: &str) -> Option<bool> {
     let mut all = Powered::start(setting)?;
     let server = all.trial.start();
@@ -134,7 +136,7 @@ fn answered_allocations_survive_a_power_cut_of_the_only_follower() {
     assert_ne!(power_cut_of_the_only_follower("sync_interval: always"), Some(true));
 }
 
-/// Shows that the test above can fail.
+/// Shows that the test above would detect a loss.
 #[test]
 fn a_follower_that_flushes_later_loses_answered_allocations_in_a_power_cut() {
     assert_ne!(power_cut_of_the_only_follower("sync_interval: \"2m\""), Some(false));
@@ -144,7 +146,7 @@ fn a_follower_that_flushes_later_loses_answered_allocations_in_a_power_cut() {
 struct Throttle(PathBuf);
 
 impl Throttle {
-    /// From now on, limits the process to this many writes per second; `None` if that is not
+    /// Limits the process to this many writes per second from now on. Returns `None` if this is not
     /// possible.
     fn new(pid: u32, disk: &Path, writes: u32) -> Option<Self> {
         let device = Command::new("findmnt").args(["-no", "MAJ:MIN"]).arg(disk).output().ok()?;
@@ -299,7 +301,7 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
     fs::remove_dir_all(trial.site.data()).unwrap();
     let server = match Server::try_start(trial.serve()) {
         Ok(server) => server,
-        // No server has the messages: the start is refused, and nothing is skipped.
+        // If no server has the messages, startup is refused, and no message is skipped.
         Err(refused) => {
             println!("refused: {}", refused.log);
             assert!(refused.log.contains("of the log of shard"), "{}", refused.log);
@@ -307,7 +309,7 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
         }
     };
     trial.wait_for_numbers(&server);
-    // A look-up reads a message that the leader has lost from another server.
+    // If the leader has lost a message, a look-up reads it from another server.
     trial.judge(&server).assert_clean();
     server.stop();
 }

@@ -1,5 +1,5 @@
-//! Kills in rounds, lost quorums, wrong clocks, upgrades, and machines without data that take over
-//! large pools.
+//! Drills: repeated kills, lost quorums, wrong clocks, upgrades, and machines without data that
+//! take over large pools.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,15 +17,16 @@ use crate::trial::{Trial, wait_until};
 
 const STREAM: &str = "RINGWELL_0";
 
-/// The variable with the count of rounds of each kill. If it is set, the machine must be idle
-/// enough for the time limits.
+/// The variable that sets the number of rounds of each kind of kill. If it is set, the strict time
+/// limits apply, and the machine must be otherwise idle.
 const ROUNDS: &str = "RINGWELL_ENGINE_ROUNDS";
 
-/// Without the variable: the count of rounds, and the factor for the time limits on a busy machine.
+/// Used if the variable is not set: the number of rounds, and the factor by which the time limits
+/// are extended for a busy machine.
 const FEW: u32 = 2;
 const BUSY: u32 = 4;
 
-/// The measured times until each pool hands out numbers again, and their limit.
+/// The measured times until all pools hand out numbers again, and their limit.
 struct Bar {
     what: &'static str,
     most: Duration,
@@ -60,7 +61,7 @@ fn rounds() -> u32 {
     std::env::var(ROUNDS).ok().map_or(FEW, |text| text.parse().unwrap())
 }
 
-/// Starts a standby with its own data, at the address of the process that serves.
+/// Starts a standby with its own data, and with the address of the process that serves.
 fn standby(trial: &Trial, round: u32) -> JoinHandle<Server> {
     let command = on_machine(trial, round % 2);
     thread::spawn(|| Server::start(command))
@@ -185,18 +186,18 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     };
     let mut server = start(&trial, 0).join().unwrap();
     trial.load(&server);
-    // The last process is on the first machine, whose copy has all groups. The judge therefore does
-    // not need to find, by a clock that was wrong, from when on a copy is complete.
+    // The last process runs on the first machine, whose copy has all groups. The checker therefore
+    // need not use a wrong clock to determine since when a copy is complete.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
-        // The standby must have received a heartbeat.
+        // Waits so that the standby has received a heartbeat.
         thread::sleep(Duration::from_secs(3));
         trial.fault("kill -9, and a machine whose clock differs by 20 minutes takes over");
         server.kill();
         server = waiting.join().unwrap();
         trial.wait_for_numbers(&server);
         trial.wait_for_answers(60);
-        // The clock is changed while the process serves.
+        // The clock now changes while the process serves.
         trial.unnoticed();
         let sign = if round % 2 == 0 { 1 } else { -1 };
         walls[round % 2].set(sign * TEN_MINUTES);
@@ -230,15 +231,15 @@ fn a_node_starts_while_one_of_three_servers_is_down() {
     nats.kill(0);
     let server = start();
     trial.wait_for_numbers(&server);
-    // Servers that run do not change this setting.
+    // Running servers do not apply this setting, so the server that is down must start with it.
     nats.reconfigure(|text| text.replace("sync_interval: always", ""));
     nats.restart(0);
     server.says("is back and must not be used");
     server.stop();
 }
 
-/// The variable with the path of another release's program. Every second start of an upgrade runs
-/// it.
+/// The variable that names the program of another release. During an upgrade, every second process
+/// runs that program.
 const OTHER_RELEASE: &str = "RINGWELL_OTHER_RELEASE";
 
 /// Returns `command` with the program of the other release, if there is one.
@@ -255,8 +256,9 @@ fn of_other_release(command: Command) -> Command {
     other
 }
 
-/// If there is another release of this program: upgrades from that to this, back, and again. If
-/// there is another release of the servers: upgrades to that, and back.
+/// If another release of this program is given, upgrades from that release to this one, downgrades,
+/// and upgrades again. If another release of the servers is given, upgrades the servers to it and
+/// back.
 #[test]
 fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     let Some(mut nats) = Nats::start(3) else { return };
@@ -290,7 +292,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     server.stop();
 }
 
-/// Follows the guide: restarts the next server only when all are ready.
+/// Follows the guide: restarts a server only when all servers are ready.
 fn restart_servers(nats: &mut Nats, trial: &Trial) {
     for index in 0..3 {
         nats.stop(index);
@@ -300,7 +302,8 @@ fn restart_servers(nats: &mut Nats, trial: &Trial) {
     }
 }
 
-/// Requests a number of each pool. Checks that the numbers are not in `given`, and adds them to it.
+/// Requests a number of each pool. Checks that the numbers are not in `given`, and adds them to
+/// `given`.
 fn numbers_of_each(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "large".to_owned() };
     let asks: Vec<Ask> = site.pools.iter().map(ask).collect();
@@ -354,7 +357,7 @@ fn a_second_process_with_one_nodes_name_fences_the_first_which_returns_to_nothin
     }
     let serving = servers.pop().unwrap();
     trial.load(&serving);
-    // None of the other processes ever hands out a number again.
+    // The earlier processes must never hand out a number again.
     for fenced in &servers {
         trial.wait_for_overflow(fenced);
     }

@@ -1,5 +1,5 @@
-//! Operators and programs that do things the guide forbids: streams are purged or edited,
-//! credentials are revoked, and servers are started again without their stores.
+//! Operators and programs violate the guide: they purge or edit streams, revoke credentials, and
+//! start servers again without their stores.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,7 @@ fn after_streams_are_purged_a_machine_without_data_holds_all_pools() {
         nats.publish(&format!("$JS.API.STREAM.PURGE.{stream}"), "");
     }
     wait_until("a stream is not purged", || STREAMS.iter().all(|it| nats.messages(it) == 0));
-    // The owner has its lockouts in memory, and continues.
+    // The owner continues, because it has its lockouts in memory.
     ask_all(&site, &first, &mut given);
     first.kill();
     let second = on_machine(&site, "second");
@@ -109,8 +109,8 @@ fn a_stream_whose_messages_expire_is_refused_at_the_next_start() {
     assert!(refused.log.contains("max_age"), "{}", refused.log);
 }
 
-/// A sealed stream accepts no message; the other streams lose or copy messages. Sealing comes last,
-/// because it cannot be undone.
+/// Makes streams unusable in several ways: they lose or copy messages, or are sealed and accept
+/// none. Sealing is tested last, because it cannot be undone.
 #[test]
 fn the_doctor_and_the_start_refuse_streams_that_do_not_keep_each_group() {
     let Some(nats) = Nats::start(1) else { return };

@@ -1,4 +1,4 @@
-//! Deleted streams: the data that other streams and their notes still have.
+//! Deleted streams: the loss is detected from the data in the remaining streams.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::support::server::Server;
 use crate::support::site::{Pool, Site};
 use crate::trial::wait_until;
 
-/// Makes a site with two shards, both of which have pools.
+/// Creates a site with two shards, both of which own pools.
 pub(crate) fn site(nats: &Nats) -> Site {
     site_with(&format!("shards = 2\n{}", nats.settings()))
 }
@@ -24,7 +24,7 @@ fn site_with(settings: &str) -> Site {
     Site::new(pools.collect(), settings)
 }
 
-/// Starts a server on a machine with the data of this name.
+/// Starts a server on a simulated machine: with its own data directory `name`.
 pub(crate) fn on_machine(site: &Site, name: &str) -> Server {
     Server::start(command(site, name))
 }
@@ -46,8 +46,8 @@ fn delete_streams(nats: &Nats, shards: &[u16]) {
     });
 }
 
-/// Requests a number of each pool, and checks that none was given before. Returns how many pools
-/// gave a number.
+/// Requests a number of each pool, and checks that none was given before. Returns the number of
+/// pools that handed out a number.
 pub(crate) fn ask(site: &Site, server: &Server, given: &mut BTreeSet<u64>) -> usize {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "loss".to_owned() };
     let asks: Vec<Ask> = site.pools.iter().map(ask).collect();
@@ -67,7 +67,7 @@ fn if_the_streams_of_one_shard_are_deleted_a_machine_without_data_holds_its_pool
     }
     first.kill();
     delete_streams(&nats, &[1]);
-    // The process is killed, perhaps before it has recorded anything.
+    // The process may be killed before it has recorded anything.
     for after in [0, 100, 200] {
         let mut command = site.serve(&["--listen", "127.0.0.1:0"]);
         command.env("RINGWELL_DATA", site.data().with_file_name(format!("killed{after}")));
@@ -93,7 +93,7 @@ fn if_all_streams_are_deleted_a_standby_that_has_received_heartbeats_holds_all_p
         let command = command(&site, "second");
         thread::spawn(|| Server::start(command))
     };
-    // The standby must have received a heartbeat.
+    // Waits so that the standby has received a heartbeat.
     thread::sleep(Duration::from_secs(2));
     delete_streams(&nats, &[0, 1]);
     first.kill();
@@ -111,7 +111,7 @@ fn a_process_whose_streams_are_deleted_ends() {
     let mut server = on_machine(&site, "first");
     ask_all(&site, &server, &mut given);
     delete_streams(&nats, &[0, 1]);
-    // A row needs a group, which can no longer be stored.
+    // The rows need a group, which can no longer be stored.
     ask(&site, &server, &mut given);
     let status = server.wait(Duration::from_mins(1));
     assert!(status.code().is_some_and(|code| code > 0), "{status}: supervisors start it again");
@@ -138,7 +138,7 @@ fn a_shard_that_is_added_and_a_first_start_that_is_killed_hold_nothing() {
     server.stop();
 }
 
-/// Requests numbers of all pools; each pool must give one.
+/// Requests a number of each pool. Every pool must hand out one.
 pub(crate) fn ask_all(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     wait_until("a pool gives no number", || ask(site, server, given) == site.pools.len());
 }

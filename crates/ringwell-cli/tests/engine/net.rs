@@ -1,6 +1,7 @@
-//! A network of hosts: a namespace for each, joined by a router that drops packets on request.
+//! A network of hosts: each is a network namespace, and a router connects them and drops packets on
+//! request.
 //!
-//! Needs root and `ip`. This process is a host, too.
+//! Needs root and `ip`. The host of this process is also part of the network.
 
 use std::process::{self, Command};
 
@@ -9,7 +10,7 @@ use crate::trial::within;
 /// The priority of the router's rules that drop packets.
 const DROPS: &str = "100";
 
-/// The network, removed when dropped.
+/// The network. Dropping this value removes it.
 #[derive(Debug)]
 pub(crate) struct Net {
     name: String,
@@ -17,8 +18,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Makes a network with this many hosts beside this process. Returns `None`, with the reason on
-    /// stderr, where the system does not allow it.
+    /// Creates a network with this many hosts, in addition to this process. If the system does not
+    /// allow it, prints the reason to stderr and returns `None`.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let net = Self { name: format!("rwn{}", process::id()), hosts };
         match net.make() {
@@ -68,7 +69,7 @@ impl Net {
         format!("{}h{host}", self.name)
     }
 
-    /// Returns an address from the range reserved for measurements (RFC 2544).
+    /// Returns the address number `nth` of the range that is reserved for measurements (RFC 2544).
     fn nth(last: usize) -> String {
         format!("198.18.{}.{last}", process::id() % 256)
     }
@@ -79,13 +80,13 @@ impl Net {
         Self::nth(4 * host + 2)
     }
 
-    /// Returns the same command, to be run on a host.
+    /// Returns a command that runs `command` on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
         // `ip netns exec` would add a mount namespace, in which unmounted disks would stay mounted.
         within("nsenter", &[&format!("--net=/run/netns/{}", self.space(host))], command)
     }
 
-    /// From now on, drops everything that `from` sends to `to`.
+    /// Drops all packets from `from` to `to` from now on.
     pub(crate) fn cut_one_way(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|host| Self::nth(4 * host));
         let rule = format!("rule add from {from}/30 to {to}/30 prio {DROPS} blackhole");
@@ -110,7 +111,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // An error means that the link was not created.
+        // An error is ignored, because it means that the link was not created.
         let _ = ip(&format!("link del {}x{}", self.name, self.hosts));
         for host in 0..self.hosts {
             let _ = ip(&format!("netns del {}", self.space(host)));

@@ -1,4 +1,5 @@
-//! Several processes that share a log, each with its own shards according to the cluster file.
+//! Several nodes whose journals are on the same servers. Each node has its own shards according to
+//! the cluster file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,11 +22,11 @@ use crate::trial::wait_until;
 
 const NAMES: [&str; 2] = ["a", "b"];
 const POOLS: u64 = 8;
-/// More numbers than are requested while links are being opened.
+/// The count of numbers in a pool, which is more than are requested while links are being opened.
 const NUMBERS: u64 = 20_000;
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
-/// Two nodes with a shard each.
+/// Two nodes with one shard each.
 struct Nodes {
     folder: TempDir,
     sites: [Site; 2],
@@ -68,7 +69,7 @@ impl Nodes {
         Server::start(self.command(node))
     }
 
-    /// Makes the command that starts the same node on another machine, without its data.
+    /// Returns the command that starts the same node on another machine, without its data.
     fn start_elsewhere(&self, node: usize, name: &str) -> Command {
         let mut command = self.command(node);
         command.env("RINGWELL_DATA", self.folder.path().join(name));
@@ -85,8 +86,9 @@ impl Nodes {
         rows
     }
 
-    /// Waits until one batch gets a number for each row: connections must first be opened, and a
-    /// busy machine takes more than 250 ms for a group. None of these numbers is handed out twice.
+    /// Waits until one batch gets a number for each row. This takes time, because connections must
+    /// first be opened, and on a busy machine, a group takes more than 250 ms. Checks that no
+    /// number is handed out twice.
     fn wait_for_all(&mut self, server: &Server) {
         let mut client = server.client();
         let mut given = Vec::new();
@@ -128,7 +130,8 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     nodes.wait_for_all(&second);
     let command = nodes.start_elsewhere(0, "a2");
     let waiting = thread::spawn(|| (Server::start(command), Instant::now()));
-    // If it followed node b's heartbeats, or none, it would have taken over by now.
+    // If the standby followed node b's heartbeats or no heartbeats at all, it would have taken over
+    // by now.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
     let stopping = Instant::now();
@@ -150,7 +153,7 @@ fn the_other_nodes_detect_a_log_that_has_lost_its_end() {
     let first = nodes.start(0);
     let second = nodes.start(1);
     nodes.wait_for_all(&first);
-    // The other node reports its journal once a second.
+    // The other node reports the position of its journal once per second.
     sleep(Duration::from_secs(3));
     second.kill();
     fs::remove_dir_all(nodes.sites[1].data()).unwrap();
@@ -168,8 +171,8 @@ fn the_other_nodes_detect_a_log_that_has_lost_its_end() {
     let owned = (1..).zip(&rows).filter(|(pool, _)| placement.shard(PoolId(*pool)) == 1);
     let owned: Vec<&Row> = owned.map(|(_, row)| row).collect();
     assert!(!owned.is_empty() && owned.iter().all(|row| row.overflow), "{rows:?}");
-    // The node reports the hold, and stays in rotation, because no other node could serve these
-    // pools.
+    // The node reports the hold, but stays ready for the load balancer, because no other node could
+    // serve these pools.
     let mut held = serde_json::Value::Null;
     wait_until("the hold is not reported, or the node is not ready", || {
         let ready = client.get("/readyz", &[]).unwrap();
@@ -214,14 +217,14 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("another program has published to the journal's stream");
     second.says("not a group");
     second.says("subject ringwell_1.groups");
-    // Publishes the node's own messages once more.
+    // Publishes messages of the node itself once more.
     for place in [2, 4] {
         nats.client().publish_again("RINGWELL_1", place);
         nodes.wait_for_all(&second);
     }
     second.says("begins\":\"RPm1");
     second.kill();
-    // Starts the node with its copy, then on a machine without a copy.
+    // Starts the node with its copy of the log, then on a machine without a copy.
     let second = nodes.start(1);
     nodes.wait_for_all(&second);
     second.kill();

@@ -13,7 +13,8 @@ const OWNER: usize = 3;
 const STANDBY: usize = 4;
 const SERVERS: [usize; 3] = [0, 1, 2];
 
-/// Longer than the silence for which a standby waits, and than an election.
+/// The duration of a partition. It is longer than the silence for which a standby waits, and longer
+/// than an election.
 const CUT: Duration = Duration::from_secs(15);
 
 fn servers(net: &Net) -> Option<Nats> {
@@ -35,8 +36,8 @@ fn owner_and_standby(
     (trial, owner, waiting)
 }
 
-/// Checks that the standby has taken over. The owner detects this once the network is restored, and
-/// hands out nothing.
+/// Checks that the standby has taken over. Once the network is restored, the owner must detect this
+/// and hand out nothing.
 fn taken_over(
     net: &Net,
     mut trial: Trial,
@@ -97,12 +98,13 @@ fn an_owner_that_gets_no_answers_is_fenced_or_goes_on() {
     trial.wait_for_overflow(&owner);
     thread::sleep(CUT);
     net.heal();
-    // A fenced process of a site with a standby ends.
+    // If a site has a standby, a fenced process ends.
     let is_fenced = || owner.log().contains("another process serves this shard");
     wait_until("the owner is neither fenced nor ready", || {
         is_fenced() || owner.client().get("/readyz", &[]).is_ok_and(|ready| ready.status == 200)
     });
-    // The owner is ready for a moment if its last group was stored before the standby took over.
+    // If the owner's last group was stored before the standby took over, the owner is briefly
+    // ready.
     thread::sleep(Duration::from_secs(3));
     if !is_fenced() {
         trial.wait_for_numbers(&owner);

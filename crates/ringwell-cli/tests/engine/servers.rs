@@ -27,7 +27,8 @@ const INBOX: &str = "_INBOX.test";
 #[derive(Debug)]
 pub(crate) struct Nats {
     folder: TempDir,
-    /// The program that the servers run, and that of another release, if there is one.
+    /// The program that the servers run. `other` is the program of another release, if there is
+    /// one.
     program: PathBuf,
     other: Option<PathBuf>,
     servers: Vec<One>,
@@ -42,7 +43,7 @@ struct One {
     monitor: u16,
     config: PathBuf,
     store: PathBuf,
-    /// The program, with its arguments, that runs the server on another host.
+    /// The program and its arguments that run the server on another host.
     within: Vec<OsString>,
 }
 
@@ -68,22 +69,22 @@ impl Default for Layout<'_> {
 }
 
 impl Nats {
-    /// Starts this many servers that flush each message; `None` if the program is missing.
+    /// Starts this many servers that flush each message. Returns `None` if the program is missing.
     pub(crate) fn start(count: usize) -> Option<Self> {
         Self::start_with(count, "sync_interval: always")
     }
 
-    /// Starts this many servers with this setting of JetStream.
+    /// Starts this many servers with `setting` in their JetStream configuration.
     pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
         Self::start_in(&Layout { count, setting, ..Layout::default() })
     }
 
-    /// Starts this many servers that flush each message, with these lines of configuration.
+    /// Starts this many servers that flush each message, with additional lines of configuration.
     pub(crate) fn start_guarded(count: usize, guard: &str) -> Option<Self> {
         Self::start_in(&Layout { count, guard, ..Layout::default() })
     }
 
-    /// Starts servers with this layout; `None` if the program is missing.
+    /// Starts servers with this layout. Returns `None` if the program is missing.
     pub(crate) fn start_in(layout: &Layout<'_>) -> Option<Self> {
         let Layout { count, setting, guard, net, stores } = *layout;
         let program = program()?;
@@ -146,8 +147,8 @@ impl Nats {
         self.servers[index].child = Some(child);
     }
 
-    /// Makes the next start of this server run the other release of its program, or the first one
-    /// again.
+    /// Makes this server run the other release after its next start. A second call switches back to
+    /// the first release.
     pub(crate) fn change_release(&mut self, index: usize) {
         let one = &mut self.servers[index];
         one.is_other_release = !one.is_other_release;
@@ -165,7 +166,7 @@ impl Nats {
         }
     }
 
-    /// Returns the settings of a node whose journals are on these servers.
+    /// Returns the settings for a node whose journals are on these servers.
     pub(crate) fn settings(&self) -> String {
         let of = |scheme: &str, port: fn(&One) -> u16| {
             let one = |server: &One| format!("{scheme}://{}:{}", server.host, port(server));
@@ -180,7 +181,7 @@ impl Nats {
         )
     }
 
-    /// Returns the same settings for a client of the first server.
+    /// Returns the settings for a client that uses only the first server.
     pub(crate) fn replicated(&self, stream: &str) -> Replicated {
         let of = |scheme: &str, one: &One, port: u16| format!("{scheme}://{}:{port}", one.host);
         let monitor = self.servers.iter().map(|one| of("http", one, one.monitor)).collect();
@@ -214,7 +215,7 @@ impl Nats {
         }
     }
 
-    /// Makes another server lead a stream.
+    /// Makes a stream elect another server as its leader.
     pub(crate) fn step_down(&self, stream: &str) {
         self.publish(&format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"), "");
     }
@@ -253,7 +254,7 @@ impl Nats {
         }
     }
 
-    /// Kills the server that leads a stream; returns its index.
+    /// Kills the server that leads a stream. Returns the server's index.
     pub(crate) fn kill_leader(&mut self, stream: &str) -> usize {
         let index = self.leader(stream);
         self.kill(index);
@@ -281,7 +282,7 @@ impl Nats {
         state.unwrap()["state"]["messages"].as_u64().unwrap()
     }
 
-    /// Whether every server has all messages of these streams.
+    /// Returns whether every server has all messages of these streams.
     pub(crate) fn are_in_step(&self, streams: &[&str]) -> bool {
         streams.iter().all(|stream| {
             let leader = &self.servers[self.leader(stream)];
@@ -331,7 +332,7 @@ impl Nats {
         (0..self.servers.len()).for_each(|index| self.kill(index));
     }
 
-    /// Starts a killed server. Returns when all servers are up and in step.
+    /// Starts a killed server. If no other server is down, waits until all servers are ready.
     pub(crate) fn restart(&mut self, index: usize) {
         self.begin(index);
         if self.servers.iter().all(|one| one.child.is_some()) {
@@ -344,7 +345,7 @@ impl Nats {
 pub(crate) struct NatsClient(BufReader<TcpStream>);
 
 impl NatsClient {
-    /// Appends message `n` to a stream, whose last message must be the one before. Returns the
+    /// Appends message `n` to a stream. The stream's last message must be `n - 1`. Returns the
     /// answer.
     pub(crate) fn append(&mut self, stream: &str, n: u64, body: &[u8]) -> String {
         let subject = format!("{}.groups", stream.to_lowercase());
@@ -358,7 +359,7 @@ impl NatsClient {
         self.answer_to(&[head.as_bytes(), body, b"\r\n"].concat())
     }
 
-    /// Publishes a message of a stream once more, as a program that copies messages does.
+    /// Publishes a message of a stream once more, as a program that copies messages would.
     pub(crate) fn publish_again(&mut self, stream: &str, place: u64) {
         let request = format!("{{\"seq\":{place}}}");
         let get = format!("$JS.API.STREAM.MSG.GET.{stream}");
@@ -409,7 +410,7 @@ impl Drop for Nats {
     }
 }
 
-/// Finds the program: named by the environment variable, or on the path.
+/// Finds the program: the one that the environment variable names, or one on the `PATH`.
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let program = named.unwrap_or_else(|| "nats-server".into());
@@ -423,7 +424,7 @@ fn program() -> Option<PathBuf> {
     }
 }
 
-/// Ports that are free now.
+/// Returns ports that are free now.
 fn free_ports() -> [u16; 3] {
     let bound = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     bound.map(|listener| listener.local_addr().unwrap().port())
@@ -475,7 +476,7 @@ fn the_programs_read_the_configurations_of_deploy() {
         let output = check.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    // The servers' configurations differ only in their own names and addresses.
+    // Checks that the servers' configurations differ only in the server's own name and addresses.
     let plain = |text: &str, n: usize| {
         let settings = text.lines().filter(|line| !line.starts_with('#'));
         let settings = settings.collect::<Vec<_>>().join("\n");

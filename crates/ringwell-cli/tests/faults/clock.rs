@@ -1,7 +1,7 @@
-//! Changes of the machine's clock, while the server runs and between two starts.
+//! Changes of the machine's clock, while the server is running and while it is stopped.
 //!
 //! libfaketime provides a wall clock that the test sets, even while the server runs. A time
-//! namespace has its own clock since boot, as after a restart of the machine.
+//! namespace has its own clock since boot, which simulates a reboot of the machine.
 
 use super::support::server::Server;
 use super::support::wall::Wall;
@@ -10,7 +10,8 @@ use super::trial::{Trial, can_run, wait_until, within};
 const HOUR: i64 = 3_600;
 const TEN_YEARS: i64 = 87_660 * HOUR;
 
-/// Returns the seconds by which a server's wall clock is ahead, from the newest line of its log.
+/// Returns the seconds by which a server's wall clock is ahead, according to the newest line of its
+/// log.
 fn ahead(server: &Server) -> i64 {
     let line: serde_json::Value = serde_json::from_str(&server.reload()).unwrap();
     let logged: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
@@ -52,7 +53,7 @@ fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     server.stop();
 }
 
-/// Only its length distinguishes the leap from a long stop.
+/// Only the length of the leap distinguishes it from a long time without a server.
 #[test]
 fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {
     let mut trial = Trial::new("");

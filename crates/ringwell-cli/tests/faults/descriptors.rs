@@ -1,4 +1,4 @@
-//! More clients than the process has file descriptors for, and a process without free descriptors.
+//! Tests a server with fewer file descriptors than clients, and a server without free descriptors.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
-/// The limit of descriptors: beside its own, the process has room for the loads and a few more
+/// The limit of descriptors. It leaves room for the server's own files, the loads and a few more
 /// clients, but not for the crowd.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
@@ -36,7 +36,7 @@ fn a_crowd_beyond_the_descriptors_is_refused_without_loss_of_numbers() {
     wait_until("nobody is refused", || {
         figure(&mut client, "ringwell_connections_refused_total") > 0.0
     });
-    // Waits long enough for each shard to need new segments and snapshots.
+    // Waits until each shard has needed new segments and snapshots.
     trial.wait_for_answers(300);
     drop(crowd);
     wait_until("the crowd is still there", || {
@@ -61,7 +61,7 @@ fn a_process_without_free_file_descriptors_resumes_when_it_has_some() {
     };
     trial.fault("no file can be opened");
     limit("--nofile=3:4096");
-    // Waits until the segments of both shards are full.
+    // Waits until the segments of both shards are full, so that no row gets a number.
     let all = trial.site.pools.len();
     wait_until("it opens files", || trial.overflow(&mut client, "none") == all);
     let readiness = client.get("/readyz", &[]).unwrap();

@@ -1,5 +1,5 @@
-//! A disk that fails, is full, or interrupts calls: strace changes the results of the running
-//! server's system calls.
+//! A disk that fails, is full, or interrupts system calls. strace changes the results of the
+//! running server's system calls.
 
 use std::process::{Child, Command, Stdio};
 
@@ -10,7 +10,8 @@ use super::trial::{PATIENCE, Trial, can_run, wait_until};
 struct Injected(Child);
 
 impl Injected {
-    /// Makes system calls fail from now on as `rules` specify (strace(1), "Tampering").
+    /// Changes the results of system calls from now on, as `rules` specify (strace(1),
+    /// "Tampering").
     fn into(server: &Server, rules: &[&str]) -> Self {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,fsync"]);
@@ -21,7 +22,7 @@ impl Injected {
         Self(strace.stdin(Stdio::null()).spawn().unwrap())
     }
 
-    /// Stops changing system calls.
+    /// Stops changing the results of system calls.
     fn end(mut self) {
         signal(self.0.id(), "INT");
         self.0.wait().unwrap();
@@ -30,7 +31,7 @@ impl Injected {
 
 impl Drop for Injected {
     fn drop(&mut self) {
-        // An error means that the process has ended.
+        // An error is ignored, because it means that the process has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -46,8 +47,8 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
-/// Makes the disk fail by `rules`. Nothing is stored any more, rows overflow, the process survives,
-/// and the next process has all answered allocations.
+/// Makes the disk fail according to `rules`. The server must survive and store nothing more, all
+/// rows must overflow, and the next process must have all answered allocations.
 fn fail(rules: &[&str]) {
     let mut trial = Trial::new("");
     let server = trial.start();
@@ -61,7 +62,7 @@ fn fail(rules: &[&str]) {
     assert_eq!(server.client().get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the journal failed");
 
-    // The disk works again, but is not trusted, because its contents are unknown.
+    // The disk works again, but the server must not use it, because its contents are unknown.
     injected.end();
     trial.wait_for_answers(20);
     trial.wait_for_overflow(&server);
@@ -80,9 +81,9 @@ fn a_failed_write_ends_the_journal_until_a_restart_and_loses_nothing() {
     }
 }
 
-/// After the first `EINVAL`, the server assumes a file system without writes past the page cache,
-/// and flushes separately. A segment that begins meanwhile is opened for direct writes again, and
-/// also needs a flush at its beginning.
+/// After the first `EINVAL`, the server assumes that the file system does not support direct
+/// writes, and flushes separately. A new segment is opened for direct writes again, and also needs
+/// a flush at its beginning.
 #[test]
 fn a_failed_flush_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {
@@ -100,7 +101,7 @@ fn a_full_disk_costs_numbers_until_it_has_room_again() {
     trial.load(&server);
     for error in ["ENOSPC", "EDQUOT"] {
         trial.fault("the disk is full");
-        // Each thread retries four times a second, so it succeeds after some seconds.
+        // Each thread retries four times per second, so its writes succeed after some seconds.
         let injected = Injected::into(&server, &[&format!("pwrite64:error={error}:when=1..16")]);
         trial.wait_for_overflow(&server);
         wait_until("not both journals are full", || {
@@ -125,8 +126,8 @@ fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     let mut server = trial.start();
     trial.load(&server);
     trial.unnoticed();
-    // Interrupts every other write of each thread. All interruptions happen before `end`: a call in
-    // progress when strace detaches would fail for another reason.
+    // Interrupts every other write of each thread. All interruptions happen before `end`, because a
+    // call that is in progress when strace detaches would fail for another reason.
     let injected = Injected::into(&server, &["pwrite64:error=EINTR:when=1..21+2"]);
     trial.wait_for_answers(400);
     injected.end();
@@ -143,8 +144,8 @@ fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     server.stop();
 }
 
-/// The first write of each thread fails, so that all shards record their failures at once, in one
-/// file.
+/// The first write of each thread fails, so that all shards record their failures at the same time
+/// in one file.
 #[test]
 fn shards_that_fail_at_the_same_moment_record_it_without_another_error() {
     if !has_strace() {

@@ -1,4 +1,4 @@
-//! A killed server, and clients that send lost batches again.
+//! A killed server, and clients that repeat batches whose answers were lost.
 
 use super::trial::Trial;
 

@@ -1,5 +1,5 @@
-//! A process that cannot get more memory, or whose files cannot grow: it ends, and the next one has
-//! all answered allocations.
+//! A process that cannot get more memory, or whose files cannot grow. It must end, and the next
+//! process must have all answered allocations.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn limit(server: &Server, limit: &str) {
     assert!(status.success(), "prlimit --pid {pid} {limit}: {status}");
 }
 
-/// Returns the bytes of memory that the process has mapped.
+/// Returns the size of the memory that the process has mapped, in bytes.
 fn mapped(server: &Server) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
     statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -31,7 +31,7 @@ fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     trial.load(&server);
     trial.fault("no memory is left");
     limit(&server, &format!("--as={}", mapped(&server)));
-    // Bodies that never end take memory until none is left.
+    // Incomplete bodies take memory until none is left.
     let mut hungry: Vec<Client> = Vec::new();
     while hungry.len() < 2_000 {
         let Ok(mut client) = Client::connect(server.address()) else { break };
@@ -53,8 +53,8 @@ fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     server.stop();
 }
 
-/// The write that reaches the limit is short, and the process ends. The real file system thus tears
-/// a frame in the middle.
+/// The write that reaches the limit is cut short, and the process ends. The file then contains an
+/// incomplete frame.
 #[test]
 fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     let mut trial = Trial::new("");
@@ -73,7 +73,7 @@ fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     server.stop();
 }
 
-/// The stacks of the threads of 256 shards exceed the limit on memory.
+/// The thread stacks of 256 shards exceed the memory limit.
 #[test]
 fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
     let site = Site::new(vec![Pool::new(1, 9, LIFETIME)], "shards = 256");
@@ -83,7 +83,8 @@ fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
             let refused = Server::try_start(within("sh", &["-c", &script], &site.serve(flags)));
             refused.unwrap_err()
         });
-        // Rust's library aborts if a thread's stack still fits but its signal stack does not.
+        // Rust's standard library aborts if there is memory for a thread's stack but not for its
+        // signal stack. Such attempts are skipped.
         let refused = tried.find(|refused| !refused.log.contains("an alternative stack")).unwrap();
         assert_eq!(refused.code, Some(1), "{}", refused.log);
         let advice = refused.log.matches("allow more threads (TasksMax=").count();

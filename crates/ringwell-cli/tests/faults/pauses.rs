@@ -1,11 +1,12 @@
-//! A server that is stopped for a while, and clients that are stopped for a while.
+//! Tests a server that is suspended for a while, and clients that are suspended for a while.
 
 use std::thread;
 use std::time::Duration;
 
 use super::trial::Trial;
 
-/// The length of the pause: longer than a lockout, so that numbers become free during it.
+/// The length of the pause. It is longer than a lockout, so that numbers become free during the
+/// pause.
 const STILL: Duration = Duration::from_millis(2_500);
 
 #[test]

@@ -1,8 +1,8 @@
-//! Power cuts: from one moment on, a separate file system drops all unflushed data, and answers
-//! every call with an error until it is mounted again.
+//! Power cuts. A separate file system drops all unflushed data at once, and answers every call with
+//! an error until it is mounted again.
 //!
-//! The shutdown ioctl of ext4 does this to a file system in an image file. It needs the rights to
-//! mount and to use a loop device.
+//! The shutdown ioctl of ext4 does this, on a file system in an image file. The tests need the
+//! rights to mount and to use a loop device.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ enum Outcome {
     Refused(String),
 }
 
-/// Runs a load with power cuts, and returns the checker's verdict; `None` if the machine forbids
-/// it.
+/// Runs a load with power cuts, and returns the outcome. Returns `None` if the machine does not
+/// allow it.
 fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     let folder = TempDir::new().unwrap();
     let disk = Image::mount_new(&folder.path().join("disk"))?;
@@ -63,7 +63,8 @@ fn answered_allocations_survive_power_cuts() {
     }
 }
 
-/// Shows that the test above can fail: without flushes, the same cuts lose answers.
+/// Shows that the test above would detect a loss: without flushes, such a power cut loses answered
+/// allocations.
 #[test]
 fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
     match power_cuts(1, "durability = \"os\"") {
@@ -71,7 +72,8 @@ fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
             assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");
             assert_eq!(verdict["violations"]["C1"], Value::Null, "{verdict:#}");
         }
-        // A segment is flushed when it begins, and records how many frames came before it.
+        // Startup may also be refused: a new segment is flushed and records how many frames
+        // preceded it, so the loss is detected.
         Some(Outcome::Refused(log)) => assert!(log.contains("must not be cut"), "{log}"),
         None => {}
     }
@@ -85,7 +87,8 @@ fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
     Some((disk, site))
 }
 
-/// The machine is not booted meanwhile, and the failing disk accepts no record.
+/// The loss must be detected although the machine is not rebooted and the failing disk accepts no
+/// record of the failure.
 #[test]
 fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
     let folder = TempDir::new().unwrap();
@@ -107,8 +110,8 @@ fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_a
     drop(disk);
 }
 
-/// Containers, and services with mounts of their own, work like this: each process has other mounts
-/// of the same file system, which keeps the data in its cache.
+/// Containers and services with their own mount namespace work like this: each process mounts the
+/// file system anew, but the file system itself stays mounted and keeps the data in its cache.
 #[test]
 fn a_kill_of_a_process_with_mounts_of_its_own_holds_nothing() {
     if !can_run("unshare", &["-m", "true"], "right to make mounts") {

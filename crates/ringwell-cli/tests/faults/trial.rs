@@ -1,8 +1,9 @@
-//! A server under load, and the verdict on its clients' view.
+//! A server under load, and the checker's verdict on the answers that its clients received.
 //!
 //! Numbers are few and lockouts are short, so that every number is allocated again and again. Two
-//! loads run side by side. One repeats a batch whose answer was lost, under the same key. The other
-//! does not, so that the checker can compare its rows with the journal one by one.
+//! loads run side by side. One load repeats a batch whose answer was lost, with the same
+//! idempotency key. The other load never repeats a batch, so that the checker can compare each of
+//! its rows with the journal.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,17 +27,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) const LIFETIME: Duration = Duration::from_secs(2);
 
-/// Segments and snapshots so small that faults also occur during their changes.
+/// Segments and snapshots are so small that faults also occur while the server switches to new
+/// ones.
 const SETTINGS: &str = "shards = 2\njournal.segment_bytes = \"1MiB\"\n\
     journal.snapshot_every_bytes = \"1MiB\"\n";
 
 const POOLS: u64 = 20;
-/// More numbers than are requested within a lifetime without faults.
+/// The count of numbers per pool. Without faults, fewer numbers are requested within a lifetime.
 const NUMBERS: u64 = 400;
 /// The batches per second of each load, and the rows per batch.
 const RATE: &str = "80/s";
 const ROWS: &str = "10";
-/// The count of rows of each load whose numbers are looked up at the end.
+/// The number of rows of each load that are looked up at the end.
 const LOOK_UPS: &str = "400";
 
 /// One test: a site, its clients, and the injected faults.
@@ -59,7 +61,7 @@ struct Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // An error means that the process has ended.
+        // An error is ignored, because it means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -76,7 +78,7 @@ impl Trial {
         Self::with_data(folder, data, settings)
     }
 
-    /// Makes a trial whose data is on a separate file system.
+    /// Creates a trial with the data directory `data`, which may be on a separate file system.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, settings: &str) -> Self {
         let pools: Vec<Pool> = (1..=POOLS).map(|id| Pool::new(id, NUMBERS, LIFETIME)).collect();
         write_list(&folder.path().join("pools.csv"), &pools);
@@ -91,7 +93,8 @@ impl Trial {
         self.folder.path().join(name)
     }
 
-    /// Returns the command `ringwell serve` with a unix socket that stays the same after a restart.
+    /// Returns a `ringwell serve` command with a unix socket, whose path stays the same after a
+    /// restart.
     pub(crate) fn serve(&self) -> Command {
         let socket = format!("unix:{}", self.file("socket").display());
         self.site.serve(&["--listen", &socket])
@@ -101,7 +104,7 @@ impl Trial {
         Server::start(self.serve())
     }
 
-    /// Starts both loads. Returns when both have received answers.
+    /// Starts both loads. Returns after both have received answers.
     pub(crate) fn load(&mut self, server: &Server) {
         for flags in [&["--retry"][..], &[]] {
             let history = self.file(&format!("load{}.jsonl", self.loads.len()));
@@ -115,7 +118,7 @@ impl Trial {
         self.wait_for_answers_of_new(100);
     }
 
-    /// Waits until each load has this many more answers than now.
+    /// Waits until each load has received `more` further answers.
     pub(crate) fn wait_for_answers(&self, more: usize) {
         for load in &self.loads {
             let wanted = load.answers() + more;
@@ -123,8 +126,8 @@ impl Trial {
         }
     }
 
-    /// Like [`Self::wait_for_answers`], but only for the loads that were started last, because the
-    /// server of earlier loads may be gone.
+    /// Like [`Self::wait_for_answers`], but waits only for the two loads that were started last,
+    /// because the server of earlier loads may be gone.
     pub(crate) fn wait_for_answers_of_new(&self, more: usize) {
         for load in self.loads.iter().rev().take(2) {
             let wanted = load.answers() + more;
@@ -132,20 +135,20 @@ impl Trial {
         }
     }
 
-    /// Records in the history that a fault begins now. From the first fault on, rows may overflow
-    /// without another reason.
+    /// Records in the history that a fault begins now. After the first fault, the checker accepts
+    /// overflow without another reason.
     pub(crate) fn fault(&mut self, what: &str) {
         let line = json!({"k": "nem", "t": now_ns(), "what": what, "phase": "begin"});
         writeln!(self.faults, "{line}").unwrap();
         self.made += 1;
     }
 
-    /// Counts an event that is not recorded as a fault, and therefore does not excuse overflow.
+    /// Counts an event without recording a fault, so that the event does not excuse overflow.
     pub(crate) fn unnoticed(&mut self) {
         self.made += 1;
     }
 
-    /// Pauses both loads for this long.
+    /// Pauses all loads for the time `length`.
     pub(crate) fn pause_loads(&self, length: Duration) {
         for (name, pause) in [("STOP", length), ("CONT", Duration::ZERO)] {
             self.loads.iter().for_each(|load| signal(load.child.id(), name));
@@ -153,13 +156,13 @@ impl Trial {
         }
     }
 
-    /// Ends the loads, and lets the checker judge their view against the final state of `server`.
+    /// Ends the loads, and lets the checker compare their answers with the final state of `server`.
     pub(crate) fn judge(&mut self, server: &Server) -> Verdict {
         let data = self.site.data().to_owned();
         self.judge_with(server, &data)
     }
 
-    /// Like [`Self::judge`], with the journal of another data directory.
+    /// Like [`Self::judge`], but with the journal in another data directory.
     pub(crate) fn judge_with(&mut self, server: &Server, data: &Path) -> Verdict {
         let histories: Vec<PathBuf> = self.loads.drain(..).map(Load::end).collect();
         let faults = self.file("faults.jsonl");
@@ -196,13 +199,13 @@ impl Trial {
         rows.iter().filter(|row| row.overflow).count()
     }
 
-    /// Sends batches until every pool hands out a number again.
+    /// Sends batches until all pools hand out numbers.
     pub(crate) fn wait_for_numbers(&self, server: &Server) {
         let mut client = server.client();
         wait_until("rows still overflow", || self.overflow(&mut client, "again") == 0);
     }
 
-    /// Sends batches until no pool hands out a number any more.
+    /// Sends batches until no pool hands out numbers.
     pub(crate) fn wait_for_overflow(&self, server: &Server) {
         let mut client = server.client();
         let all = self.site.pools.len();
@@ -216,7 +219,7 @@ impl Load {
         text.lines().filter(|line| line.contains("\"k\":\"ret\"")).count()
     }
 
-    /// Ends the load like Ctrl-C.
+    /// Ends the load as Ctrl-C would.
     fn end(mut self) -> PathBuf {
         signal(self.child.id(), "INT");
         wait_until("the load does not end", || self.child.try_wait().unwrap().is_some());
@@ -232,7 +235,8 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// Accepts that rows overflowed for a reason that the checker does not accept.
+    /// Accepts violations of rule C6, in which rows overflowed for a reason that the checker does
+    /// not accept.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_overflow(&self) {
         let rules = self.0["violations"].as_object().unwrap();
@@ -240,8 +244,8 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// Accepts cut frames. A one-block frame that was cut in the middle looks like a damaged one:
-    /// recovery holds the pools, and a dump of the journal reports it.
+    /// Accepts incomplete frames. An incomplete frame of one block looks like a damaged frame:
+    /// recovery holds the pools, and a dump of the journal reports damage.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_cuts(&self) {
         assert_eq!(self.0["clean"], true, "{:#}", self.0);
@@ -267,13 +271,14 @@ fn url(server: &Server) -> String {
     if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") }
 }
 
-/// The time by `CLOCK_MONOTONIC`, as in histories.
+/// Returns the time of `CLOCK_MONOTONIC`, which histories also use.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// Repeats until the condition holds; `otherwise` is the message if it never does.
+/// Checks the condition repeatedly until it holds. Fails with the message `otherwise` after the
+/// time limit.
 #[track_caller]
 pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
@@ -283,7 +288,7 @@ pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns `program ARGS command…`, for programs that run another one in their place.
+/// Returns the command line `program ARGS command…`, for a program that runs another program.
 pub(crate) fn within(program: &str, args: &[&str], command: &Command) -> Command {
     let mut outer = Command::new(program);
     outer.args(args).arg(command.get_program()).args(command.get_args());
@@ -297,7 +302,7 @@ pub(crate) fn within(program: &str, args: &[&str], command: &Command) -> Command
     outer
 }
 
-/// Whether a program can be run with these arguments; prints a message if not.
+/// Returns whether a program can be run with these arguments. Prints a message if it cannot.
 pub(crate) fn can_run(program: &str, args: &[&str], what_for: &str) -> bool {
     let output = Command::new(program).args(args).output();
     let can = output.is_ok_and(|done| done.status.success());

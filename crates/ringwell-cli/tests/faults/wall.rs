@@ -1,5 +1,5 @@
-//! Wall clocks that are wrong at startup and corrected later, tested with single visitors and their
-//! attributions.
+//! Wall clocks that are wrong at startup and are corrected later. Tested with individual visitors
+//! and their attributions.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use super::support::wall::Wall;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
-/// Makes a site with one pool.
+/// Creates a site with one pool.
 fn site(numbers: u64, lifetime: Duration) -> (Site, Pool) {
     let pool = Pool::new(1, numbers, lifetime);
     (Site::new(vec![pool.clone()], "shards = 1\n"), pool)
@@ -30,7 +30,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// Returns the holder of a number at a time that is given by a right clock.
+/// Returns the holder of a number at a time according to a correct clock.
 fn named(server: &Server, number: u64, at_ms: u64) -> Value {
     let found = batch::attribution(&mut server.client(), number, at_ms).unwrap();
     let id = found["parameters"]["id"].clone();
@@ -78,7 +78,8 @@ fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
         server.kill();
         let server = start(&site, &wall, 0);
         visit(&server, "right-2");
-        // Tests the earliest and the latest time at which a call may come.
+        // Tests the earliest and the latest time at which a call to each visitor's number may
+        // arrive.
         for (at, (id, moment)) in moments.iter().enumerate() {
             let last = moments.get(at + 1).map_or(now_ms(), |(_, next)| next - 500);
             for moment in [*moment, last] {
@@ -100,7 +101,8 @@ fn one_start_with_a_wrong_clock_destroys_no_history() {
         sleep(Duration::from_millis(300));
         assert!(!one(&mut server.client(), &pool, "second").overflow);
         server.stop();
-        // Waits long enough for new snapshots, and then for a search for history that is too old.
+        // Waits long enough for the server to write new snapshots, and then to search for history
+        // that is too old.
         for _ in 0..2 {
             let server = start(&site, &wall, wrong);
             sleep(Duration::from_millis(2_500));

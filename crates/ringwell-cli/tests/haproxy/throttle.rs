@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Relays traffic, on a separate port, between a node and the link of another node.
+/// A relay between a node and the link of another node. It listens on a separate port.
 pub(crate) struct Throttle {
     pub(crate) address: String,
     bytes_a_second: Arc<AtomicU64>,
 }
 
 impl Throttle {
-    /// Relays to the unix socket at `link`. At first, all traffic passes without a limit.
+    /// Starts a relay to the unix socket at `link`. Initially, the traffic is not limited.
     pub(crate) fn new(link: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -24,7 +24,7 @@ impl Throttle {
         let rate = Arc::clone(&bytes_a_second);
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                // The node may not be running yet; its neighbour tries again.
+                // The node may not be running yet. The other node tries again.
                 let Ok(far) = UnixStream::connect(&link) else { continue };
                 pass(&near, &far, &rate);
             }
@@ -51,7 +51,7 @@ fn pass(near: &TcpStream, far: &UnixStream, rate: &Arc<AtomicU64>) {
     });
 }
 
-/// Runs until one of the two ends closes.
+/// Copies bytes at the limited rate until one of the two ends closes.
 fn copy(mut from: impl Read, mut to: impl Write, rate: &AtomicU64) {
     let mut piece = [0; 64];
     while let Ok(length @ 1..) = from.read(&mut piece) {

@@ -9,10 +9,11 @@ use super::support::batch::BULK;
 use super::support::client::request;
 use super::support::site::TOKEN;
 
-/// A phase that exceeds its time limit is noticed within a second. The rest is for a busy machine.
+/// The server detects within a second that a phase has exceeded its time limit. The additional time
+/// allows for a busy machine.
 const CUT_WITHIN: Duration = Duration::from_secs(4);
 
-/// Makes a batch's head with the first bytes of its body. The rest of the body is missing.
+/// Returns the head of a batch and the first bytes of its body. The rest of the body is missing.
 fn head_of_a_batch(path: &str, more: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nhost: x\r\n{more}content-length: 500\r\n\r\n{{\"requests\"")
 }
@@ -21,14 +22,15 @@ fn chunked_head(rest: &str) -> String {
     format!("POST {BULK} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{rest}")
 }
 
-/// Returns the memory that a process has in use, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Bodies are read before their senders are authenticated.
+/// Even unauthenticated clients can occupy memory, because bodies are read before their senders are
+/// authenticated.
 #[test]
 fn stalled_bodies_stay_within_their_memory_limit_and_small_ones_are_served() {
     let (site, server) = start(
@@ -59,8 +61,8 @@ fn stalled_bodies_stay_within_their_memory_limit_and_small_ones_are_served() {
     }
     let grown = resident(server.pid()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more");
-    // A body that arrives with its head needs no room. A larger one finds room again when the other
-    // bodies end.
+    // If a body arrives with its head, it does not count against the memory limit. A larger body
+    // fits again after the other bodies have ended.
     let small = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
     assert_eq!(small.status, 200);
     for raw in &mut open {
@@ -145,7 +147,7 @@ fn slow_clients_are_disconnected_and_the_others_served() {
 fn a_client_that_does_not_read_its_answers_is_disconnected() {
     let (site, server) = start("limits.write_timeout = \"300ms\"");
     let mut deaf = Raw::connect(&server);
-    // The answers have many megabytes, more than any socket buffer holds.
+    // The answers have many megabytes, which exceeds every socket buffer.
     deaf.send(request("GET", "/metrics", &[], "").repeat(4_000).as_bytes());
     let begun = Instant::now();
     while metrics::sum(&server, "ringwell_connections_cut_total") == 0 {
@@ -167,7 +169,7 @@ fn a_request_that_stops_after_any_byte_leaves_nothing_behind() {
     for whole in [good(pool), chunked] {
         let body_at = whole.find("\r\n\r\n").unwrap() + 4;
         for cut in 0..whole.len() {
-            // One client shuts down its sending side; another disconnects.
+            // One client shuts down its sending side. Another client disconnects.
             let mut done = Raw::connect(&server);
             done.send(&whole.as_bytes()[..cut]);
             done.end_of_sending();

@@ -1,4 +1,4 @@
-//! Internal faults in single requests, and secrets that must not leave the process.
+//! Internal faults in individual requests, and secrets that must not leave the process.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn a_panic_costs_one_batch_and_nothing_else() {
     handles.dedup();
     assert_eq!(handles.len(), 4, "each fault has its own handle");
 
-    // Both pools still have all their numbers, and no batch was partly served.
+    // Both pools must still have all their numbers, and no batch may have been partly served.
     assert_eq!(metrics::sum(&server, "ringwell_allocations_total"), 0);
     for _ in 0..2 {
         let answer = client.post(BULK, &[], &batch(&site, ["a=1", "b=2", "c=3"])).unwrap();
@@ -83,8 +83,8 @@ fn a_panic_in_the_owner_of_a_row_costs_only_that_row() {
     let mut client = server.client();
     let count =
         |body: &str| (body.matches("promo_number\"").count(), body.matches("overflow").count());
-    // Pools 1 and 2 have different owners, so at least one owner is not the shard that receives the
-    // batch.
+    // Pools 1 and 2 have different owners, so at least one pool is not owned by the shard that
+    // receives the batch.
     let panicked = client.post(BULK, &[], &batch(&site, ["a=1", "b=BANG", "c=3"])).unwrap().body;
     let (rows, overflow) = count(&panicked);
     assert_eq!(rows, 3, "{panicked}");
@@ -103,7 +103,7 @@ fn a_late_row_of_a_pool_without_overflow_does_not_report_that_its_numbers_are_in
     let server = drilled(&site);
     let suffix = "9/allocate_number.json?ring_pool_key=key-of-nine&a=BANG";
     let body = json!({"requests": [{"api_suffix": suffix}]}).to_string();
-    // Repeats until the shard that does not own the pool accepts a connection.
+    // Connects repeatedly until a shard that does not own the pool accepts the connection.
     let late = (0..64).find_map(|_| {
         let answer = server.client().post(BULK, &[], &body).unwrap().json();
         let row = answer["responses"][0].clone();

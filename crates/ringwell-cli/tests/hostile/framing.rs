@@ -1,5 +1,6 @@
-//! The end of a body: lengths and chunks, alone, combined, and invalid. If a proxy in front saw a
-//! different end from our server, one client could write the beginning of another's request.
+//! The end of a body: lengths and chunks, alone, combined, and invalid. If a proxy and our server
+//! disagreed about the end of a body, one client could write the beginning of another client's
+//! request.
 
 use super::raw::{
     Vector, check, closed, good_body, kept, malformed, start, wait_until_nobody_is_connected,
@@ -16,7 +17,7 @@ fn post(fields: &str, rest: &str) -> String {
     format!("POST {BULK} HTTP/1.1\r\nhost: x\r\n{fields}\r\n{rest}")
 }
 
-/// Encodes `body` as one chunk, with an extension and trailer fields.
+/// Encodes `body` as one chunk, with the given chunk extension and trailer fields.
 fn chunks(body: &str, extension: &str, trailer: &str) -> String {
     format!("{:x}{extension}\r\n{body}\r\n0\r\n{trailer}\r\n", body.len())
 }
@@ -118,8 +119,8 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
         broken("a long extension", &chunks(&body, &format!(";a={}", "b".repeat(20_000)), "")),
         broken("many trailers", &chunks(&body, "", &"x-t: 1\r\n".repeat(2_000))),
         broken("a trailer", &chunks(&body, "", "x-sum: 1\r\n")),
-        // For parsers that accept LF as a line end, the body ends here. The library read on to an
-        // empty line.
+        // A parser that accepts LF as a line end would end the body here, but the HTTP library used
+        // to read on to an empty line.
         broken("LF alone after the last chunk", &format!("0\r\n\n{SMUGGLED}")),
         broken("a trailer that ends with LF alone", &format!("0\r\nx: 1\n\n{SMUGGLED}")),
         broken("a size that is none", "zz\r\nhello\r\n0\r\n\r\n"),
@@ -134,7 +135,8 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
     ]
 }
 
-/// Requests with unread bodies whose end can be interpreted in two ways.
+/// Requests that are answered before their bodies are read. The end of each body can be interpreted
+/// in two ways.
 pub(crate) fn unread_chunks() -> Vec<Vector> {
     let body = format!("{CHUNKED}\r\n0\r\n\n{SMUGGLED}");
     let single = "/api/2013-07-01/ring_pools/1/allocate_number.json?ring_pool_key=key-of-00001&a=1";

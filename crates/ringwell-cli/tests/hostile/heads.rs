@@ -4,12 +4,12 @@ use super::raw::{Raw, Vector, check, closed, good_body, kept, malformed, start};
 use super::support::batch::BULK;
 use super::support::client::request;
 
-/// Makes a valid request for `/healthz`, with `fields` as its header fields.
+/// Returns a request for `/healthz` with the header fields `fields`.
 fn get(fields: &str) -> String {
     format!("GET /healthz HTTP/1.1\r\n{fields}\r\n")
 }
 
-/// Makes a valid request for another target.
+/// Returns a request for `target` that is otherwise valid.
 fn target(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n")
 }
@@ -240,7 +240,8 @@ fn an_unused_body_is_read_and_discarded() {
     check(&server, &site.pools[0], &vectors);
 }
 
-/// The client sends its whole request, although the answer comes before that.
+/// A client must be able to send its whole request, although the server answers before it has read
+/// the body.
 #[test]
 fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
     let (site, server) = start("");
@@ -261,7 +262,7 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
             let connection = reply.header("connection");
             assert_eq!((reply.status, connection), (status, Some("close")), "{line}");
         };
-        // The client reads the answer before it sends the body, or afterwards.
+        // The client reads the answer either before or after it sends the body.
         for is_first in [true, false] {
             let mut raw = Raw::connect(&server);
             raw.must_send((head(rest.len()) + "\r\n").as_bytes());
@@ -275,7 +276,7 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
                 ends(&mut raw);
             }
         }
-        // The body is short, and does not come with its head.
+        // The body is short, and is not sent together with the head.
         for field in ["", "expect: 100-continue\r\n"] {
             let mut raw = Raw::connect(&server);
             raw.must_send((head(5) + field + "\r\n").as_bytes());
@@ -284,8 +285,8 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
     }
 }
 
-/// No page of another site can read an answer, no cache stores one, and no answer names the
-/// program.
+/// Pages of other sites must not be able to read an answer, caches must not store it, and it must
+/// not name the program.
 #[test]
 fn no_answer_may_be_cached_or_shared_and_none_names_the_program() {
     let (site, server) = start("");

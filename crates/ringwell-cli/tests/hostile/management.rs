@@ -1,5 +1,5 @@
-//! The management API against clients without a token, and clients with a token but malformed
-//! requests.
+//! Tests the management API with clients that have no token, and with malformed requests of clients
+//! that have a token.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,8 +15,8 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Returns the status. Checks first that the answer is problem details, without any part of the
-/// client's input.
+/// Checks that the answer contains problem details and no part of the client's input. Returns its
+/// status.
 fn problem(answer: &HttpAnswer, sent: &str) -> u16 {
     let kind = answer.headers.iter().find(|(name, _)| name == "content-type").unwrap();
     assert_eq!(kind.1, "application/problem+json", "{sent}: {}", answer.body);
@@ -55,12 +55,12 @@ fn without_the_token_v1_returns_no_data() {
     }
     let in_query = format!("{LOOK_UP}&oauth_token={TOKEN}");
     assert_eq!(client.get(&in_query, &[]).unwrap().status, 401);
-    // The first of two tokens counts.
+    // If a request has two tokens, the first applies.
     let two = [("authorization", "Bearer planted"), ("authorization", bearer().leak() as &str)];
     assert_eq!(client.get(LOOK_UP, &two).unwrap().status, 401);
 }
 
-/// Returns every path of a route in the sources, as a client would write it.
+/// Returns the paths of all routes in the source files, as a client would write them.
 fn routes() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folders = ["ringwell-admin/src", "ringwell-admin/src/v1"].map(|name| crates.join(name));
@@ -95,7 +95,7 @@ fn no_path_under_v1_does_anything_for_a_stranger_whatever_the_method() {
                 );
                 client.send(head.as_bytes()).unwrap();
                 let status = client.receive().unwrap().status;
-                // Services for other clients have separate credentials, or are disabled.
+                // The paths below `/webhooks/` have credentials of their own, or are disabled.
                 let refused: &[u16] =
                     if path.contains("/webhooks/") { &[401, 403, 404, 405] } else { &[401] };
                 assert!(refused.contains(&status), "{method} {path} {value:?}: {status}");

@@ -1,8 +1,9 @@
-//! Figures of `/metrics`.
+//! Reads values from `/metrics`.
 
 use super::support::server::Server;
 
-/// Sums over all shards the lines that begin with `name` and contain `label`.
+/// Returns the sum of the series of the metric `name`, over all shards, whose lines contain
+/// `label`.
 pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     let text = server.client().get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split('{').next() == Some(name) && line.contains(label);
@@ -11,7 +12,7 @@ pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     lines.iter().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Sums a metric over all shards.
+/// Returns the sum of a metric over all shards.
 pub(crate) fn sum(server: &Server, name: &str) -> u64 {
     labelled(server, name, "")
 }

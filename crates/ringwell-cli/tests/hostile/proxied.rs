@@ -27,7 +27,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the proxy; `None` if `HAProxy` is missing.
+    /// Starts the proxy. Returns `None` if `HAProxy` is missing.
     fn start(site: &Site, server: &Server) -> Option<Self> {
         let runs =
             |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
@@ -44,7 +44,7 @@ impl Proxy {
             server.address()
         );
         fs::write(path("cluster.toml"), map).unwrap();
-        // This port is free at the moment. The proxy will bind it shortly.
+        // This port is free now, and the proxy will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
         let made = ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--bind", &address])
@@ -54,7 +54,7 @@ impl Proxy {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8(made.stdout).unwrap();
-        // Only root can switch users.
+        // These lines are removed, because only root can switch users.
         let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
         let text: Vec<&str> = text.lines().filter(mine).collect();
         fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
@@ -67,7 +67,8 @@ impl Proxy {
             .unwrap();
         let proxy = Self { child, address, folder };
         let until = Instant::now() + SOON;
-        // Uses a batch without rows, because the proxy does not pass metrics and health on.
+        // Sends a batch without rows, because the proxy does not forward requests for metrics and
+        // health.
         while proxy.ask("{}").is_none_or(|answer| answer.status != 403) {
             let log = || fs::read_to_string(proxy.folder.path().join("haproxy.log"));
             assert!(Instant::now() < until, "the proxy does not reach the server: {:?}", log());
@@ -83,7 +84,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // An error means that the proxy has ended.
+        // An error is ignored, because it means that the proxy has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -107,7 +108,7 @@ fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
     }
 }
 
-/// Reads the status of the first answer so far; `None` if there is none.
+/// Returns the status of the first answer, or `None` if none has arrived yet.
 fn status(stream: &mut TcpStream) -> Option<u16> {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut bytes = [0; 64];
@@ -139,21 +140,22 @@ fn requests_through_the_proxy_never_affect_other_clients_answers() {
     .flatten()
     .collect();
     assert!(vectors.len() > 100, "{}", vectors.len());
-    // The streams stay open, so that half a request may still be in transit while others are
-    // served.
+    // The streams stay open, so that an incomplete request may still be in transit while other
+    // clients are served.
     let mut hostile = Vec::new();
     for (place, vector) in vectors.iter().enumerate() {
         let mut stream = TcpStream::connect(&proxy.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(SOON)).unwrap();
-        // The proxy may close before the end.
+        // The error is ignored, because the proxy may close the connection before everything is
+        // sent.
         let _ = stream.write_all(&vector.bytes);
         check_bystander(&proxy, pool, vector.name, place);
         hostile.push(stream);
     }
     let statuses: Vec<_> = hostile.iter_mut().map(status).collect();
     let count = |wanted: u16| statuses.iter().filter(|status| **status == Some(wanted)).count();
-    // The proxy or the server refuses some of the requests and accepts others.
+    // The proxy or the server must refuse some of the requests and accept others.
     assert!(count(400) > 30 && count(200) > 5, "{statuses:?}");
     assert_eq!(count(500) + count(502), 0, "{statuses:?}");
 }

@@ -10,14 +10,14 @@ use super::support::client::request;
 use super::support::server::Server;
 use super::support::site::{Pool, Site};
 
-/// The time limit for an answer. It suffices on a busy machine too.
+/// The time limit for an answer. It suffices even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// The status line and header fields, with names as received.
+    /// The status line and the header fields, whose names are as received.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -44,12 +44,13 @@ impl Raw {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends bytes. If the server has closed the connection, the reader detects that.
+    /// Sends bytes. Ignores errors: if the server has closed the connection, reading the answer
+    /// detects it.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
-    /// Sends all bytes; fails if the server ends the connection before that.
+    /// Sends all bytes. Fails if the server closes the connection before then.
     pub(crate) fn must_send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
@@ -58,7 +59,7 @@ impl Raw {
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }
 
-    /// Reads the next answer; `None` if the connection ends instead.
+    /// Reads the next answer. Returns `None` if the connection ends instead.
     pub(crate) fn reply(&mut self, has_body: bool) -> Option<Reply> {
         let mut head = String::new();
         loop {
@@ -87,7 +88,7 @@ impl Raw {
         Some(reply)
     }
 
-    /// Reads to the end of the connection; returns the count of remaining bytes.
+    /// Reads until the connection ends. Returns the number of bytes read.
     pub(crate) fn rest(&mut self) -> usize {
         let mut rest = 0;
         let mut buffer = [0; 8192];
@@ -104,32 +105,32 @@ impl Raw {
     }
 }
 
-/// Whether this error means the end of a connection rather than a timeout.
+/// Returns whether this error means that the connection ended, rather than a timeout.
 fn ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// The state of the connection after the answers.
+/// The expected state of the connection after the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// The connection serves the next request.
     Kept,
-    /// The server closes the connection without another byte.
+    /// The server closes the connection without sending another byte.
     Closed,
 }
 
-/// A request that is invalid or looks invalid, and the expected answer.
+/// A test vector: a request that is invalid or looks invalid, and the expected answer.
 #[derive(Debug)]
 pub(crate) struct Vector {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
     pub(crate) statuses: &'static [u16],
-    /// A text that the head or body of the last answer contains.
+    /// A text that the head or body of the last answer must contain.
     pub(crate) says: &'static str,
     pub(crate) then: Then,
 }
 
-/// Makes a vector after which the connection continues.
+/// Creates a vector after which the connection must stay open.
 pub(crate) fn kept(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,
@@ -139,7 +140,7 @@ pub(crate) fn kept(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Kept }
 }
 
-/// Makes a vector after which the connection is closed.
+/// Creates a vector after which the server must close the connection.
 pub(crate) fn closed(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,
@@ -149,12 +150,13 @@ pub(crate) fn closed(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Closed }
 }
 
-/// Makes a head that the HTTP library refuses: 400 without a body, then the end of the connection.
+/// Creates a vector with a head that the HTTP library must refuse: with 400 and no body, after
+/// which it closes the connection.
 pub(crate) fn malformed(name: &'static str, bytes: impl Into<Vec<u8>>) -> Vector {
     closed(name, bytes, &[400], "connection: close")
 }
 
-/// Makes a site with one large pool, and starts its server.
+/// Creates a site with one large pool, and starts its server.
 pub(crate) fn start(settings: &str) -> (Site, Server) {
     let pools = vec![Pool::new(1, 5_000, Duration::from_mins(30))];
     let site = Site::new(pools, &format!("durability = \"memory\"\n{settings}"));
@@ -162,17 +164,17 @@ pub(crate) fn start(settings: &str) -> (Site, Server) {
     (site, server)
 }
 
-/// Makes the body of a batch of one row that gets a number.
+/// Returns the body of a batch whose one row gets a number.
 pub(crate) fn good_body(pool: &Pool) -> String {
     format!(r#"{{"requests":[{{"api_suffix":"{}","request_id":"A"}}]}}"#, pool.suffix("m1=autos"))
 }
 
-/// Makes the bytes of a batch of one row that gets a number.
+/// Returns a request with a batch whose one row gets a number.
 pub(crate) fn good(pool: &Pool) -> String {
     request("POST", BULK, &[], &good_body(pool))
 }
 
-/// Sends every vector on a separate connection; lists unexpected results.
+/// Sends every vector on a separate connection. Fails with a list of the unexpected results.
 pub(crate) fn check(server: &Server, pool: &Pool, vectors: &[Vector]) {
     let faults: Vec<String> =
         vectors.iter().filter_map(|vector| run(server, pool, vector).err()).collect();

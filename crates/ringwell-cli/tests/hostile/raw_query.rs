@@ -1,5 +1,5 @@
-//! Clients that do not escape their query, and clients that read an answer only after sending
-//! everything.
+//! Tests clients that do not escape their query, and clients that read the answer only after they
+//! have sent everything.
 
 use super::raw::{Raw, good_body, start};
 use super::support::batch::BULK;
@@ -37,7 +37,7 @@ fn a_raw_query_behind_another_request_is_refused() {
              host: x\r\n\r\n"
         )
     };
-    // Both requests are sent at once, or the second one is sent after the first answer.
+    // The second request is sent either together with the first or after the first answer.
     for is_at_once in [true, false] {
         let mut raw = Raw::connect(&server);
         raw.send(single("").as_bytes());

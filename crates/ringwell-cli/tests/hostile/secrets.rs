@@ -1,4 +1,4 @@
-//! Secrets in every part of failing requests: none leaves the process.
+//! Puts secrets into every part of requests that fail. None may leave the process.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::support::client::request;
 use super::support::server::Server;
 use super::support::site::{Pool, Site, TOKEN};
 
-/// A secret that is put wherever a client may put a key, a token or a caller's number.
+/// A secret that the tests use in place of a key, a token or a caller's number.
 const PLANTED: &str = "planted-5f0c93";
 
-/// Makes requests that are refused at every processing step, each with a secret.
+/// Returns requests that contain a secret. Every processing step refuses some of them.
 fn requests() -> Vec<Vec<u8>> {
     let with = |head: &str, rest: &str| format!("{head}\r\nhost: x\r\n{rest}\r\n").into_bytes();
     let get = |rest: &str| with("GET /healthz HTTP/1.1", rest);
@@ -95,7 +95,7 @@ fn no_secret_of_a_hostile_request_is_logged_counted_or_answered() {
         assert!(!log.contains(secret), "{secret} is in\n{log}");
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
-    // Allocations are on disk; the key and the token are not.
+    // The allocations are on disk, but the key and the token are not.
     let stored = files(site.data());
     let holds = |secret: &str| stored.windows(secret.len()).any(|part| part == secret.as_bytes());
     assert!(holds("planted-caller"));
@@ -111,7 +111,7 @@ fn files(folder: &Path) -> Vec<u8> {
             bytes.extend(files(&path));
         } else {
             let file = fs::read(path).unwrap();
-            // Prepared segments are full of zeros.
+            // Zeros are left out, because prepared segments contain nothing else.
             bytes.extend(file.into_iter().filter(|byte| *byte != 0));
         }
     }

@@ -1,9 +1,9 @@
-//! Two hosts, which are network namespaces, each with a network card, joined by a [`Wire`].
+//! Two hosts: network namespaces, each with a virtual network card, connected by a [`Wire`].
 //!
 //! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
-//! a veth pair to this process, which acts as the cable. Delay, loss and partition are then the
-//! same on every kernel, even on the many that lack `tc netem`. Needs root, `ip` and a kernel with
-//! all three.
+//! a veth pair to this process, which acts as the cable. Delay, loss and partitions therefore work
+//! alike on all kernels, even on kernels without `tc netem`. Needs root, `ip`, and a kernel with
+//! network namespaces, veth and VXLAN.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{self, Command};
@@ -11,27 +11,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::wire::Wire;
 
-/// Allows one network at a time, because the tests measure time.
+/// Allows only one network at a time, because the tests measure time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The addresses of the cards, which exist only inside the namespaces.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
-/// The two hosts, removed when dropped.
+/// The two hosts. Dropping this value removes them.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     wire: Option<Wire>,
-    /// The names of the namespaces, and of our ends of the veth pairs.
+    /// The names of the namespaces. This process's ends of the veth pairs have the same names.
     names: [String; 2],
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Hosts {
-    /// Makes both hosts; `None`, with the reason on stderr, where the system does not allow it.
+    /// Creates both hosts. If the system does not allow it, prints the reason to stderr and returns
+    /// `None`.
     pub(crate) fn new() -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let names = ["a", "b"].map(|host| format!("rwt{}{host}", process::id()));
-        // Created first, so that everything is removed if a later step fails.
+        // This value is created first, so that dropping it removes everything if a later step
+        // fails.
         let mut hosts = Self { wire: None, names, _turn: turn };
         let made = (0..2).map(|host| hosts.make(host)).collect::<Result<Vec<_>, String>>();
         match made {
@@ -50,10 +52,10 @@ impl Hosts {
         self.wire.as_ref().unwrap()
     }
 
-    /// Returns the same command, to be run on a host.
+    /// Returns a command that runs `command` on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
         // `ip netns exec` would add a mount namespace. A disk that a parallel test unmounts would
-        // stay mounted there, and its power cut would never end.
+        // stay mounted in that namespace, and its simulated power cut would never end.
         let mut there = Command::new("nsenter");
         there.arg(format!("--net=/run/netns/{}", self.names[host]));
         there.arg(command.get_program()).args(command.get_args());
@@ -66,7 +68,8 @@ impl Hosts {
         there
     }
 
-    /// Creates a host. Returns our socket to it, and the address at which its card receives.
+    /// Creates a host. Returns this process's socket to the host, and the address at which the
+    /// host's card receives.
     fn make(&self, host: usize) -> Result<(UdpSocket, SocketAddr), String> {
         let name = &self.names[host];
         let (ours, theirs) = below(host);
@@ -78,8 +81,9 @@ impl Hosts {
         ip(&format!("-n {name} link set below up"))?;
         let socket = UdpSocket::bind((ours.as_str(), 0)).map_err(|error| error.to_string())?;
         let port = socket.local_addr().map_err(|error| error.to_string())?.port();
-        // The kernel leaves checksums to network cards, but this card has no hardware. The frame
-        // therefore contains the offset of its checksum, and the receiver fills it in.
+        // The kernel leaves checksums to the network card, but this card has no hardware. Each
+        // frame therefore contains the offset of its checksum, and the receiver fills in the
+        // checksum.
         ip(&format!(
             "-n {name} link add card type vxlan id 7 local {theirs} remote {ours} dstport {port} \
              nolearning remcsumtx remcsumrx"
@@ -96,16 +100,18 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         self.wire = None;
         for name in &self.names {
-            // An error means that it was not created. The link is removed by name, because links
-            // that are removed with their namespace disappear later.
+            // An error is ignored, because it means that the link or namespace was not created. The
+            // link is removed explicitly, because removing its namespace would remove it only
+            // later.
             let _ = ip(&format!("link del {name}"));
             let _ = ip(&format!("netns del {name}"));
         }
     }
 }
 
-/// Returns our address and the host's, below the cards. They are from the range reserved for
-/// measurements (RFC 2544), and different for each process.
+/// Returns the addresses of the two ends of a host's veth pair: this process's end and the host's
+/// end. They are from the range that is reserved for measurements (RFC 2544), and differ for each
+/// process.
 fn below(host: usize) -> (String, String) {
     let pair = process::id() % 0x4000 * 2 + u32::try_from(host).unwrap();
     let address = |last: u32| {

@@ -1,6 +1,6 @@
-//! The wire between two hosts: carries frames from one to the other with delay, loss, or neither.
+//! The wire between two hosts: carries frames between them, optionally with delay or loss.
 //!
-//! Owns two sockets and four threads. Independent of the contents of the frames. Each direction has
+//! Owns two sockets and four threads. Ignores the contents of the frames. Each direction has
 //! separate faults, and frames never overtake each other.
 
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The time within which the threads notice the end of the wire.
+/// The time within which the threads detect that the wire has been dropped.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The largest datagram.
@@ -24,21 +24,21 @@ struct Way {
     lost_percent: AtomicU32,
 }
 
-/// A wire, whose threads end when it is dropped.
+/// A wire. Its threads end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// The direction `ways[i]` leads away from host i.
+    /// The directions of the wire. `ways[i]` carries frames from host i.
     ways: [Arc<Way>; 2],
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A frame, and the time when it is due at the other end.
+/// The time when a frame is due at the other end, and the frame.
 type Carried = (Instant, Vec<u8>);
 
 impl Wire {
-    /// Joins two hosts. `ends[i]` is our socket to host i, and the address at which the host
-    /// receives.
+    /// Joins two hosts. `ends[i]` contains this process's socket to host i, and the address at
+    /// which the host receives.
     pub(crate) fn new(ends: &[(UdpSocket, SocketAddr); 2]) -> Self {
         let ways: [Arc<Way>; 2] = Default::default();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -62,7 +62,7 @@ impl Wire {
         self.ways[host].delay_us.store(us, Ordering::Relaxed);
     }
 
-    /// Drops this many of a hundred frames from `host`.
+    /// Drops `percent` of the frames from `host`.
     pub(crate) fn lose(&self, host: usize, percent: u32) {
         self.ways[host].lost_percent.store(percent, Ordering::Relaxed);
     }
@@ -72,7 +72,8 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // If the thread panicked, the test that uses the wire fails anyway.
+            // The result is ignored, because if a thread panicked, the test that uses the wire
+            // fails anyway.
             let _ = thread.join();
         }
     }
@@ -101,12 +102,12 @@ fn take_in(socket: &UdpSocket, way: &Way, is_over: &AtomicBool, onward: &Sender<
 fn hand_on(frames: &Receiver<Carried>, socket: &UdpSocket, to: SocketAddr) {
     for (due, frame) in frames {
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        // A host that is gone receives nothing, as on any network.
+        // An error is ignored. If the host is gone, the frame is lost, as on any network.
         let _ = socket.send_to(&frame, to);
     }
 }
 
-/// Whether no frame arrived, or a host reported that it does not listen yet.
+/// Returns whether an error only means that no frame arrived, or that the host does not listen yet.
 fn is_of_the_moment(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)
@@ -114,7 +115,7 @@ fn is_of_the_moment(kind: ErrorKind) -> bool {
 
 /// Returns the next pseudo-random number from 0 to 99. The sequence is the same in every run.
 fn draw_percent(state: &mut u64) -> u32 {
-    // Knuth's MMIX; its high bits are the random ones.
+    // The generator of Knuth's MMIX. Its high bits are the most random.
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     u32::try_from((*state >> 33) % 100).unwrap()
 }

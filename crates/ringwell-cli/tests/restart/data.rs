@@ -1,5 +1,5 @@
-//! The data directory: used by one process at a time, readable only by its owner, and durable even
-//! if it existed before.
+//! The data directory: only one process may use it at a time, only its owner can read it, and it is
+//! flushed even if it existed before.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use std::process::Command;
 use super::support::server::signal;
 use super::*;
 
-/// Returns `command` with this umask.
+/// Returns a command that runs `command` with this umask.
 fn with_umask(umask: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     let script = format!("umask {umask}; exec \"$0\" \"$@\"");
@@ -31,7 +31,7 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Formerly, the next process got a separate lock, and both served.
+/// In this case, the next process used to get a separate lock, and both processes served.
 #[test]
 fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -45,7 +45,7 @@ fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     if let Err(refused) = &second {
         assert!(refused.log.contains("is in use by process"), "{}", refused.log);
     }
-    // The second process got the lock only if the first one had ended.
+    // The second process can get the lock only after the first process has ended.
     let second = second.unwrap_or_else(|_| Server::start(site.serve(&[])));
     assert_ne!(batch::one(&mut second.client(), &site.pools[0], "b").number, number);
     second.stop();
@@ -61,7 +61,7 @@ fn a_server_whose_lock_was_replaced_ends() {
     assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(1), "{}", server.log());
 }
 
-/// Formerly, the start blocked until the pipe had a writer.
+/// Startup used to block until a writer opened the pipe.
 #[test]
 fn a_named_pipe_in_place_of_a_file_is_refused() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -94,7 +94,7 @@ fn a_foreign_file_in_place_of_the_lock_is_neither_followed_nor_changed() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "1234");
     assert_eq!(fs::read_to_string(&lock).unwrap(), "what somebody wrote down");
 
-    // This is a lock in the form of an earlier version.
+    // Earlier versions wrote a lock in this form, which must be accepted.
     fs::write(&lock, "4242\n").unwrap();
     Server::start(site.serve(&[])).stop();
 }
@@ -132,8 +132,8 @@ fn a_data_directory_accessible_to_others_causes_a_warning() {
     }
 }
 
-/// If a process ends during startup, after making the directory but before flushing its parent, a
-/// power cut removes the directory with all its contents.
+/// If an earlier process ended after it created the directory but before it flushed the parent, a
+/// power cut would remove the directory with all its contents.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();
@@ -153,7 +153,7 @@ fn a_start_flushes_the_names_of_directories_that_are_there() {
     for parent in [site.data().parent().unwrap(), &site.data().join("journal")] {
         assert!(calls.contains(&format!("<{}>", parent.display())), "{parent:?}:\n{calls}");
     }
-    // Ending strace would leave the server running.
+    // Kills the server itself, because it would continue if only strace were killed.
     let pid = fs::read_to_string(site.data().join("LOCK")).unwrap();
     signal(pid.trim().parse().unwrap(), "KILL");
     drop(server);

@@ -1,4 +1,4 @@
-//! The disk space of a history, and the cost of look-ups in a long one.
+//! The disk space that the history uses, and the duration of look-ups in a long history.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,37 +11,37 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Returns the bytes of the blocks of all files below `path`.
+/// Returns the disk space of all files below `path`, in bytes.
 fn on_disk(path: &Path) -> u64 {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let bytes = |path: std::path::PathBuf| match fs::symlink_metadata(&path) {
         Ok(meta) if meta.is_dir() => on_disk(&path),
         Ok(meta) => meta.blocks() * 512,
-        // The file has just been removed.
+        // The file was just removed.
         Err(_) => 0,
     };
     entries.map(bytes).sum()
 }
 
-/// Returns the bytes that the process has written to storage.
+/// Returns the number of bytes that the process has written to storage.
 fn written(server: &Server) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", server.pid())).unwrap();
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap();
     line.parse().unwrap()
 }
 
-/// Sends a batch of `rows` rows of `pool`, each with these parameters.
+/// Sends a batch with `rows` rows for `pool`, each with these parameters.
 fn many(client: &mut Client, pool: &Pool, rows: usize, parameters: &str) -> Vec<batch::Row> {
     let row = json!({"api_suffix": pool.suffix(parameters), "request_id": "r"});
     let body = json!({"requests": vec![row; rows]}).to_string();
     batch::rows(&client.post(BULK, &[], &body).unwrap())
 }
 
-/// The size of other files than the history: five segments that wait to be reused, two snapshots of
-/// some kilobytes, and directories.
+/// The size of all other files: five segments that wait to be reused, two snapshots of some
+/// kilobytes, and directories.
 const BESIDE: u64 = 5 * MIB + 256 * 1024;
 
-/// Writes a hundred times the configured history to the journal, as fast as possible.
+/// Writes a hundred times as much history as configured, as fast as possible.
 #[test]
 fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_nothing() {
     let configured = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
@@ -52,8 +52,8 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     let parameters = format!("utm={}", "x".repeat(1_000));
     let journal = site.data().join("journal");
     let (before, start) = (written(&server), Instant::now());
-    // The most bytes on the disk, the most written in a second, and the second that is being
-    // measured.
+    // The maximum of bytes on the disk, the maximum of bytes written in a second, and the beginning
+    // of the second that is being measured.
     let (mut most, mut fastest, mut second) = (0, 0, (start, before));
     while written(&server) - before < 400 * MIB {
         many(&mut client, &site.pools[0], 100, &parameters);
@@ -72,20 +72,20 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     }
     println!("400 MiB in {took:?}, at most {fastest} bytes in a second: {most} bytes on the disk");
     println!("afterwards: {} bytes", on_disk(&journal));
-    // Old segments are dropped once a second, up to the older of two snapshots. The limit allows
+    // Once per second, old segments are dropped up to the older of two snapshots. The limit allows
     // twice that time, for a busy machine.
     assert!(most < 4 * MIB + BESIDE + 4 * fastest, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
-    // The start began a segment, so the oldest segment is dropped once new snapshots begin after
-    // the new one.
+    // Startup began a new segment, so the oldest segment is dropped once there are snapshots that
+    // begin after the new segment.
     thread::sleep(Duration::from_secs(6));
     let (begun, held) = (written(&server), on_disk(&journal));
     thread::sleep(Duration::from_secs(22));
     let idle = written(&server) - begun;
     println!("written in 22 s without a request: {idle} bytes");
-    // The time is recorded less and less often, one block each time: four times here, instead of
-    // every five seconds.
+    // On an idle server, the time is recorded at increasing intervals, with one block each time. If
+    // it were recorded every five seconds, there would be four blocks here.
     assert!(idle <= 2 * 4096, "{idle} bytes");
     assert_eq!(on_disk(&journal), held);
     server.stop();
@@ -106,7 +106,8 @@ fn a_number_with_more_than_100_000_keep_alives_is_looked_up_in_bounded_time() {
         assert!(rows.iter().all(|row| row.number == pool.first), "{rows:?}");
         kept_at = if round == 0 { now_ms() } else { kept_at };
     }
-    // The process either has the allocation of the newest keep-alive in memory, or must find it.
+    // The process either has the newest keep-alive's allocation in memory or, after a restart, must
+    // find it in the journal.
     for restarted in [false, true] {
         if restarted {
             server.stop();

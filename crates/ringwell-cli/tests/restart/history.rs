@@ -1,4 +1,4 @@
-//! Damage in the part of the history that a start does not read because the snapshot covers it.
+//! Damage in the part of the history that is not read at startup, because the snapshot covers it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::*;
 
-/// Changes a byte in the parameters of the allocation with this id, in its segment.
+/// Changes a byte in the journal, within the parameters of the allocation with this id.
 fn damage(site: &Site, id: &str) {
     let journal = site.data().join("journal/0");
     let needle = format!("id={id}");
@@ -26,7 +26,7 @@ fn damage(site: &Site, id: &str) {
     panic!("no segment has {needle}");
 }
 
-/// Returns the wall clock's time, in milliseconds since 1970.
+/// Returns the time of the wall clock, in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     u64::try_from(now.as_millis()).unwrap()
@@ -47,7 +47,8 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     assert_eq!(batch::one(&mut client, pool, "whole").number, pool.first + 1);
     thread::sleep(Duration::from_millis(700));
     server.stop();
-    // The newest segment is read at startup, and each start begins a new one.
+    // Startup reads the newest segment. This startup begins a new segment, so that the segment to
+    // damage is no longer the newest.
     let server = Server::start(site.serve(&[]));
     assert_eq!(batch::one(&mut server.client(), pool, "next").number, pool.first);
     server.stop();
@@ -61,11 +62,11 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     assert_eq!((ready.status, &ready.json()["histories"][0]), (200, &"damaged".into()));
     let metrics = client.get("/metrics", &[]).unwrap().body;
     assert!(metrics.contains("ringwell_journal_history{shard=\"0\"} 2"), "{metrics}");
-    // No visitor is named for the damaged time, but look-ups for other times succeed.
+    // Look-ups for the damaged time name no visitor, but look-ups for other times succeed.
     let past = batch::attribution(&mut client, pool.first, damaged_at + 300).unwrap();
     assert_eq!(past["outcome"], "damaged", "{past}");
     assert_eq!(holder(&mut client, pool.first), "next");
-    // The server continues to hand out numbers.
+    // The server still hands out numbers.
     assert_eq!(batch::one(&mut client, pool, "more").number, pool.first + 1);
     assert_eq!(holder(&mut client, pool.first + 1), "more");
     server.stop();

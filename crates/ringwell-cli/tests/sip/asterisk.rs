@@ -1,8 +1,9 @@
-//! A real Asterisk with `deploy/asterisk-extensions.conf`, and `SIPp` on both sides.
+//! Tests a real Asterisk with `deploy/asterisk-extensions.conf`. `SIPp` acts as both the callers
+//! and the destinations.
 //!
-//! Debian 12 has no Asterisk; 11 and sid do. `RINGWELL_ASTERISK` names a folder with an
-//! installation, which needs root: `debootstrap --variant=minbase --include=asterisk bullseye
-//! FOLDER`.
+//! Debian 12 has no package of Asterisk, but Debian 11 and sid do. `RINGWELL_ASTERISK` names a
+//! folder with an installation, which root can create with
+//! `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +19,7 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{SWITCH, free_port, logged, sipp, visitors, whole_seconds};
 
 const EXTENSIONS: &str = include_str!("../../../../deploy/asterisk-extensions.conf");
-/// The directory of the configuration, below that folder.
+/// The directory of the configuration, relative to that folder.
 const PLACE: &str = "/tmp/ringwell";
 const DESCRIPTION: &str = "Content-Type: application/sdp\nContent-Length: [len]\n\nv=0\n\
                            o=- 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 [local_ip]\nt=0 0\n\
@@ -31,14 +32,14 @@ pub(super) fn with_sound(scenario: &str, message: &str) -> String {
     format!("{before}{}", rest.replacen("Content-Length: 0\n", DESCRIPTION, 1))
 }
 
-/// A process that ends with the test.
+/// A running Asterisk, which is killed when the test ends.
 struct Asterisk {
     child: Child,
     port: u16,
 }
 
 impl Asterisk {
-    /// Starts Asterisk. `carrier` is the port through which it reaches telephone numbers.
+    /// Starts Asterisk. Asterisk reaches telephone numbers through the port `carrier`.
     fn start(root: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let (folder, port) = (root.join(&PLACE[1..]), free_port());
         let _ = fs::remove_dir_all(&folder);
@@ -134,7 +135,7 @@ fn asterisk_connects_each_call_and_reports_its_end() {
         let call = logged(&server, id);
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
-    // Asterisk also refuses a blocked caller. The first caller is +14155550000.
+    // Asterisk also refuses a blocked caller. The caller of the first number is +14155550000.
     let authorization = format!("Bearer {TOKEN}");
     let body = r#"{"caller":"+14155550000","answer":"busy"}"#;
     let headers = [("authorization", authorization.as_str())];
@@ -142,7 +143,7 @@ fn asterisk_connects_each_call_and_reports_its_end() {
     let busy = with_sound(&REFUSED.replace("STATUS", "486"), "INVITE");
     sipp(folder.path(), ("blocked", &busy), asterisk.port, &numbers_shown[..1], "10");
 
-    // Without the server, callers are still connected.
+    // If the server is down, callers are still connected.
     server.kill();
     assert_eq!(call("alone", &numbers_shown[20..30]).len(), 10);
     assert_eq!(answers.end(folder.path(), "answers"), 50);

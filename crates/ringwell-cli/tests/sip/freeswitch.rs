@@ -1,7 +1,9 @@
-//! A real `FreeSWITCH` with `deploy/freeswitch.xml`, and `SIPp` on both sides.
+//! Tests a real `FreeSWITCH` with `deploy/freeswitch.xml`. `SIPp` acts as both the callers and the
+//! destinations.
 //!
-//! Debian has no `FreeSWITCH`. `RINGWELL_FREESWITCH` names its program, which must include at least
-//! the modules that are listed below. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp 0d2e6ac.
+//! Debian has no package of `FreeSWITCH`. `RINGWELL_FREESWITCH` names its program, which needs at
+//! least the modules that are listed below. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp
+//! 0d2e6ac.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +19,7 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{SWITCH, alone, free_port, is_up, logged, sipp, visitors};
 
 const DIALPLAN: &str = include_str!("../../../../deploy/freeswitch.xml");
-/// The dialplan that a switch uses if it gets none from the server.
+/// The dialplan that the switch uses if the server sends none.
 const FALLBACK: &str = "<context name=\"from-trunk\"><extension name=\"default\"><condition>\
                         <action application=\"bridge\" \
                         data=\"sofia/gateway/carrier/+18005550100\"/>\
@@ -26,7 +28,7 @@ const MODULES: [&str; 7] =
     ["logfile", "sofia", "dialplan_xml", "dptools", "commands", "curl", "xml_curl"];
 const FOLDERS: [&str; 6] = ["conf", "log", "db", "run", "htdocs", "scripts"];
 
-/// A process that ends with the test.
+/// A running `FreeSWITCH`, which is killed when the test ends.
 struct FreeSwitch {
     child: Child,
     port: u16,
@@ -39,8 +41,8 @@ fn parameters(all: &[(&str, &str)]) -> String {
     all.iter().fold(String::new(), one)
 }
 
-/// Makes the whole configuration. `carrier` is the port through which the switch reaches telephone
-/// numbers.
+/// Returns the complete configuration. `carrier` is the port through which the switch reaches
+/// telephone numbers.
 fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
     let modules = format!("<load module=\"mod_{}\"/>", MODULES.join("\"/><load module=\"mod_"));
     let carrier = format!("127.0.0.1:{carrier}");
@@ -56,7 +58,7 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
         ("sip-ip", "127.0.0.1"),
         ("rtp-ip", "127.0.0.1"),
         ("sip-port", &port.to_string()),
-        // The port is free for UDP. By default, TCP would be opened too.
+        // Only UDP is used, because the port may be in use for TCP.
         ("bind-params", "transport=udp"),
         ("context", "from-trunk"),
         ("dialplan", "XML"),
@@ -83,7 +85,8 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
 }
 
 impl FreeSwitch {
-    /// Starts it with `deploy/freeswitch.xml`, in which each first text is replaced by the second.
+    /// Starts the switch with `deploy/freeswitch.xml`. Each pair in `changes` replaces the first
+    /// text by the second.
     fn start(folder: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let mut dialplan = DIALPLAN.to_owned();
         for (from, to) in changes {
@@ -94,8 +97,8 @@ impl FreeSwitch {
         Self::run(&folder.join(format!("freeswitch-{carrier}")), carrier, "", &dialplan)
     }
 
-    /// Starts it so that it requests a dialplan from `server` for each call, as in
-    /// docs/spec/sip.md.
+    /// Starts a switch that requests a dialplan from `server` for each call, as docs/spec/sip.md
+    /// describes.
     fn asking(folder: &Path, carrier: u16, server: &str) -> Self {
         let url = format!("http://{server}/v1/freeswitch/dialplan?gateway=carrier");
         let binding = parameters(&[
@@ -148,7 +151,7 @@ impl Drop for FreeSwitch {
     }
 }
 
-/// Checks the calls of the switch that gets its dialplan from the server.
+/// Checks the logged calls of the switch that gets its dialplan from the server.
 fn check_asked(server: &Server, shown: &BTreeMap<String, (u64, String)>, count: usize) {
     let asked: Vec<_> =
         logged_calls(server).into_iter().filter(|call| call["account"] == "sip").collect();
@@ -224,17 +227,17 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
     sipp(folder.path(), ("gives_up", &gives_up), ringing_switch.port, &numbers[50..60], "10");
     check(60, &numbers[50..60], "caller_gave_up");
 
-    // This switch gets its dialplan from the server. The end of these calls is not reported.
+    // This switch gets its dialplan from the server. It does not report the end of calls.
     let asking = FreeSwitch::asking(folder.path(), answers.port, server.address());
     sipp(folder.path(), ("asking", &talk), asking.port, &numbers[50..55], "10");
     check_asked(&server, &shown, 5);
 
-    // The switch also refuses a blocked caller. The first caller is +14155550000.
+    // The switch also refuses a blocked caller. The caller of the first number is +14155550000.
     block_first_caller(&server);
     sipp(folder.path(), ("blocked", &refused("486")), switch.port, &numbers[..1], "10");
     sipp(folder.path(), ("also_blocked", &refused("486")), asking.port, &numbers[..1], "10");
 
-    // Without the server, callers are still connected.
+    // If the server is down, callers are still connected.
     server.kill();
     assert_eq!(call("alone", &numbers[10..34]).len(), 24);
     sipp(folder.path(), ("asking_alone", &talk), asking.port, &numbers[34..40], "10");

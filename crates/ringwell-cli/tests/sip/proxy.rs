@@ -22,7 +22,7 @@ pub(crate) const ANSWERS: &str = include_str!("answers.xml");
 pub(crate) const BUSY: &str = include_str!("busy.xml");
 pub(crate) const RINGS: &str = include_str!("rings.xml");
 
-/// `SIPp` as a destination; killed when dropped.
+/// `SIPp` as a destination. Killed when dropped.
 pub(crate) struct Callee {
     child: Child,
     pub(crate) port: u16,
@@ -51,7 +51,8 @@ impl Callee {
         format!("sip:callee@127.0.0.1:{}", self.port)
     }
 
-    /// Waits until it has finished its calls. Returns the count of calls that it got.
+    /// Waits until the destination has finished its calls. Returns the number of calls that it
+    /// received.
     pub(crate) fn end(mut self, folder: &Path, name: &str) -> usize {
         server::signal(self.child.id(), "USR1");
         let until = Instant::now() + PATIENCE;
@@ -70,9 +71,9 @@ impl Drop for Callee {
     }
 }
 
-/// A server, a Kamailio in the path of calls, and four pools. In the first pool, the destination
-/// answers; in the second, it is busy; in the third, it rings forever; in the fourth, the first
-/// destination is busy and the second answers.
+/// A server, a Kamailio through which calls pass, and four pools. The first pool's destination
+/// answers, the second's is busy, and the third's rings forever. The fourth pool has two
+/// destinations: the first is busy, and the second answers.
 struct Switch {
     folder: tempfile::TempDir,
     server: Server,
@@ -122,7 +123,7 @@ impl Switch {
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
-    /// Returns this many numbers of a pool, in their dialled form.
+    /// Returns this many numbers of a pool, as they are dialled.
     fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
         let first = self.site.pools[pool - 1].first;
         (first..first + count).map(|number| format!("+1{number}")).collect()
@@ -140,7 +141,8 @@ pub(crate) fn logged_calls(server: &Server) -> Vec<Value> {
     answer["calls"].as_array().unwrap().clone()
 }
 
-/// Returns all calls of the log, by their SIP names, once all have ended.
+/// Waits until the log has `count` calls and all of them have ended. Returns them by their SIP call
+/// ids.
 pub(crate) fn calls(server: &Server, count: usize) -> BTreeMap<String, Value> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -178,7 +180,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
             (call["ring_seconds"].as_u64().unwrap(), call["talk_seconds"].as_u64());
         if refused.contains(&number) {
             assert_eq!(call["outcome"], "busy", "{name}: {call:#}");
-            // A new second may begin between two events of the same moment.
+            // Two events of one moment may be in different seconds.
             assert!(ring <= 1, "{name}: {call:#}");
         } else if given_up.contains(&number) {
             assert_eq!(call["outcome"], "caller_gave_up", "{name}: {call:#}");
@@ -200,7 +202,7 @@ fn no_call_gets_silence_when_the_server_dies_half_way() {
     let Switch { folder, server, kamailio, answers, default, _others, site: _site } = switch;
     let port = kamailio.port;
     let calls = thread::scope(|scope| {
-        // SIPp fails if a call is not answered, or is not hung up properly.
+        // `SIPp` fails if a call is not answered, or is not hung up properly.
         let calls = scope.spawn(|| sipp(folder.path(), ("talk", TALK), port, &numbers, "15"));
         let half = Instant::now() + PATIENCE;
         while logged_calls(&server).len() < 30 && Instant::now() < half {

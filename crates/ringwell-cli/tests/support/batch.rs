@@ -10,23 +10,23 @@ use super::site::{Pool, TOKEN};
 /// The path of batches.
 pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
 
-/// One row that a client requests. Its id is in its parameters and as its `request_id`.
+/// One row that a client requests. Its parameters contain `id`, which is also its `request_id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) pool: u64,
     pub(crate) id: String,
 }
 
-/// One row of an answer.
+/// One row of the answer to a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) id: String,
-    /// The number; 0 if the row is an error.
+    /// The number that the row got. 0 if the row is an error.
     pub(crate) number: u64,
     pub(crate) overflow: bool,
 }
 
-/// Makes the body of a batch; `pools[i]` has the id i + 1.
+/// Returns the body of a batch. `pools` must contain the pool of each row.
 pub(crate) fn body(asks: &[Ask], pools: &[Pool]) -> String {
     let row = |ask: &Ask| {
         let pool = pools.iter().find(|pool| pool.id == ask.pool).unwrap();
@@ -35,7 +35,7 @@ pub(crate) fn body(asks: &[Ask], pools: &[Pool]) -> String {
     json!({"requests": asks.iter().map(row).collect::<Vec<_>>()}).to_string()
 }
 
-/// Reads the rows of an answer.
+/// Parses the rows of an answer.
 pub(crate) fn rows(answer: &HttpAnswer) -> Vec<Row> {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let json = answer.json();
@@ -50,7 +50,7 @@ pub(crate) fn rows(answer: &HttpAnswer) -> Vec<Row> {
         .collect()
 }
 
-/// Requests one number of `pool`.
+/// Requests one number of `pool`. Returns the row of the answer.
 pub(crate) fn one(client: &mut Client, pool: &Pool, id: &str) -> Row {
     let asks = [Ask { pool: pool.id, id: id.to_owned() }];
     let answer = client.post(BULK, &[], &body(&asks, std::slice::from_ref(pool))).unwrap();
@@ -61,7 +61,7 @@ fn authorization() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Looks up the holder of `number` at `at_ms` since 1970.
+/// Looks up the holder of `number` at the time `at_ms`, in milliseconds since 1970.
 pub(crate) fn attribution(client: &mut Client, number: u64, at_ms: u64) -> io::Result<Value> {
     let path = format!("/v1/attributions?number={number}&at={at_ms}");
     let answer = client.get(&path, &[("authorization", &authorization())])?;
@@ -75,7 +75,7 @@ pub(crate) fn holder(client: &mut Client, number: u64) -> io::Result<Value> {
     Ok(answer.json())
 }
 
-/// Ends the lockout of `number`; returns whether there was one.
+/// Ends the lockout of `number`. Returns whether it was locked.
 pub(crate) fn release(client: &mut Client, number: u64) -> bool {
     let body = json!({"number": number.to_string()}).to_string();
     let headers = [("authorization", authorization())];

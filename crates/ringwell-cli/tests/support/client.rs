@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client: one kept connection, one request at a time.
+//! A blocking HTTP/1.1 client with one persistent connection and one request at a time.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -32,7 +32,7 @@ pub(crate) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// The body as JSON; `null` if it is not JSON.
+    /// Returns the body as JSON, or `null` if the body is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
@@ -109,7 +109,7 @@ impl Client {
     }
 }
 
-/// Makes the bytes of a request.
+/// Returns the text of a request.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let more: String =
         headers.iter().flat_map(|(name, value)| [name, ": ", value, "\r\n"]).collect();

@@ -1,4 +1,4 @@
-//! A collector of traces, which can receive any other JSON by POST, too.
+//! A collector of traces. It can also receive any other JSON by POST.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Takes POST requests. Keeps their paths, their values of `traceparent`, and their bodies.
+/// Takes POST requests. Stores the path, the `traceparent` header and the body of each request.
 #[derive(Clone)]
 pub(crate) struct Taker {
     pub(crate) port: u16,
@@ -52,7 +52,7 @@ impl Taker {
         self.taken.lock().unwrap().clone()
     }
 
-    /// Returns the spans with that name.
+    /// Returns the spans with the name `name`.
     pub(crate) fn spans(&self, name: &str) -> Vec<Value> {
         let bodies =
             self.taken().into_iter().inspect(|(path, _, _)| assert_eq!(path, "/v1/traces"));

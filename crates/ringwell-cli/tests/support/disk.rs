@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A small file system, unmounted when dropped.
+/// A small file system. Dropping this value unmounts it.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) at: PathBuf,
 }
 
 impl Disk {
-    /// Mounts a disk of `size`, as in `24m`, in `folder`; returns `None` if that is not permitted.
+    /// Mounts a disk of the given size, such as `24m`, in `folder`. Returns `None` if mounting is
+    /// not permitted.
     pub(crate) fn mount(folder: &Path, size: &str) -> Option<Self> {
         let at = folder.join("disk");
         fs::create_dir(&at).unwrap();
@@ -36,7 +37,7 @@ impl Disk {
         }
     }
 
-    /// Runs `act`, and uses up space that the server frees meanwhile.
+    /// Runs `act`. Meanwhile, uses up all space that the server frees.
     pub(crate) fn kept_full<T>(&self, act: impl FnOnce() -> T) -> T {
         let (is_over, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(30));
         thread::scope(|scope| {
@@ -60,7 +61,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily, because a process left over from a failed test may still use it.
+        // Unmounts lazily, because a process left over from a failed test may still use the disk.
         let _ = Command::new("umount").arg("-l").arg(&self.at).status();
     }
 }

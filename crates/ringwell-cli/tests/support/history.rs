@@ -1,9 +1,9 @@
-//! Checks the clients' view of a server against the server's promises. Uses none of the server's
-//! code.
+//! Checks the answers that clients received against the server's guarantees. Uses none of the
+//! server's code.
 //!
-//! All intervals are as wide as possible: a row was served at some time between the first byte that
-//! was sent for it and the last byte of the answer. There are no false alarms: a reported violation
-//! holds for every possible order of the events in between.
+//! The exact time of an allocation is unknown: it is between the first byte of the request and the
+//! last byte of the answer. There are no false alarms, because a violation is reported only if it
+//! holds for all possible times.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,27 @@ use serde_json::Value;
 use crate::support::batch::{Ask, Row};
 use crate::support::site::Pool;
 
-/// The largest difference in milliseconds between readings of the server's wall clock and ours.
+/// The maximum difference between the server's readings of the wall clock and the test's, in
+/// milliseconds.
 const CLOCK_SLACK_MS: u64 = 5;
 
-/// A number that a client got, and that is not an overflow number.
+/// An allocation that a client received: a number that is not an overflow number.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) number: u64,
     pub(crate) pool: u64,
-    /// The client's own entry in the parameters.
+    /// The id that the client put into the parameters.
     pub(crate) id: String,
-    /// Nanoseconds of a monotonic clock, before the first byte was sent.
+    /// The time before the first byte was sent, in nanoseconds of a monotonic clock.
     pub(crate) invoked_ns: u64,
-    /// The same clock, after the last byte had arrived.
+    /// The time after the last byte arrived, on the same clock.
     pub(crate) returned_ns: u64,
-    /// The same two times by the wall clock, in milliseconds since 1970.
+    /// The same two times on the wall clock, in milliseconds since 1970.
     pub(crate) invoked_ms: u64,
     pub(crate) returned_ms: u64,
 }
 
-/// Finds pairs of events that gave one number to two rows within its lockout.
+/// Finds pairs of events in which two rows got the same number within its lockout.
 pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
     let mut by_number: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
     for event in events {
@@ -46,7 +47,7 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
                 if second.invoked_ns >= first.invoked_ns + lockout {
                     break;
                 }
-                // If the two overlap, their order is unknown, and the pair is a violation only if
+                // If the two events overlap, their order is unknown. They are a violation only if
                 // neither order is valid.
                 let forward = second.returned_ns.saturating_sub(first.invoked_ns);
                 let backward = first.returned_ns.saturating_sub(second.invoked_ns);
@@ -95,7 +96,7 @@ pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> V
     wrong
 }
 
-/// Finds the fault in the server's attribution for an event, if there is one.
+/// Returns a description of the fault if the server's attribution of an event is wrong.
 pub(crate) fn attributed(
     event: &Event,
     found: &Value,
@@ -176,7 +177,8 @@ mod tests {
 
     #[test]
     fn every_pair_is_compared_and_not_only_neighbours() {
-        // The second event may be at either end of its interval; the first and third conflict.
+        // The second event conflicts with neither of the others, because its interval is wide. The
+        // first and the third event conflict.
         let three = [event("a", 7, 0, 1), event("b", 7, 1, 9_000), event("c", 7, 500, 600)];
         assert_eq!(doubles(&three, &pools()).len(), 1);
     }

@@ -1,8 +1,8 @@
-//! A disk in a file: an ext4 file system that can lose its power.
+//! A disk in a file: an ext4 file system that can simulate a power cut.
 //!
-//! From one moment on, it drops all unflushed data, and answers every call with an error until it
-//! is mounted again. The shutdown ioctl of ext4 does this. It needs the rights to mount and to use
-//! a loop device.
+//! After a power cut, unflushed data is lost, and every call fails until the file system is mounted
+//! again. The shutdown ioctl of ext4 does this. The tests need the rights to mount and to use a
+//! loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time limit for programs that used the disk to end.
+/// The time within which programs that used the disk must end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const IMAGE_BYTES: u64 = 512 << 20;
@@ -19,7 +19,7 @@ const IMAGE_BYTES: u64 = 512 << 20;
 const CUT: &str = "import fcntl,os,struct,sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
-/// An ext4 file system in a file, unmounted when dropped.
+/// An ext4 file system in a file. Dropping this value unmounts it.
 #[derive(Debug)]
 pub(crate) struct Image {
     image: PathBuf,
@@ -27,13 +27,13 @@ pub(crate) struct Image {
 }
 
 fn succeeds(command: &mut Command) -> bool {
-    // Administrators' programs may be outside of the path.
+    // Administrators' programs may not be on the `PATH`.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     command.env("PATH", path).output().is_ok_and(|done| done.status.success())
 }
 
 impl Image {
-    /// Creates and mounts a disk; prints a message and returns `None` if that is not permitted.
+    /// Creates and mounts a disk. Prints a message and returns `None` if mounting is not permitted.
     pub(crate) fn mount_new(at: &Path) -> Option<Self> {
         let disk = Self { image: at.with_extension("image"), at: at.to_owned() };
         std::fs::create_dir(&disk.at).unwrap();
@@ -55,7 +55,7 @@ impl Image {
         assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
     }
 
-    /// Mounts the disk again, as when the power is back.
+    /// Mounts the disk again, as after the power has returned.
     pub(crate) fn mount_again(&self) {
         let until = Instant::now() + PATIENCE;
         while !succeeds(Command::new("umount").arg(&self.at)) {
@@ -68,7 +68,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // Lazily, because a process left over from a failed test may still use it.
+        // Unmounts lazily, because a process left over from a failed test may still use the disk.
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
     }
 }

@@ -1,4 +1,4 @@
-//! The shared parts of tests with real processes: the server as a process, a small HTTP client, and
+//! Shared parts of the tests with real processes: the server as a process, a small HTTP client, and
 //! the configuration.
 //!
 //! Uses none of the server's own code, so that it cannot repeat the server's mistakes.

@@ -1,4 +1,4 @@
-//! The program `ringwell` as a process: its start, signals, end, and log.
+//! The program `ringwell` as a process: its startup, signals, shutdown and log.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::client::Client;
 
-/// The time limit after which a process counts as failed.
+/// The time after which a process is considered to have failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns the program as a command, with only the given settings.
+/// Returns a command that runs the program without variables from the environment of the tests.
 pub(crate) fn ringwell(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
@@ -48,13 +48,14 @@ struct Log {
 }
 
 impl Server {
-    /// Starts `command`, which is `serve` or `demo` on a port of 127.0.0.1 that the system chooses,
-    /// with logs in JSON; returns when it serves.
+    /// Starts `command`, and returns once it serves. The command must be `serve` or `demo`, with a
+    /// port that the system chooses and logs in JSON.
     pub(crate) fn try_start(command: Command) -> Result<Self, Refused> {
         Self::try_start_within(command, PATIENCE)
     }
 
-    /// Like [`Self::try_start`], for a start that may wait longer for other processes.
+    /// Like [`Self::try_start`], but with another time limit, for startups that wait for other
+    /// processes.
     pub(crate) fn try_start_within(
         mut command: Command,
         patience: Duration,
@@ -81,7 +82,7 @@ impl Server {
             .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
     }
 
-    /// Starts `command` and kills it after this time, in whatever phase it is.
+    /// Starts `command` and kills it after this time, whether or not it serves by then.
     pub(crate) fn start_and_kill(mut command: Command, after: Duration) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(after);
@@ -101,12 +102,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Returns the log so far.
+    /// Returns the log up to now.
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().unwrap().clone()
     }
 
-    /// Waits until the server has logged this text.
+    /// Waits until the server's log contains this text.
     pub(crate) fn says(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.log().contains(text) {
@@ -121,7 +122,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Ends the server with `kill -9`, or stops it regularly.
+    /// Ends the server with `kill -9`, or shuts it down properly.
     pub(crate) fn end(self, is_killed: bool) {
         if is_killed {
             self.kill();
@@ -138,7 +139,7 @@ impl Server {
         signal(self.child.id(), name);
     }
 
-    /// Makes the server reload its configuration. Returns the log line about that.
+    /// Makes the server reload its configuration. Returns the log line about the reload.
     pub(crate) fn reload(&self) -> String {
         let before = self.log().matches("SIGHUP").count();
         self.signal("HUP");
@@ -165,7 +166,8 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM and expects a regular end. Returns the whole log.
+    /// Sends SIGTERM, and checks that the server shuts down without an error. Returns the complete
+    /// log.
     pub(crate) fn stop(mut self) -> String {
         self.terminate();
         let status = self.wait(PATIENCE);
@@ -187,7 +189,8 @@ pub(crate) fn signal(pid: u32, name: &str) {
     }
 }
 
-/// Whether none of its threads is running, according to `stat` of proc(5).
+/// Returns whether all threads of the process are stopped, according to their `stat` files
+/// (proc(5)).
 fn is_halted(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stats = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")));
@@ -196,14 +199,15 @@ fn is_halted(pid: u32) -> bool {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error means that the process has ended.
+        // An error is ignored, because it means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Log {
-    /// Reads `stderr` to its end. The receiver gets the address when the server logs it.
+    /// Reads `stderr` to its end on a separate thread. Sends the server's address to the returned
+    /// receiver once it is logged.
     fn follow(stderr: impl Read + Send + 'static) -> (Self, Receiver<String>) {
         let text = Arc::new(Mutex::new(String::new()));
         let (sender, receiver) = channel();
@@ -221,7 +225,7 @@ impl Log {
         (Self { text, reader: Some(reader) }, receiver)
     }
 
-    /// Returns the whole log, after the process has ended.
+    /// Returns the complete log. The process must have ended.
     fn end(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
@@ -230,7 +234,7 @@ impl Log {
     }
 }
 
-/// Returns the first address if this line of the log reports that the server serves.
+/// Returns the server's first address if this line of the log reports that the server serves.
 fn address_of(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let addresses = (line["message"] == "serving").then(|| line["addresses"].as_str())??;

@@ -14,7 +14,7 @@ use super::server::ringwell;
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
-/// A ring pool, as a test describes it.
+/// A ring pool of a test.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) id: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(id: u64, numbers: u64, lifetime: Duration) -> Self {
-        // Ranges do not overlap for any id and size that tests use.
+        // The ranges do not overlap for the ids and sizes that tests use.
         let first = 2_000_000_000 + id * 100_000;
         Self {
             id,
@@ -39,7 +39,7 @@ impl Pool {
         }
     }
 
-    /// Makes the `api_suffix` of a row, with more parameters.
+    /// Returns the `api_suffix` of a row with these parameters.
     pub(crate) fn suffix(&self, parameters: &str) -> String {
         format!("{}/allocate_number.json?ring_pool_key={}&{parameters}", self.id, self.key)
     }
@@ -58,7 +58,7 @@ impl Pool {
     }
 }
 
-/// Makes segments small, because a start spends most of its processor time on filling them with
+/// Makes segments small, because startup spends most of its processor time on filling segments with
 /// zeros.
 fn with_small_segments(settings: &str) -> String {
     const SMALL: &str = "segment_bytes = \"4MiB\"";
@@ -71,7 +71,8 @@ fn with_small_segments(settings: &str) -> String {
     }
 }
 
-/// A folder for one test: `data`, and `ringwell.toml` beside it.
+/// A folder for one test. It contains the data directory `data` and the configuration
+/// `ringwell.toml`.
 #[derive(Debug)]
 pub(crate) struct Site {
     folder: TempDir,
@@ -82,15 +83,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Makes a site with these pools; `more` is added to the configuration. The deadline is so long
-    /// that a slow disk does not cause overflow numbers.
+    /// Creates a site with these pools. `more` is added to the configuration. The deadline is so
+    /// long that a slow disk does not cause overflow numbers.
     pub(crate) fn new(pools: Vec<Pool>, more: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let data = folder.path().join("data");
         Self::with_data(folder, data, pools, more)
     }
 
-    /// Makes a site whose data is in another folder.
+    /// Creates a site whose data directory is elsewhere.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
         // Tests need not wait for proxies that poll `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };
@@ -105,14 +106,14 @@ impl Site {
         site
     }
 
-    /// Writes the configuration, with these pools.
+    /// Writes the configuration with these pools.
     pub(crate) fn write(&mut self, pools: Vec<Pool>) {
         let mut toml = self.settings.clone();
         for pool in &pools {
             toml.write_str(&pool.toml()).unwrap();
         }
-        // A server that starts meanwhile reads the former file or the new file, never a part of
-        // one.
+        // The file is replaced atomically, so that a server that starts meanwhile never reads an
+        // incomplete file.
         let new = self.config().with_extension("new");
         fs::write(&new, toml).unwrap();
         fs::rename(new, self.config()).unwrap();
@@ -136,7 +137,7 @@ impl Site {
         paths.filter(is_segment).max().unwrap()
     }
 
-    /// Returns the command `ringwell serve` with more flags.
+    /// Returns a `ringwell serve` command with additional flags.
     pub(crate) fn serve(&self, flags: &[&str]) -> Command {
         let config = self.config();
         let mut command = ringwell(&["serve", "--config", config.to_str().unwrap()]);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A wall clock that a test sets.
+/// A wall clock that a test can set.
 #[derive(Debug)]
 pub(crate) struct Wall {
     library: PathBuf,
@@ -12,8 +12,8 @@ pub(crate) struct Wall {
 }
 
 impl Wall {
-    /// Makes a clock that processes read from `file`; `None`, with a message, if that is not
-    /// possible here.
+    /// Creates a clock that processes read from `file`. Prints a message and returns `None` if
+    /// libfaketime is missing.
     pub(crate) fn new(file: PathBuf) -> Option<Self> {
         let folders = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok);
         let library = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
@@ -26,9 +26,9 @@ impl Wall {
         Some(wall)
     }
 
-    /// From now on, sets the clock this many seconds ahead of the real one.
+    /// Sets the clock this many seconds ahead of the real clock.
     pub(crate) fn set(&self, ahead: i64) {
-        // Replaces the file in one step, so that no reader sees half of it.
+        // Replaces the file atomically, so that no reader sees an incomplete file.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{ahead:+}\n")).unwrap();
         fs::rename(new, &self.file).unwrap();

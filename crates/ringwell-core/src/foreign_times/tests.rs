@@ -1,4 +1,4 @@
-//! Tests with two clocks.
+//! Tests with the clocks of two nodes.
 
 use super::*;
 

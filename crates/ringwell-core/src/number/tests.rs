@@ -1,4 +1,4 @@
-//! Edge cases of numbers and ranges.
+//! Tests edge cases of numbers and ranges.
 
 use alloc::format;
 use alloc::string::ToString;

@@ -1,4 +1,4 @@
-//! Compares the heap with a plain search.
+//! Compares the heap with a linear search.
 
 use proptest::prelude::*;
 
@@ -15,8 +15,8 @@ fn slots(untils: &[u8]) -> Vec<Slot> {
     (0..).zip(untils).map(slot).collect()
 }
 
-/// The order of choice: the earliest end of a lockout, then the earlier record, then the lower
-/// place.
+/// The order in which numbers are chosen: by the earliest end of a lockout, then by the earliest
+/// record, then by the lowest place.
 fn first(slots: &[Slot]) -> u32 {
     let turn = |at: &u32| (slots[*at as usize].locked_until, slots[*at as usize].position, *at);
     (0..).take(slots.len()).min_by_key(turn).unwrap()
@@ -37,7 +37,7 @@ proptest! {
             slots[place].position = Position(at);
             order.changed(&slots, u32::try_from(place).unwrap());
             prop_assert_eq!(order.first(), first(&slots));
-            // Every child comes after its parent, so slots other than the first are in the right
+            // No child is chosen before its parent, so the slots after the first are in a valid
             // order too.
             for child in 1..slots.len() {
                 prop_assert!(!order.comes_before(&slots, child, (child - 1) >> 1));

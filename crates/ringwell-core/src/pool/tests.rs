@@ -1,4 +1,4 @@
-//! Tests when the ring is sufficient, and where its head is.
+//! Tests when the ring is sufficient, and which slot is its head.
 
 use crate::{
     Fact, Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, Slot,
@@ -11,7 +11,7 @@ fn number(at: u32) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// A pool that follows another one, so that its slots do not begin at zero.
+/// A pool after another pool in the shard, so that its slots do not begin at zero.
 fn specs(lifetime: u64) -> Vec<PoolSpec> {
     let spec = |id, at, count| PoolSpec {
         id: PoolId(id),
@@ -36,14 +36,14 @@ fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
     rebuild.finish()
 }
 
-/// Places of the numbers that the pool hands out at `now`; makes one request more than the pool has
-/// numbers.
+/// Returns the places of the numbers that the pool hands out at `now`. Makes one request more than
+/// the pool has numbers.
 fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     let asked = (0..=SIZE).map_while(|_| shard.allocate(Millis(now), 1, None, Position(now)).ok());
     asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()
 }
 
-/// An order costs memory for each number, and time at each allocation.
+/// An order takes memory for each number and time for each allocation.
 #[test]
 fn a_pool_whose_lockouts_run_to_their_end_needs_no_separate_order() {
     let mut shard = Rebuild::new(specs(10)).finish();
@@ -87,8 +87,8 @@ fn after_a_restart_the_one_free_longest_goes_first_even_if_no_ring_has_that_orde
     }
 }
 
-/// The lifetime was longer before the restart, so a number allocated now is free before one
-/// allocated then.
+/// The lifetime was longer before the restart, so a number allocated now is free before a number
+/// that was allocated then.
 #[test]
 fn a_ring_stays_one_until_a_lockout_ends_before_an_older_one() {
     for (last, is_broken) in [(60, false), (61, true)] {
@@ -99,7 +99,8 @@ fn a_ring_stays_one_until_a_lockout_ends_before_an_older_one() {
     }
 }
 
-/// Batches prefetch the memory that their rows will need, so that they wait for it once.
+/// Batches prefetch the memory that their rows will need, so that they wait for memory once and not
+/// once per row.
 #[test]
 fn the_number_read_ahead_is_the_one_allocated_next() {
     let mut shard = restarted(10, [41, 42, 43, 44]);

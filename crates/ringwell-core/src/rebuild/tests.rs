@@ -12,11 +12,11 @@ use crate::{
 
 const FIRST: u64 = 18_885_550_000;
 const POOLS: u32 = 3;
-/// Numbers of each pool, in two ranges.
+/// The numbers of each pool, in two ranges.
 const NUMBERS: u32 = 5;
 
 fn number(pool: u32, at: u32) -> PromoNumber {
-    // The second range precedes the first: slots are not in the order of numbers.
+    // The second range has the lower numbers, so slots are not in the order of numbers.
     let at = if at < 2 { at + 10 } else { at };
     PromoNumber::from_e164(FIRST + u64::from(pool * 100 + at)).unwrap()
 }
@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// The record of a step.
+/// The record that a step writes.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Allocated(Fact),
@@ -95,7 +95,7 @@ impl Rig {
                 let grant = self.shard.release(self.now, slot, since, self.position());
                 self.relocked(grant, true);
             }
-            // A number whose lockout is over may or may not have a known visitor.
+            // The visitor of a number may be known or unknown once the lockout is over.
             Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
             Step::Extend(slot) => {
                 let grant = self.shard.extend(self.now, slot, self.position());
@@ -109,7 +109,7 @@ impl Rig {
         }
     }
 
-    /// Allocates as a client does; returns the number.
+    /// Allocates a number as a client does, and returns it.
     fn ask(&mut self, pool: u32, visitor: Option<VisitorId>) -> Option<PromoNumber> {
         let (now, position) = (self.now, self.position());
         let kept = visitor.and_then(|id| self.shard.keep(now, pool, id, position));
@@ -133,7 +133,7 @@ impl Rig {
         }));
     }
 
-    /// The entries that a snapshot taken now has for each number with a history.
+    /// Returns the entries for every number with a history, as in a snapshot taken now.
     fn snapshot(&self) -> Vec<Fact> {
         let numbers = (0..POOLS).flat_map(|pool| (0..NUMBERS).map(move |at| (pool, at)));
         let facts = numbers.map(|(pool, at)| {
@@ -145,7 +145,7 @@ impl Rig {
     }
 }
 
-/// Learns records whose hints are right, wrong, or missing.
+/// Replays records whose hints are right, wrong or missing.
 fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> u32) {
     for record in records {
         match *record {
@@ -193,7 +193,7 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
 }
 
 proptest! {
-    /// The result does not depend on the hints, or on records that are read twice.
+    /// The result does not depend on the hints, nor on records that are read twice.
     #[test]
     fn replaying_the_records_gives_the_same_shard(
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
@@ -212,7 +212,7 @@ proptest! {
         assert_same(without, &mut rig, 0..POOLS);
     }
 
-    /// A snapshot taken during operation reads some numbers later than others.
+    /// A snapshot that is taken during operation reads some numbers later than others.
     #[test]
     fn a_snapshot_and_the_records_after_its_beginning_give_the_same_shard(
         steps in steps(), began in 0..80_usize, ended in 0..80_usize
@@ -249,7 +249,7 @@ proptest! {
     #[test]
     fn the_records_of_a_removed_pool_return_with_it(steps in steps()) {
         let mut rig = Rig::new();
-        // A hold of all pools covers only pools that exist.
+        // A hold of all pools covers only the pools that exist.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
         rig.run(steps.iter().filter(|step| !is_of_all(step)));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -330,9 +330,9 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A shard handed out a number at 100. Another shard of the node received it at 150; later the
-/// number came back and was kept until 400. The node stops while the pool moves to the other shard
-/// again.
+/// A shard hands out a number at time 100. Another shard of the node receives the number at 150.
+/// Later the number moves back and is kept until 400. The node stops while the pool moves to the
+/// other shard for the second time.
 #[test]
 fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;
@@ -388,8 +388,9 @@ fn the_later_end_of_a_lockout_wins_whichever_shard_reports_it() {
     assert_eq!(rebuild.finish().slots()[0], known(110, 300, 7));
 }
 
-/// Time in doubt and other shards lengthen lockouts without a record. A snapshot includes that; the
-/// record of the allocation, which may be read after the snapshot, does not.
+/// Time in doubt lengthens lockouts without a record, and so does another shard's state. A snapshot
+/// includes the longer lockout. The record of the allocation, which may be read after the snapshot,
+/// does not include it.
 #[test]
 fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     let pool = spec(0).id;
@@ -399,7 +400,7 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
         locked_until: Millis(until),
         position: Position(7),
     };
-    // One number in rotation, one of a removed pool.
+    // One number is in rotation, the other belonged to a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let visitor = Some(VisitorId([1; 16]));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -412,7 +413,7 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     }
 }
 
-/// At a start in doubt, the lockout was lengthened by more than at the start before.
+/// At a startup in doubt, the lockout is lengthened by more than at the startup before.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));
@@ -435,7 +436,7 @@ fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
 
 #[test]
 fn the_local_time_of_an_allocation_is_restored_from_a_record_and_from_a_snapshot() {
-    // One number in rotation, one of a removed pool.
+    // One number is in rotation, the other belonged to a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let slot = Slot {
             number,
@@ -447,7 +448,7 @@ fn the_local_time_of_an_allocation_is_restored_from_a_record_and_from_a_snapshot
         let mut record = Rebuild::new(vec![spec(0)]);
         record.learn_foreign(fact, Millis(110));
         assert_eq!(record.finish().newest_local_at(number), Some(Millis(110)));
-        // A snapshot's entry for an allocation does not count if a newer allocation followed.
+        // A snapshot's entry for an allocation is ignored if a newer allocation followed.
         for (at, local_at) in [(90, 110), (80, 90)] {
             let mut snapshot = Rebuild::new(vec![spec(0)]);
             snapshot.restore(u32::MAX, fact);

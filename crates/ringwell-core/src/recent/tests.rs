@@ -40,7 +40,8 @@ fn a_foreign_allocation_keeps_its_local_time() {
     assert_eq!(recent.before(Position(7), Millis(20)), Some(wanted));
 }
 
-/// Times of all distances: none before, long lockouts, long rests, and lockouts that still run.
+/// Times of every kind: no earlier allocation, long lockouts, long pauses after a lockout, and
+/// lockouts that still run.
 #[test]
 fn times_are_kept_whatever_their_distance() {
     let times = [0, 1, 5_000, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32, 1 << 44, u64::MAX];

@@ -19,7 +19,8 @@ fn number(at: u8) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// The numbers of the set bits, with neighbours as one range; `turn` rotates the order.
+/// Returns the ranges of the numbers whose bits are set, with adjacent numbers in one range. `turn`
+/// rotates their order.
 fn ranges(bits: u16, turn: u8) -> Vec<NumberRange> {
     let mut found: Vec<NumberRange> = Vec::new();
     for at in (0..NUMBERS).filter(|at| bits >> at & 1 == 1) {
@@ -90,14 +91,14 @@ impl Model {
         (0..NUMBERS).filter(|at| bits >> at & 1 == 1).collect()
     }
 
-    /// The number of a visitor: the newest if there are several.
+    /// Returns the number that a visitor has in the pool, or the newest one if there are several.
     fn newest_of(&self, holder: (u32, u8)) -> Option<u8> {
         let numbers = self.members(holder.0).into_iter();
         let theirs = numbers.filter(|at| self.of(*at).holder == Some(holder));
         theirs.max_by_key(|at| (self.of(*at).allocated_at, self.of(*at).position))
     }
 
-    /// A visitor has one number of a pool and is known only to that pool.
+    /// A visitor keeps only one number of a pool, and only that pool knows the visitor.
     fn forget_visitors(&mut self, pool: u32) {
         for at in self.members(pool) {
             let known = self.of(at);
@@ -209,7 +210,8 @@ impl Rig {
         assert_eq!(adopted.is_some(), is_newer);
         if is_newer {
             let locked_until = locked_until.max(known.locked_until);
-            // A report of the same allocation may lack its visitor.
+            // If both shards have the same allocation but the other shard does not know its
+            // visitor, the visitor known here is kept.
             let holder = known.holder.filter(|_| known.allocated_at == self.now);
             let (allocated_at, position) = (self.now, self.position);
             let known = Known { allocated_at, locked_until, position, holder };
@@ -217,7 +219,7 @@ impl Rig {
         }
     }
 
-    /// Checks that every number has the place and the state that it has in the model.
+    /// Checks that every number is in the same pool and has the same state as in the model.
     fn compare(&self) {
         let mut in_rotation = BTreeSet::new();
         for pool in 0..POOLS {
@@ -332,7 +334,7 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
 }
 
-/// An application adds and removes pools all day; holds of removed pools must not accumulate.
+/// An application adds and removes pools all day. The holds of removed pools must not accumulate.
 #[test]
 fn holds_of_removed_pools_are_dropped_when_they_are_over_and_many() {
     let mut shard = Rebuild::new(Vec::new()).finish();
@@ -362,7 +364,7 @@ fn counts_holds_and_visitors_stay_when_the_numbers_change() {
     assert_eq!((counts.allocated, counts.exhausted), (1, 1));
     assert_eq!(shard.next_free(0, Millis(20)), Some(Millis(90)));
     assert!(shard.keep(Millis(20), 0, visitor, Position(3)).is_none(), "it is held");
-    // The next visitor to get the number is a different one.
+    // The visitor loses the number when another visitor gets it.
     let next = shard.allocate(Millis(90), 0, None, Position(4)).unwrap();
     let next = if next.number == number(0) {
         next
@@ -391,7 +393,7 @@ fn moved_numbers_are_reported_if_they_have_state() {
     assert_eq!(shard.retired_after(None).count(), 2);
 }
 
-/// A pool whose ring was broken by a change has its own order, in which positions count.
+/// A pool whose ring a change has broken has its own order, in which positions matter.
 #[test]
 fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     let backwards = PoolSpec {
@@ -409,7 +411,7 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Pools are added and removed for years; only the holds of removed pools are remembered.
+/// Pools are added and removed for years. Of a removed pool, only its hold is remembered.
 #[test]
 fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

@@ -18,10 +18,10 @@ fn range(first: u8, count: u8) -> NumberRange {
     NumberRange::new(number(first), u32::from(count)).unwrap()
 }
 
-/// A number, its location, and the first number of its run.
+/// A number, its location and the first number of its run.
 type Known = (PromoNumber, RunSlot, PromoNumber);
 
-/// Runs in order, each with the gap before it and its pool.
+/// Runs in rising order, each with its pool and the gap before it.
 fn runs(wanted: &[(u8, u8, u32)]) -> (Runs, Vec<Known>) {
     let (mut runs, mut all, mut next) = (Runs::default(), Vec::new(), 0);
     for (slot, &(gap, count, pool)) in (7..).step_by(APART as usize).zip(wanted) {

@@ -1,4 +1,4 @@
-//! Edge cases of holds, visitors and retired numbers.
+//! Tests edge cases of holds, visitors and retired numbers.
 
 use crate::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, VisitorId,

@@ -8,7 +8,7 @@ use super::Vacant;
 
 const SLOTS: u32 = 24;
 
-/// The vacant slots as maximal runs.
+/// Returns the vacant slots as runs of maximum length.
 fn runs(free: &BTreeSet<u32>) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &slot in free {

@@ -1,4 +1,4 @@
-//! Edge cases of times, and how values are printed.
+//! Tests edge cases of times, and how values are printed.
 
 use alloc::string::ToString;
 

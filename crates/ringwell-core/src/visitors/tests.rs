@@ -12,7 +12,8 @@ proptest! {
     fn a_visitor_has_the_last_number_and_a_number_its_last_visitor(
         steps in proptest::collection::vec((0..SLOTS, proptest::option::of(0..4_u8)), 0..40)
     ) {
-        // Two pools with half of the slots each; their visitors may have the same names.
+        // Two pools, each with half of the slots. Visitors of the two pools may have the same
+        // names.
         let pool = |slot: u32| slot % 2;
         let mut visitors = Visitors::default();
         let mut model: Vec<(u32, VisitorId)> = Vec::new();

@@ -20,17 +20,17 @@ use crate::stats::{Kind, Reason, Stats};
 /// The approximate size of one row's answer in bytes, for reserving memory in advance.
 const ROW_ANSWER_BYTES: usize = 160;
 
-/// The maximum count of answers that wait while other requests are processed. More would not fit
-/// into a core's cache together with the connections.
+/// The maximum number of finished answers that may wait while other requests are processed. A
+/// larger number would not fit into a core's cache together with the connections.
 const HELD_ANSWERS_MAX: usize = 24;
 
-/// Answers a batch: `read` fills in its rows, `render` turns their outcomes into the answer.
+/// Answers a batch: `read` fills in its rows, and `render` turns their outcomes into the answer.
 ///
-/// If the future is dropped before it completes, the batch's numbers are released. Once `render`
-/// has returned, they belong to the client.
+/// If this future is dropped before it completes, the numbers of the batch are released. Once
+/// `render` has returned, the numbers belong to the client.
 ///
 /// # Errors
-/// The error of `read`; then nothing is applied.
+/// Returns the error of `read`; no row is applied then.
 pub async fn answer<P: Platform, T, E>(
     shard: &Rc<Shard<P>>,
     kind: Kind,
@@ -63,11 +63,11 @@ pub async fn answer<P: Platform, T, E>(
     }
     shard.stats.answered(kind, flight.job().batch.rows().len());
     flight.answered();
-    // Frees the memory, still in the cache, for the next batch.
+    // Makes the memory available to the next batch while it is still in the cache.
     drop(flight);
     if !has_waited && let Some(_held) = HeldAnswer::new(&shard.held_answers) {
-        // Other requests that have arrived are processed first, so that a waiting client is woken
-        // once for many answers. Waiting requests are woken together anyway.
+        // Processes the other requests that have arrived first, so that a waiting client is woken
+        // once for many answers. Clients whose batches had to wait are woken together anyway.
         shard.platform.turn().await;
     }
     Ok(out)
@@ -93,7 +93,7 @@ impl Drop for HeldAnswer<'_> {
     }
 }
 
-/// A batch whose rows have been answered, or that failed as a whole.
+/// A batch whose rows were answered, or that failed as a whole.
 pub struct Answered<'a> {
     job: &'a Job,
     directory: &'a Directory,
@@ -117,7 +117,8 @@ impl Answered<'_> {
         self.failed.is_some()
     }
 
-    /// The answer to a row; counts the reason for a missing number, so call it once.
+    /// Returns the answer to a row. Call it only once per row, because it counts the reason if
+    /// there is no number.
     ///
     /// # Panics
     /// If the row does not exist.
@@ -130,8 +131,8 @@ impl Answered<'_> {
         self.row_answer(&batch.rows()[row], &plans[row], outcomes[row])
     }
 
-    /// The number from its pool's rotation that a row got, with its allocation time by the owner's
-    /// clock. The visitor may have held the number before.
+    /// Returns the number from its pool's rotation that a row got, with its allocation time
+    /// according to the owner's clock. The visitor may already have held this number before.
     ///
     /// # Panics
     /// If the row does not exist.
@@ -155,8 +156,8 @@ impl Answered<'_> {
         let mut writer = BulkResponse::new(&mut out, batch.text());
         for ((row, plan), outcome) in batch.rows().iter().zip(plans).zip(outcomes) {
             match (plan, outcome) {
-                // Nearly every row takes this branch. Bypassing the general code saves 44 of 1,578
-                // instructions.
+                // Nearly every row takes this branch. Bypassing the general code saves 44 of the
+                // 1,578 instructions.
                 (RowPlan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
                     writer.number(row.request_id, *number);
                 }
@@ -199,8 +200,8 @@ impl Answered<'_> {
 }
 
 impl Job {
-    /// Plans each row. If there is a `source` for unknown pools, also records the rows that name
-    /// them.
+    /// Plans each row. If there is a `source` for unknown pools, this also records the rows that
+    /// name unknown pools.
     fn plan(&mut self, directory: &Directory, engine: &Engine, own: u16, source: bool) {
         let Self { batch, plans, .. } = self;
         plans.extend(rows::plans(directory, engine, own, batch.text(), batch.rows()));

@@ -1,10 +1,10 @@
-//! The rows of one batch in progress: from the plan, through their owners, to the outcomes.
+//! The rows of one batch in progress: from the plan, through the owners, to the outcomes.
 //!
 //! The shard that received the batch asks the other owners first, so that they work concurrently.
-//! It then serves its own rows, and waits for the journal and the others until the batch's deadline
-//! at the latest. Missing rows then overflow; the batch never fails as a whole. Invariant: an
-//! allocation whose answer is not sent is undone, unless another visitor may have seen its number
-//! since.
+//! It then serves its own rows, and waits for the journal and the other owners, but no longer than
+//! the batch's deadline. Rows that are still missing then overflow; the batch never fails as a
+//! whole. Invariant: if the answer to an allocation is not sent, the allocation is undone, unless
+//! another visitor may have seen its number since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,19 +24,20 @@ use crate::rows::{self, Owner, Planned, RowPlan, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
-/// The wait for unknown pools ends when one part in this many of the batch's time is left, to
-/// request rows of the pools that have arrived and to send the answer.
+/// The fraction of the batch's remaining time that is kept in reserve while waiting for unknown
+/// pools: one part in `LEFT_FOR_OTHERS`. The rows of the pools that arrived are requested in this
+/// time, and the answer is sent.
 const LEFT_FOR_OTHERS: u32 = 8;
 
-/// Memory for one batch's rows, reused for the next.
+/// The buffers for one batch's rows, reused for the next batch.
 #[derive(Debug, Default)]
 pub struct Job {
     pub(super) batch: ringwell_wire::Batch,
     pub(super) plans: Vec<RowPlan>,
-    /// One entry per row; a row that no owner has answered yet is late.
+    /// One entry per row; a row counts as late until an owner answers it.
     pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
-    /// Rows of pools that the directory lacks but another source may have.
+    /// Rows whose pools are missing in the directory but may be known to another source.
     unknown: Vec<u16>,
     /// Whether this shard served a row whose pool it does not own.
     has_moved: bool,
@@ -47,7 +48,7 @@ pub struct Job {
 struct Remote {
     shard: u16,
     rows: Vec<u16>,
-    /// The time at which the owner processed them, once it has answered.
+    /// The time at which the owner processed these rows, once it has answered.
     answered_at: Option<Millis>,
     reply: Option<oneshot::Receiver<PeerAnswer>>,
 }
@@ -56,21 +57,21 @@ struct Remote {
 /// numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
-    /// Boxed, because it is passed on with every batch.
+    /// Boxed, because every batch passes it on.
     job: Option<Box<Job>>,
     /// The time when this shard served its rows.
     now: Millis,
     is_answered: bool,
 }
 
-/// The conditions under which a batch is answered.
+/// The terms under which a batch is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The digest of a repeatable batch: see [`rows::batch_digest`].
+    /// The digest of a repeatable batch; see [`rows::batch_digest`].
     pub retry: Option<[u8; 16]>,
-    /// The deadline, after which missing rows overflow.
+    /// The deadline; rows that miss it overflow.
     pub deadline: Moment,
-    /// The trace that requests to other nodes belong to.
+    /// The trace to which requests to other nodes belong.
     pub traced: Option<Traced>,
 }
 
@@ -81,13 +82,13 @@ impl<P: Platform> InFlight<P> {
         Self { shard, job: Some(job), now: Millis::ZERO, is_answered: false }
     }
 
-    /// The rows. The job is present from `new` until the drop.
+    /// The rows. The job is present from `new` until `drop`.
     #[expect(clippy::expect_used, reason = "the option is emptied by drop alone")]
     pub(super) fn job(&mut self) -> &mut Job {
         self.job.as_mut().expect("a batch in flight has a job")
     }
 
-    /// Sends every owner its rows.
+    /// Sends each owner its rows.
     pub(super) fn start(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let job = self.job();
@@ -99,8 +100,8 @@ impl<P: Platform> InFlight<P> {
             let shards = shard.directory().shards();
             job.ask_others(&shard.peers, shard.id, shards, terms);
         }
-        // Set before anything is handed out: if serving fails, the numbers are released as of this
-        // time.
+        // Set before any number is handed out. If serving fails, this is the allocation time with
+        // which the numbers are released.
         self.now = shard.now();
         let now = self.now;
         self.job().serve_own(&mut shard.engine.borrow_mut(), shard.id, now, terms);
@@ -110,8 +111,8 @@ impl<P: Platform> InFlight<P> {
         shard.commit_soon();
     }
 
-    /// Waits until all rows are answered and durable, or the deadline has passed; returns whether
-    /// it had to wait. Rows that miss the deadline by more than [`rows::LATE_MAX`] overflow,
+    /// Waits until all rows are answered and durable or the deadline has passed. Returns whether it
+    /// had to wait. If the deadline is missed by more than [`rows::LATE_MAX`], all rows overflow,
     /// because a timer does not show whether an answer was ready before the timer was polled.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
@@ -140,8 +141,8 @@ impl<P: Platform> InFlight<P> {
             }
         };
         let in_time = if has_others || has_unknown {
-            // Boxed, because otherwise every connection, even an idle one, would reserve the
-            // memory.
+            // Boxed, because otherwise every connection, even an idle one, would reserve the memory
+            // for this future.
             let gathered = shard.platform.by(terms.deadline, async {
                 stored.await;
                 if has_unknown {
@@ -191,8 +192,8 @@ impl<P: Platform> InFlight<P> {
         }
     }
 
-    /// Asks the shard's source for the pools that the directory lacks. Rows of pools that it finds
-    /// are then requested like the others.
+    /// Asks the shard's source for the pools that are missing in the directory. The rows of the
+    /// pools that the source finds are then requested like all others.
     async fn learn_unknown(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let Some(source) = &shard.source else { return };
@@ -203,17 +204,17 @@ impl<P: Platform> InFlight<P> {
         let answers = answers.collect::<Vec<_>>();
         let arrived = async {
             for mut answer in answers {
-                // The wait ends when the sender is dropped; no value is ever sent.
+                // Each wait ends when the sender is dropped; the sender never sends a value.
                 while answer.changed().await.is_ok() {}
             }
         };
-        // If some pools do not arrive, the other rows must not become late.
+        // The other rows must not become late only because some pools do not arrive.
         let left = terms.deadline.since(shard.platform.moment());
         let _ = shard.platform.by(terms.deadline - left / LEFT_FOR_OTHERS, arrived).await;
         self.job().ask_unknown(&shard.directory(), &shard.peers, terms);
     }
 
-    /// Requests rows of moved pools once more, from their owners by the newest map.
+    /// Requests rows of moved pools once more, from their owners according to the newest map.
     async fn redirect(&mut self, terms: &Terms) {
         let Some(refused) = self.job().first_moved() else { return };
         let shard = Rc::clone(&self.shard);
@@ -224,7 +225,7 @@ impl<P: Platform> InFlight<P> {
         self.collect().await;
     }
 
-    /// Makes this shard's rows overflow, because the journal did not accept them in time.
+    /// Makes this shard's rows overflow, because the journal did not accept their records in time.
     fn give_up_own(&mut self, refusal: Refusal) {
         let shard = Rc::clone(&self.shard);
         let allocated_at = self.now;
@@ -232,14 +233,14 @@ impl<P: Platform> InFlight<P> {
         shard.withdraw(&unanswered);
     }
 
-    /// Makes all rows overflow. This thread was delayed, so the answer would be sent too late: a
-    /// short lockout may be over by then.
+    /// Makes all rows overflow. Used if this thread was delayed and the answer would be sent too
+    /// late, because a short lockout may be over by then.
     fn give_up_all(&mut self) {
         self.release_all();
         self.job().refuse_all(Refusal::Late);
     }
 
-    /// Takes back every number that was handed out for this batch.
+    /// Releases every number that was handed out for this batch.
     fn release_all(&mut self) {
         let shard = Rc::clone(&self.shard);
         if planted(Bug::HoldUnanswered) {
@@ -267,16 +268,16 @@ const fn is_number(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
 }
 
-// Independent of the platform, so that loops over rows are compiled only once.
+// Not generic over the platform, so that loops over rows are compiled only once.
 impl Job {
-    /// The time by its owner's clock at which a row's number was handed out; `None` if no owner
-    /// answered. This shard, `own`, served its rows at `now`.
+    /// Returns the time at which a row's number was handed out, according to the owner's clock, or
+    /// `None` if no owner answered. `own` is this shard, which served its rows at `now`.
     pub(super) fn allocated_at(&self, row: usize, own: u16, now: Millis) -> Option<Millis> {
         match self.plans[row] {
             RowPlan::Fail(_) => None,
             RowPlan::Allocate(owner) => {
                 let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
-                // A row that was refused as moved was sent again, and perhaps served by this shard.
+                // A row that was refused as moved was sent again, possibly to this shard.
                 match self.remote.iter().rfind(of) {
                     Some(remote) => remote.answered_at,
                     None => (owner.shard == own).then_some(now),
@@ -285,7 +286,8 @@ impl Job {
         }
     }
 
-    /// Replaces the numbers that `own` handed out at `now` with refusals, and returns them.
+    /// Replaces the numbers that `own` handed out at `now` with refusals, and returns these
+    /// numbers.
     fn refuse_own(&mut self, own: u16, why: Refusal, now: Millis) -> Vec<Unanswered> {
         let mut numbers = Vec::new();
         for outcome in self.outcomes_of(own).filter(|outcome| is_number(outcome)) {
@@ -309,17 +311,18 @@ impl Job {
             let Some(allocated_at) = remote.answered_at else { continue };
             let outcomes = remote.rows.iter().map(|row| &self.outcomes[usize::from(*row)]);
             let numbers = outcomes.filter_map(|outcome| Unanswered::new(outcome, allocated_at));
-            // If the queue is full, the lockouts run to their end.
+            // If the queue is full, the numbers stay locked until their lockouts end.
             let _ = peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
         self.outcomes_of(own).filter_map(|outcome| Unanswered::new(outcome, now)).collect()
     }
 
-    /// Processes answers that arrived without being examined; their owners rely on that.
+    /// Processes the answers that arrived but have not been read. If an answer was delivered, its
+    /// owner relies on its being processed.
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
             let Some(mut reply) = remote.reply.take() else { continue };
-            // Answers sent from now on fail, and their senders release the numbers.
+            // From now on, sending an answer fails, and the sender releases the numbers.
             reply.close();
             if let Ok(answer) = reply.try_recv() {
                 remote.take(answer, &mut self.outcomes);
@@ -336,7 +339,7 @@ impl Job {
         })
     }
 
-    /// Records which rows name pools that `directory` lacks.
+    /// Records which rows name pools that are missing in `directory`.
     pub(super) fn find_unknown(&mut self, directory: &Directory) {
         let rows = (0..).zip(self.batch.rows());
         let is_unknown =
@@ -349,7 +352,7 @@ impl Job {
         rows.filter_map(|row| row.ask.as_ref().ok().map(|ask| ask.pool))
     }
 
-    /// Looks up the rows of unknown pools again, and requests them from their owners.
+    /// Looks up the rows of unknown pools again, and requests those found from their owners.
     fn ask_unknown(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) {
         let text = self.batch.text().clone();
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
@@ -365,7 +368,7 @@ impl Job {
         self.send_all(peers, by_shard, &text, terms);
     }
 
-    /// The shard that was asked for a row but does not own its pool.
+    /// Returns a shard that was asked for a row but does not own its pool, if there is one.
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
         rows.find_map(|(plan, outcome)| match plan {
@@ -376,7 +379,7 @@ impl Job {
         })
     }
 
-    /// Repeats the request for rows that were refused as moved, at their current owners. Returns
+    /// Requests the rows that were refused as moved again, from their current owners. Returns
     /// `false` if no row has a new owner.
     fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
@@ -411,7 +414,7 @@ impl Job {
         }
     }
 
-    /// Sends another owner its rows. If the owner's queue is full, the rows overflow as busy.
+    /// Sends another owner its rows. If the owner's queue is full, these rows overflow as busy.
     fn send(&mut self, peers: &Peers, shard: u16, rows: Vec<PeerRow>, text: &Bytes, terms: &Terms) {
         let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
         let (reply, receiver) = oneshot::channel();
@@ -427,7 +430,7 @@ impl Job {
         }
     }
 
-    /// Sends each other owner its rows; there are `shards` shards in all.
+    /// Sends each other owner its rows; `shards` is the total number of shards.
     fn ask_others(&mut self, peers: &Peers, own: u16, shards: u16, terms: &Terms) {
         let text = &self.batch.text().clone();
         let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
@@ -456,7 +459,7 @@ impl Job {
         engine.end_batch();
     }
 
-    /// Shows `watch` the outcomes of this shard's rows.
+    /// Passes the outcomes of this shard's rows to `watch`.
     fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
         let text = self.batch.text();
         let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);
@@ -479,7 +482,7 @@ impl Job {
         }
     }
 
-    /// Clears the batch; keeps its memory.
+    /// Clears the batch but keeps its memory.
     fn clear(&mut self) {
         self.batch.clear();
         self.plans.clear();
@@ -502,7 +505,7 @@ impl<P: Platform> Drop for InFlight<P> {
     }
 }
 
-/// A row in the form that is sent to its owner.
+/// Converts a row to the form in which it is sent to its owner.
 fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
     let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
     PeerRow { pool: owner.index, id: ask.pool, row, params: ask.params, visitor }

@@ -1,4 +1,4 @@
-//! Asks all shards of a node for their state of numbers that change owners.
+//! Asks all shards of a node for their state of the numbers that change owners.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// The state that this node's shards have of numbers that the pools of `buckets` have or had in
-/// `directory`. The numbers must have left those pools.
+/// Returns this node's state of the numbers that the pools of `buckets` have or had in `directory`.
+/// The numbers must already have left those pools.
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
@@ -36,8 +36,8 @@ pub async fn known<P: Platform>(
         .ok_or(ChangeError::Stopping)
 }
 
-/// Like [`known`], but for a next owner on another node, with the doubts that it must apply: see
-/// [`Facts::settle_apart`].
+/// Like [`known`], but for a next owner on another node. Also returns the doubts that this owner
+/// must apply; see [`Facts::settle_apart`].
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
@@ -49,7 +49,8 @@ pub async fn known_apart<P: Platform>(
     buckets: &[u16],
 ) -> Result<(Known, Vec<(PoolId, Millis)>), ChangeError> {
     let report = gather(node, peers, &directory, buckets).await?;
-    // A number may have entered a pool in transit, which no shard has, so none reports its hold.
+    // A number may have entered a pool in transit. No shard has such a pool, so no shard reports
+    // its hold.
     let bucket_holds = node.bucket_holds();
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let held = pools.filter_map(|pool| {
@@ -76,7 +77,7 @@ pub async fn known_apart<P: Platform>(
     settled.await.ok_or(ChangeError::Stopping)
 }
 
-/// The report of each shard.
+/// The reports of all shards.
 #[derive(Default)]
 struct Gathered(Vec<(Known, Holds)>);
 

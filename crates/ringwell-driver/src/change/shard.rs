@@ -1,4 +1,4 @@
-//! A shard's part of a change of the directory, piece by piece between batches.
+//! A shard's part of a change of the directory. It is processed piece by piece, between batches.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use crate::platform::Platform;
 use crate::rows::spec;
 use crate::shard::Shard;
 
-/// The maximum count of numbers that are processed before the next batch is served, which takes
-/// about ten microseconds.
+/// The maximum number of pool numbers that are processed before the next batch is served.
+/// Processing this many takes about 10 µs.
 const PIECE_NUMBERS: u64 = 1024;
 
-/// The same limit for numbers that are in no rotation.
+/// Like [`PIECE_NUMBERS`], but for numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// The same limit for a range with few known numbers.
+/// Like [`PIECE_NUMBERS`], but for the length of a range in which few numbers are known.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
-/// The maximum count of remembered answers that are processed before the next batch is served.
+/// The maximum number of remembered answers that are processed before the next batch is served.
 const PIECE_ANSWERS: u32 = 512;
 
 /// Takes a step.
@@ -56,7 +56,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
                 pause_at(&shard, place).await;
                 let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
                 if when_there_is_room(&shard, adopt).await.is_none() {
-                    // A full journal may have room again before the next start.
+                    // The journal is full. The state is kept in memory, because the journal may
+                    // have room again before the next startup.
                     shard.engine.borrow_mut().adopt_unrecorded(&retired);
                     shard.changed();
                 }
@@ -74,7 +75,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
             }
             for (place, (pool, until)) in holds.into_iter().enumerate() {
                 pause_at(&shard, place).await;
-                // Expired holds are included: see `Facts::settle_apart`.
+                // Includes expired holds; see `Facts::settle_apart`.
                 let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
                 if when_there_is_room(&shard, hold).await.is_none() {
                     shard.engine.borrow_mut().hold_unrecorded(pool, until);
@@ -90,8 +91,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
     }
 }
 
-/// The complete state of these numbers and buckets, collected piece by piece. The leaving pools
-/// have already left, so the state no longer changes.
+/// Returns the complete state of these numbers and buckets, collected piece by piece. The leaving
+/// pools have already left, so this state no longer changes.
 async fn tell_all<P: Platform>(
     shard: &Shard<P>,
     numbers: &[NumberRange],
@@ -120,7 +121,8 @@ async fn tell_all<P: Platform>(
     StepResult::All(Known { numbers: known, answers, at }, holds)
 }
 
-/// Holds the pools of these buckets without records: `cluster-map.json` contains the holds.
+/// Holds the pools of these buckets without writing records, because `cluster-map.json` contains
+/// the holds.
 async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> StepResult {
     let directory = shard.node.directory();
     for (place, pool) in directory.pools_of(shard.id).enumerate() {
@@ -133,7 +135,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Ste
     StepResult::Taken
 }
 
-/// Lets batches run after every [`PIECE_RETIRED`] entries.
+/// Gives way to batches after every [`PIECE_RETIRED`] entries.
 async fn pause_at<P: Platform>(shard: &Shard<P>, place: usize) {
     if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
         shard.platform.turn().await;
@@ -167,7 +169,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Step
     StepResult::Taken
 }
 
-/// The shard's state of those given numbers that are in no rotation here.
+/// Returns the shard's state of those of `numbers` that are in no rotation here.
 async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
@@ -177,8 +179,9 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     found
 }
 
-/// The shard's state of numbers that are in no rotation here and were last handed out from pools of
-/// these buckets. They may have left their pools since the other shards reported.
+/// Returns the shard's state of the numbers that are in no rotation here and were last handed out
+/// from pools of these buckets. These numbers may have left their pools since the other shards
+/// reported.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -195,8 +198,8 @@ async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retir
     }
 }
 
-/// Writes records into the open group as soon as it has room for them. `None` if the journal
-/// accepts nothing.
+/// Calls `write` to add records to the open group, as soon as the group has room for them. Returns
+/// `None` if the journal accepts no records.
 pub async fn when_there_is_room<P: Platform>(
     shard: &Shard<P>,
     mut write: impl FnMut(&mut Engine, Millis) -> bool,

@@ -19,13 +19,13 @@ use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
-/// The part of a batch's time that must remain when the rows' answer arrives, so that the batch's
+/// The part of a batch's time that must be left when the rows' answer arrives, so that the batch's
 /// own answer can be completed and sent.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// The time to wait for a late answer, so that its numbers can be returned. A suspended node reads
-/// its requests when it resumes, and cannot know how old they are. Each wait occupies a connection;
-/// there are at most as many of these as the window allowed.
+/// The longest time to wait for a late answer in order to return its numbers. A suspended node
+/// reads its requests when it resumes, and cannot know how old they are. Each wait occupies a
+/// connection; there can be at most as many waits as the window allowed requests.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for returning numbers.
@@ -37,7 +37,7 @@ const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
 type Answered = Result<Bytes, Trouble>;
 
 impl<P: Platform> Link<P> {
-    /// Accepts rows: they are sent at once, wait for a slot, or overflow.
+    /// Accepts rows. They are sent at once, wait for a slot in the window, or overflow.
     pub(super) fn take(self: Rc<Self>, rows: PeerRows) {
         let admission = self.window.borrow_mut().ask(self.now());
         match admission {
@@ -62,7 +62,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Makes rows overflow at once because of pacing.
+    /// Makes rows overflow at once for the reason `paced`.
     pub(super) fn overflow(&self, rows: PeerRows) {
         self.counts.paced_rows.add(rows.rows.len() as u64);
         refuse(rows, Refusal::Paced);
@@ -86,9 +86,9 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // A void answer is no evidence that the other node is slow: either it had arrived when a
-        // timer woke this thread late, or the client's deadline was shorter than the limit for
-        // links.
+        // A void answer says nothing about the speed of the other node. Either a timer woke this
+        // thread late, after the answer had arrived, or the client's deadline was shorter than the
+        // limit for links.
         let is_void = match answer {
             Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
             Some(Err(_)) => false,
@@ -121,7 +121,8 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Waits for the answer; reports a slow one to the window. `None` if there was none in time.
+    /// Waits for the answer, and reports it to the window if it is slow. Returns `None` if no
+    /// answer arrived in time.
     async fn wait(
         self: &Rc<Self>,
         call: &mut Pin<Box<dyn Future<Output = Answered>>>,
@@ -162,7 +163,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Releases the numbers of an answer that comes too late, because no client sees them.
+    /// Releases the numbers of an answer that arrives too late, because no client sees them.
     async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
         let Some(Ok(bytes)) = self.platform.within(LATE_MAX, call).await else { return };
         if let Ok(answer) = translate::answer(&bytes, wanted) {
@@ -170,8 +171,8 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Releases numbers that no client has seen. Repeatable rows are sent separately, because a
-    /// node of version 2 refuses them and keeps them locked.
+    /// Releases numbers that no client has seen. The numbers of repeatable rows are returned
+    /// separately, because a node that speaks only version 2 refuses them and keeps them locked.
     pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
         let (kept, others): (Vec<_>, Vec<_>) = numbers.iter().partition(|it| it.is_kept);
         self.give_back_some(&others, false).await;
@@ -199,7 +200,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Asks for the holder of a number.
+    /// Asks the shard for the holder of a number.
     pub(super) async fn attribution(
         &self,
         of: (PromoNumber, Asked),
@@ -232,7 +233,7 @@ impl<P: Platform> Link<P> {
         serde_json::from_slice(&answer).map_err(|error| described(&error))
     }
 
-    /// Posts JSON to the shard's node.
+    /// Posts JSON to the node of the link's shard.
     pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
         let described = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
@@ -243,8 +244,8 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// The answer, if it has arrived by then. If this thread was late itself, the answer may be unread
-/// in the socket, so other tasks get a turn to read it first.
+/// Returns the answer if it has arrived by `until`. If this thread itself was delayed, the answer
+/// may still be unread in the socket, so other tasks get a turn to read it first.
 async fn answer_by<P: Platform>(
     platform: &P,
     call: &mut Pin<Box<dyn Future<Output = Answered>>>,
@@ -262,7 +263,7 @@ async fn answer_by<P: Platform>(
     None
 }
 
-/// Answers all rows with a refusal. The requester may be gone, which is harmless.
+/// Answers all rows with a refusal. If the requester has already gone, the answer is dropped.
 fn refuse(rows: PeerRows, why: Refusal) {
     let outcomes = vec![Outcome::Refused(why); rows.rows.len()];
     let _ = rows.reply.send(PeerAnswer { at: Millis::ZERO, outcomes });

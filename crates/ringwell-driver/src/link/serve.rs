@@ -1,7 +1,7 @@
-//! Serves the requests of other nodes: rows of this node's shards, releases, look-ups, pings.
+//! Serves the requests of other nodes: rows for this node's shards, releases, look-ups and pings.
 //!
-//! They arrive at a separate address, from senders with the cluster's secret. Everything is checked
-//! as if it came from a stranger. Source: docs/spec/link.md.
+//! These requests arrive at a separate address, from senders that know the cluster secret. Even so,
+//! everything is checked as if it came from a stranger. Source: docs/spec/link.md.
 
 use std::time::Duration;
 
@@ -26,20 +26,21 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
 
-/// The maximum number of bytes of a row in a frame, in addition to its parameters.
+/// The maximum size of a row in a frame in bytes, without its parameters.
 const ROW_BYTES: usize = 64;
 
-/// The maximum bytes of a request between nodes about owners, moves or journals; clients' limits do
-/// not apply to it. All 1,024 buckets with their owners and holds take a third of it.
+/// The maximum size, in bytes, of a request between nodes about owners, moves or journals. The
+/// limits for clients do not apply to such requests. A request with all 1,024 buckets, their owners
+/// and their holds takes a third of this size.
 const JSON_BYTES_MAX: usize = 256 * 1024;
 
-/// The maximum length of a frame with rows, enough for the longest batch.
+/// Returns the maximum length of a frame with rows, which is enough for the longest batch.
 pub fn frame_bytes_max(node: &Node) -> usize {
     let limits = &node.config.limits;
     limits.body_bytes + limits.rows * ROW_BYTES
 }
 
-/// The maximum length of a request's body.
+/// Returns the maximum length of a request's body.
 #[must_use]
 pub fn body_bytes_max(node: &Node, path: Option<Path>) -> usize {
     match path {
@@ -63,7 +64,7 @@ pub fn is_of_the_cluster(node: &Node, secret: &[u8]) -> bool {
     membership.is_some_and(|membership| membership.cluster().secret_matches(secret))
 }
 
-/// An HTTP status, and the reason as text.
+/// An HTTP status and the reason as text.
 pub type Refused = (u16, String);
 
 const BAD_REQUEST: u16 = 400;
@@ -73,8 +74,8 @@ const UPGRADE_REQUIRED: u16 = 426;
 const INTERNAL_SERVER_ERROR: u16 = 500;
 const SERVICE_UNAVAILABLE: u16 = 503;
 
-/// Answers a request from another node on the shard that received it. The other node reads frames
-/// up to version `speaks`.
+/// Answers a request from another node on the shard that received it. The other node can read
+/// frames up to version `speaks`.
 ///
 /// # Errors
 /// [`Refused`]
@@ -140,7 +141,7 @@ async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<
     Ok(out)
 }
 
-/// The rows whose pools `shard` owns, and their indices.
+/// Returns the rows whose pools `shard` owns, and the indices of these rows.
 fn rows_of(directory: &Directory, shard: u16, read: &[ReadRow]) -> (Vec<PeerRow>, Vec<usize>) {
     let (mut own, mut places) = (Vec::with_capacity(read.len()), Vec::with_capacity(read.len()));
     for (place, row) in read.iter().enumerate() {
@@ -154,7 +155,7 @@ fn rows_of(directory: &Directory, shard: u16, read: &[ReadRow]) -> (Vec<PeerRow>
     (own, places)
 }
 
-/// Releases numbers that do not fit into a frame of version 1, and answers their rows as busy.
+/// Releases the numbers that do not fit into a frame of version 1, and answers their rows as busy.
 fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
     let mut unseen = Vec::new();
     for row in rows {
@@ -166,7 +167,7 @@ fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
         *row = RowAnswer::Busy;
     }
     if !unseen.is_empty() {
-        // If the queue is full, the numbers' lockouts run to their end.
+        // If the queue is full, the numbers stay locked until their lockouts end.
         let _ = peers.send(shard, Message::Unanswered(unseen));
     }
 }
@@ -186,7 +187,7 @@ fn unanswered<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Ref
     }
 }
 
-/// Answers once the shard has processed its own queue up to the ping.
+/// Answers a ping once the shard has processed its own queue up to that ping.
 async fn ping<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let pinged = frame::read_ping(body).map_err(|error| malformed(&error))?;
     check_shard(&shard.node, pinged)?;
@@ -228,7 +229,7 @@ async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, 
     serde_json::to_vec(&released).map_err(|error| unread(&error))
 }
 
-/// Answers requests about moving buckets.
+/// Answers requests about buckets that move.
 async fn answer_move<P: Platform>(
     shard: &Shard<P>,
     path: Path,
@@ -257,7 +258,8 @@ async fn answer_move<P: Platform>(
     done.map(|()| b"true".to_vec()).map_err(|reason| (CONFLICT, reason))
 }
 
-/// Returns the recorded state of another node's journals, and records the reported state.
+/// Returns what this node has recorded about another node's journals, and records the state that
+/// the other node reports.
 async fn journals<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let known = witness::learn(&shard.platform, &shard.node, read_json(body)?).await;
     let known = known.map_err(|reason| (CONFLICT, reason))?;
@@ -275,7 +277,8 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     Err((NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
 }
 
-/// Refuses while the node starts: it must first ask others whether it may hand out numbers.
+/// Refuses while the node is starting, because it must first ask the others whether it may hand out
+/// numbers.
 fn check_phase(node: &Node) -> Result<(), Refused> {
     if node.phase() == Phase::Starting {
         return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));
@@ -295,7 +298,8 @@ fn unread(error: &dyn std::fmt::Display) -> Refused {
     (BAD_REQUEST, error.to_string())
 }
 
-/// The reason is logged, so it names the position but not the value, which may be a promo number.
+/// The reason is logged, so it contains the position of the error but not the value, which may be a
+/// promo number.
 fn unread_json(error: &serde_json::Error) -> Refused {
     let what = match error.classify() {
         Category::Data => "unexpected content",

@@ -1,4 +1,4 @@
-//! Translates between messages of threads and frames between nodes.
+//! Translates between the messages of threads and the frames of nodes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{PeerAnswer, PeerRows};
 use crate::node::Node;
 
-/// The frame that requests rows. `limit` is the longest wait.
+/// Returns the frame that requests rows. `limit` is the longest time to wait for the answer.
 pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> Bytes {
     let ask = frame::Ask {
         shard,
@@ -30,10 +30,10 @@ pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> 
     out.into()
 }
 
-/// Another node's answer to `wanted` rows.
+/// Reads another node's answer to `wanted` rows.
 ///
 /// # Errors
-/// [`FrameError`] if it is not such an answer.
+/// Returns [`FrameError`] if `bytes` is not such an answer.
 pub(super) fn answer(bytes: &[u8], wanted: usize) -> Result<PeerAnswer, FrameError> {
     let answer = frame::read_answer(bytes, wanted)?;
     let outcome = |row: &RowAnswer| match *row {
@@ -49,7 +49,7 @@ pub(super) fn answer(bytes: &[u8], wanted: usize) -> Result<PeerAnswer, FrameErr
     Ok(PeerAnswer { at: answer.at, outcomes: answer.rows.iter().map(outcome).collect() })
 }
 
-/// An outcome in the form sent between nodes.
+/// Converts an outcome to the form that is sent between nodes.
 pub(super) fn row_answer(outcome: &Outcome) -> RowAnswer {
     match *outcome {
         Outcome::Allocated { number } => RowAnswer::Allocated { number },
@@ -65,22 +65,22 @@ pub(super) fn row_answer(outcome: &Outcome) -> RowAnswer {
     }
 }
 
-/// The version of this node's map.
+/// Returns the version of this node's map.
 pub(super) fn map_version(node: &Node) -> u64 {
     node.membership.as_ref().map_or(0, |membership| membership.cluster().version())
 }
 
-/// A look-up in the form sent between nodes.
+/// A look-up in the form that is sent between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AttributionJson {
     pub(super) shard: u16,
     number: u64,
     at: u64,
-    /// Whether `at` is in the shard time of the queried node, not by the wall clock.
+    /// Whether `at` is in the shard time of the queried node rather than wall-clock time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shard_time: bool,
-    /// Added later. An older node refuses it; the caller then shows no keep-alives.
+    /// Added later. An older node refuses this field; the caller then shows no keep-alives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) keep_alives: bool,
 }
@@ -94,7 +94,7 @@ impl AttributionJson {
         Self { shard, number: number.to_code(), at, is_shard_time, keep_alives }
     }
 
-    /// `None` if the number is invalid.
+    /// Returns `None` if the number is invalid.
     pub(super) fn wanted(&self) -> Option<(PromoNumber, Moment)> {
         let at = Millis(self.at);
         let at = if self.is_shard_time { Moment::Shard(at) } else { Moment::Wall(at) };
@@ -102,19 +102,20 @@ impl AttributionJson {
     }
 }
 
-/// A release in the form sent between nodes.
+/// A release in the form that is sent between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReleaseJson {
     pub(super) shard: u16,
     number: u64,
     allocated_at: Option<u64>,
-    /// Added later. An older node refuses it, and the lockout then runs to its end.
+    /// Added later. An older node refuses this field, and the lockout then runs to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen_at: Option<u64>,
 }
 
-/// See [`Message::Release`](crate::message::Message::Release): `allocated_at` and `seen_at`.
+/// The fields `allocated_at` and `seen_at` of
+/// [`Message::Release`](crate::message::Message::Release).
 type When = (Option<Millis>, Option<Millis>);
 
 impl ReleaseJson {
@@ -123,16 +124,16 @@ impl ReleaseJson {
         Self { shard, number: number.to_code(), allocated_at, seen_at }
     }
 
-    /// `None` if the number is invalid.
+    /// Returns `None` if the number is invalid.
     pub(super) fn wanted(&self) -> Option<(PromoNumber, When)> {
         let when = (self.allocated_at.map(Millis), self.seen_at.map(Millis));
         Some((PromoNumber::from_code(self.number)?, when))
     }
 }
 
-/// The known history of a number in the form sent between nodes: `null` if it was never held.
-/// Members that were added later are omitted if they contain nothing new, so that an older node
-/// reads the usual answer.
+/// The known history of a number in the form that is sent between nodes: `null` if it was never
+/// held. Members that were added later are omitted if they contain no information, so that an older
+/// node can read the usual answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum PastJson {
@@ -140,30 +141,32 @@ pub(super) enum PastJson {
     None(NoHolderJson),
 }
 
-/// No holder, with everything else that is known. Older nodes ignore all members but `missing`.
+/// The answer if there is no holder, with everything else that is known. Older nodes ignore all
+/// members but `missing`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NoHolderJson {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
-    /// The time of the oldest known allocation, if another shard made it.
+    /// The time of the oldest known allocation after the requested time, if another shard made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
-    /// The wall clock at a moment by which that one had been made, if its own is unknown.
+    /// A wall-clock time at which the allocation `later` had already been made; only if its own
+    /// time is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later_by: Option<u64>,
-    /// The same if a lost period is the reason for `missing`.
+    /// Like `later`, but used if the reason for `missing` is a lost period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later_anyway: Option<u64>,
-    /// The end of the period from which answers were lost.
+    /// The end of the period in which answers were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
-    /// The time of the oldest allocation of this shard after the requested time.
+    /// The time of this shard's oldest allocation after the requested time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
     /// Whether another shard may have handed the number out since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
-    /// The end of the newest period as an overflow number.
+    /// The end of the number's newest period as an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
 }
@@ -173,33 +176,34 @@ pub(super) struct NoHolderJson {
 pub(super) struct HeldJson {
     pool: Option<u64>,
     allocated_at: u64,
-    /// If absent, the same as `allocated_at`.
+    /// Omitted if it equals `allocated_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allocated_wall: Option<u64>,
     locked_until: u64,
     params: Vec<u8>,
     next_allocated_at: Option<u64>,
-    /// Present only if requested.
+    /// Present only if keep-alives were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keep_alives: Option<KeepAlivesJson>,
     /// The reason why this may be the wrong allocation, or why its record is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
-    /// The time of the next allocation by the shard that made it, if that is another shard.
+    /// The time of the next allocation, according to the shard that made it; only if that is
+    /// another shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
-    /// The time of this shard's next allocation; only with `later`.
+    /// The time of this shard's own next allocation; only with `later`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
-    /// Whether a later allocation may have been made elsewhere.
+    /// Whether another shard may have made a later allocation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
-    /// The end of the newest period as an overflow number.
+    /// The end of the number's newest period as an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
 }
 
-/// The keep-alives of an allocation in the form sent between nodes: times by the wall clock.
+/// The keep-alives of an allocation in the form that is sent between nodes, as wall-clock times.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeepAlivesJson {
     at: Vec<u64>,
@@ -214,7 +218,7 @@ pub(super) enum MissingJson {
     Damaged,
 }
 
-/// Converts to the form sent between nodes.
+/// Converts a history to the form that is sent between nodes.
 pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     if past == Past::default() {
         return None;
@@ -222,7 +226,7 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let Past { held, missing, is_doubted, lost_until, later, next, overflow_until, .. } = past;
     let missing = missing.map(MissingJson::from);
     let by = past.later_by;
-    // Older nodes would take it for the newest.
+    // Older nodes would take `later` for the newest allocation.
     let (later, anyway) = if past.is_later_sure { (None, later) } else { (later, None) };
     let times = [lost_until, later, anyway, by, next, overflow_until].map(|at| at.map(|at| at.0));
     let [lost_until, later, later_anyway, later_by, next, overflow_until] = times;
@@ -238,12 +242,12 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
             overflow_until,
         }));
     };
-    // Without `later`, `next_allocated_at` is the same.
+    // Without `later`, `next` would equal `next_allocated_at`.
     let next = next.filter(|_| later.is_some());
     Some(PastJson::Held(HeldJson { missing, later, next, is_doubted, overflow_until, ..held }))
 }
 
-/// Converts from the form sent between nodes.
+/// Converts a history from the form that is sent between nodes.
 pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     match past {
         None => Past::default(),

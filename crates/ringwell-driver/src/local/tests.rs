@@ -10,7 +10,7 @@ fn at(ms: u64) -> Moment {
     Moment(Duration::from_millis(ms))
 }
 
-/// The completed work of tasks, in order.
+/// The marks that tasks made when they completed some work, in order.
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<u64>>>);
 
@@ -92,7 +92,7 @@ fn run_shares_turns_with_the_tasks_that_it_waits_for() {
     assert_eq!(executor.run(std::future::pending::<()>()), None);
 }
 
-/// The work keeps the waker of its first poll, like a task that waits for a group.
+/// In each run, the work keeps the waker of its first poll, like a task that waits for a group.
 #[test]
 fn work_that_goes_on_in_another_run_is_still_woken() {
     let executor = Executor::new();
@@ -104,7 +104,7 @@ fn work_that_goes_on_in_another_run_is_still_woken() {
     assert_eq!(executor.run(work), Some(Ok(())));
 }
 
-/// When dropped, it sends, spawns and wakes, like destructors of batches.
+/// On drop, it sends a message, spawns a task and wakes one, as the destructors of batches do.
 struct Lively(Executor, mpsc::Sender<()>, Log);
 
 impl Drop for Lively {
@@ -136,7 +136,7 @@ fn after_the_end_nothing_runs_even_from_destructors() {
     run_all(&executor);
     executor.end();
     assert_eq!((log.take(), executor.ready(), executor.poll_next()), (vec![0, 0], 0, false));
-    // No task may still hold a reference to the executor, because that would be a cycle.
+    // No task may still hold a reference to the executor. Such a reference would form a cycle.
     assert_eq!(Rc::strong_count(&executor.0), 1);
 }
 
@@ -184,7 +184,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 0..8)
 }
 
-/// Performs `deeds`; any `Wake` ends a `Wait`.
+/// Performs `deeds`. Any `Wake` ends a `Wait`.
 fn task(
     executor: Executor,
     notify: Rc<tokio::sync::Notify>,
@@ -215,7 +215,7 @@ fn task(
     })
 }
 
-/// The history of all actions, with tasks drawn by `draws`.
+/// Returns the history of all actions and the number of polls; `draws` selects the tasks.
 fn history(deeds: &[Vec<Deed>], draws: &[usize]) -> (Vec<u64>, usize) {
     let (executor, log) = (Executor::new(), Log::default());
     let notify = Rc::new(tokio::sync::Notify::new());
@@ -234,7 +234,7 @@ fn history(deeds: &[Vec<Deed>], draws: &[usize]) -> (Vec<u64>, usize) {
             None => break,
         }
     }
-    // Tasks that wait for a wake that never comes are dropped with the executor.
+    // Some tasks wait for a wake that never comes. They are dropped with the executor.
     executor.end();
     (log.take(), polls)
 }
@@ -248,7 +248,7 @@ proptest! {
         prop_assert_eq!(history(&tasks, &draws), history(&tasks, &draws));
     }
 
-    /// Without waits, every action is completed, in any order.
+    /// If no task waits, every action is completed, whatever the order.
     #[test]
     fn every_task_runs_to_its_end(
         tasks in prop::collection::vec(deeds(), 1..6),

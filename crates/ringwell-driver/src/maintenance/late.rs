@@ -1,8 +1,8 @@
-//! A snapshot that claims to cover more than it does: for a planted bug.
+//! A snapshot that claims to cover more than it does, for a planted bug.
 
 use ringwell_journal::{Chunk, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
-/// The entries of a snapshot under another header.
+/// Returns the entries of a snapshot under another header.
 pub(super) fn headed(bytes: &[u8], header: &SnapshotHeader, through: u64) -> Vec<u8> {
     let mut rest = bytes;
     let source = |out: &mut [u8]| {

@@ -1,4 +1,4 @@
-//! The task that does a shard's maintenance: ticks, snapshots, and giving up old segments.
+//! The task that does a shard's maintenance: ticks, snapshots, and dropping old segments.
 
 use std::fmt::Display;
 use std::rc::Rc;
@@ -16,10 +16,10 @@ use crate::platform::{Moment, Platform};
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
 
-/// The interval between reports of a failure that repeats in every round.
+/// The minimum interval between reports of a failure that repeats in every round.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
-/// The time for which a snapshot waits for a log: longer than the election of a leader.
+/// The time for which a snapshot waits for a log. It is longer than the election of a leader takes.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The interval between two checks of whether another process has taken over an idle shard.
@@ -28,7 +28,7 @@ const OWNER_CHECK_EVERY: Duration = Duration::from_secs(2);
 /// The interval between two checks of whether the log has stored a group.
 const LOG_PAUSE: Duration = Duration::from_millis(50);
 
-/// The reason why maintenance failed. The shard continues without it.
+/// The reason why maintenance failed. The shard continues without maintenance.
 type Trouble = String;
 
 const NO_WRITES: &str = "the journal does not accept writes";
@@ -39,7 +39,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let span = Some(Millis(settings.history_age.0 / 8));
     let mut rounds = Rounds::new(&*store, settings.snapshot_every_bytes, span, thread.now());
     let mut wall = Wall { is_apart: false };
-    // Failed work is retried each round, and reported less often.
+    // Failed work is retried in each round, but reported less often.
     let [failed_snapshots, failed_drops] = [(); 2].map(|()| Throttle::every(REPORT_EVERY));
     let mut round = thread.platform.moment();
     let mut checked_at = round;
@@ -88,7 +88,7 @@ async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checke
     }
 }
 
-/// Reports for how long pools of the shard are held.
+/// Reports how long pools of the shard will still be held.
 fn note_held<P: Platform>(thread: &Shard<P>) {
     let now = thread.now();
     let engine = thread.engine.borrow();
@@ -97,14 +97,14 @@ fn note_held<P: Platform>(thread: &Shard<P>) {
     thread.node.set_held(thread.id, left, thread.platform.moment());
 }
 
-/// The state of the log message about the wall clock.
+/// The state of the log messages about the wall clock.
 struct Wall {
-    /// Whether the wall clock was reported to differ.
+    /// Whether the last log message reported a difference.
     is_apart: bool,
 }
 
 impl Wall {
-    /// Logs when the wall clock differs from shard time, and when it agrees again.
+    /// Logs when the wall clock begins to differ from shard time, and when the two agree again.
     fn report<P: Platform>(&mut self, thread: &Shard<P>) {
         if thread.node.shards().next() != Some(thread.id) {
             return;
@@ -140,7 +140,7 @@ fn report<P: Platform>(
 /// Takes a snapshot, piece by piece between batches.
 ///
 /// # Errors
-/// The file that could not be written. The previous snapshot then stays.
+/// The file that could not be written; the previous snapshot then remains.
 pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Result<(), Trouble> {
     let _one = thread.snapshots.lock().await;
     let begun = Snapshot::begin(store, &thread.engine.borrow(), thread.id);
@@ -154,7 +154,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
         }
         thread.platform.turn().await;
     }
-    // The snapshot's records must be in the journal before it counts.
+    // The records that the snapshot covers must be in the journal before the snapshot counts.
     let through = snapshot.through(&thread.engine.borrow());
     let through = if planted(Bug::ThroughTooEarly) { early } else { through };
     thread.commit_soon();
@@ -174,8 +174,8 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     published
 }
 
-/// Waits until `group` is stored, even while the log is too slow for rows to wait, because a stop
-/// must not fail for that reason.
+/// Waits until `group` is stored, even if the log is too slow for rows to wait for it, because
+/// shutdown must not fail for that reason.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {
@@ -189,7 +189,7 @@ async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Troubl
     }
 }
 
-/// Runs `work`, which waits for the disk, on a thread where no batch waits.
+/// Runs `work`, which waits for the disk, on a thread that serves no batches.
 async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
     platform: &P,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
@@ -198,9 +198,9 @@ async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
     done.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }
 
-/// Drops segments beyond the limits of age and size, after copying the records that still matter.
-/// Stops at the kept snapshots, because none is taken meanwhile, or as soon as dropping frees
-/// nothing.
+/// Drops the segments that exceed the limits of age and size, after copying the records that still
+/// matter. Stops at the kept snapshots, because no new one is taken in the meantime. Also stops as
+/// soon as dropping frees no space.
 async fn drop_old<P: Platform>(
     thread: &Shard<P>,
     store: &impl Store,
@@ -208,7 +208,7 @@ async fn drop_old<P: Platform>(
 ) -> Result<(), Trouble> {
     let mut dropped_n = 0;
     while let Some(mut carry) = rounds.expired(store, thread.now(), thread.clocks())
-        // A log that could not be trimmed returns the same part again.
+        // If a log could not be trimmed, it returns the same part again.
         && carry.part.next_n > dropped_n
     {
         dropped_n = carry.part.next_n;

@@ -11,7 +11,7 @@ use crate::store::{Appended, Memory, MemoryReader, Stats};
 const START: Millis = Millis(1_700_000_000_000);
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
-/// A store in which only the counts matter.
+/// A store of which only the counts matter.
 #[derive(Default)]
 struct Counted {
     stats: Stats,
@@ -62,7 +62,7 @@ impl Store for Counted {
     }
 }
 
-/// An engine with a pool of two numbers, whose last record is from [`START`].
+/// Creates an engine with a pool of two numbers; its last record was made at [`START`].
 fn engine() -> Engine {
     let first = PromoNumber::from_e164(18_885_550_100).unwrap();
     let numbers = vec![NumberRange::new(first, 2).unwrap()];
@@ -96,14 +96,14 @@ fn a_quiet_shard_records_the_time_more_and_more_rarely() {
     };
     assert!(!tick(&mut engine, 4_999));
     assert!(tick(&mut engine, 5_000));
-    // Until it is stored, nothing is added.
+    // Until this tick is stored, no other is added.
     assert!(!tick(&mut engine, 14_000));
     engine.seal(Vec::new()).unwrap();
     assert!(!tick(&mut engine, 14_999));
     assert!(tick(&mut engine, 15_000));
     engine.seal(Vec::new()).unwrap();
     assert!(!tick(&mut engine, 34_999));
-    // After an allocation, the interval starts over.
+    // After an allocation, the interval starts again from its first value.
     allocate(&mut engine, START + Millis(34_999));
     assert!(!tick(&mut engine, 39_998));
     assert!(tick(&mut engine, 39_999));
@@ -125,7 +125,7 @@ fn a_snapshot_is_due_by_bytes_or_by_time_or_for_retention() {
     let wants =
         |rounds: &Rounds, written, ms| rounds.wants_snapshot(&Counted::written(written), at(ms));
     assert!(!wants(&rounds, 1_499, 59) && wants(&rounds, 1_500, 0));
-    // By time, a snapshot is due only if anything was written.
+    // However old the last snapshot is, a new one is due only if anything was written.
     assert!(!wants(&rounds, 1_000, 60) && wants(&rounds, 1_001, 60));
     let waiting = |written| Counted { waits_for_snapshot: true, ..Counted::written(written) };
     assert!(!rounds.wants_snapshot(&waiting(1_000), at(0)));

@@ -24,25 +24,26 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Leaving, ServedMap};
 
-/// The maximum count of numbers or answers in one request, about 50 KB. It is lower if the next
-/// owner accepts less.
+/// The maximum number of promo numbers or answers in one request, which is then about 50 KB long.
+/// The actual limit is lower if the next owner accepts less.
 const PIECE: usize = 512;
 
-/// The maximum number of bytes of one bucket in a request: its number, its owner, and its hold.
+/// The maximum size of one bucket in a request, in bytes: its index, its owner and its hold.
 const BUCKET_BYTES: usize = 160;
 
-/// The minimum bytes that a piece needs besides its buckets, for one number and its frame.
+/// The minimum size of a piece without its buckets, in bytes: one number and the rest of the
+/// request.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// The pause before an interrupted move continues.
+/// The pause before an interrupted move is continued.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The buckets that have moved.
+/// The result of moving buckets.
 #[derive(Debug, Serialize)]
 pub struct Given {
     buckets: usize,
     ring_pools: usize,
-    /// Numbers with a known state.
+    /// The count of numbers whose state was sent.
     numbers: usize,
     took_ms: u64,
 }
@@ -50,7 +51,7 @@ pub struct Given {
 /// Moves `buckets`, all of which belong to this node, to the shard `to`.
 ///
 /// # Errors
-/// [`MoveError`], which shows whether anything has moved.
+/// Returns [`MoveError`], which shows whether any bucket has moved.
 pub async fn give<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -72,7 +73,7 @@ pub async fn give<P: Platform>(
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
-        // An older release reports only that it can take the buckets.
+        // An older release answers only that it can take the buckets, without a size.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
@@ -122,12 +123,13 @@ async fn give_up<P: Platform>(
     if !planted(Bug::GivenNotKept) {
         keep(platform, node, &owners, leaving.into_iter().collect()).await?;
     }
-    // The buckets are released on disk, so the remaining steps are repeated until they succeed.
+    // On disk, the buckets are already released, so the remaining steps are repeated until they
+    // succeed.
     let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
 
-/// Continues interrupted moves, whenever there are any.
+/// Continues interrupted moves whenever there are any.
 pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     while !planted(Bug::MoveNotResumed) {
         if let Some(reason) = resume_once(&platform, &node, &peers).await {
@@ -139,7 +141,7 @@ pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     }
 }
 
-/// Returns the reason if not all buckets were delivered.
+/// Tries each interrupted move once. If not all buckets were delivered, returns the reason.
 async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Option<String> {
     let _one = node.moves.lock().await;
     let served = match ServedMap::read(&platform.files(), &node.config.data) {
@@ -147,7 +149,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
         Err(error) => return Some(error.to_string()),
     };
     if node.owners().is_none_or(|owners| owners.version() != served.version) {
-        // A new cluster file sets the owners, which is recorded during startup.
+        // A new cluster file determines the owners, and startup records them.
         return None;
     }
     for leaving in &served.leaving {
@@ -160,7 +162,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
     None
 }
 
-/// The buckets to move, without those that are already there.
+/// Returns the buckets to move, without those that already belong to `to`.
 fn check<P: Platform>(
     platform: &P,
     node: &Node,
@@ -200,9 +202,9 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// The held pools of `buckets`, each with the end of its hold. If a shard doubts its whole state,
-/// these are all pools, and the second value is the end of that doubt, also for pools not listed
-/// yet.
+/// Returns the held pools of `buckets`, each with the end of its hold. If a shard doubts its whole
+/// state, all pools are returned. The second value is the end of that doubt, which also applies to
+/// pools that are not listed yet.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -230,8 +232,8 @@ async fn holds(
     Ok((holds, of_all))
 }
 
-/// Sends all of this node's state to the next owner, and hands the buckets over. Returns the count
-/// of numbers.
+/// Sends all of this node's state of the buckets to the next owner, and hands the buckets over.
+/// Returns the count of numbers sent.
 async fn deliver<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -240,7 +242,7 @@ async fn deliver<P: Platform>(
 ) -> Result<usize, String> {
     let owners = node.owners().ok_or("no node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    // If buckets have moved on since, the taker had accepted them and its answer was lost.
+    // If buckets have moved on since, the taker accepted them, but its answer was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
@@ -250,7 +252,8 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // A restart after the buckets were released may have found the journal's end damaged.
+    // After the buckets were released, a restart may have found the journal's end damaged, which
+    // adds holds.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
@@ -281,9 +284,10 @@ async fn deliver<P: Platform>(
     let gaps = node.gaps().of(&still);
     let take = Take { version, buckets, holds: bucket_holds, gaps };
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
-        // Buckets may have moved on from there.
+        // The buckets may have moved on from the taker.
         learn_from(platform, node, peers, leaving.to).await;
-        // The buckets were taken back, but this node did not get the answer, or lost it.
+        // The buckets may also have been taken back without this node knowing it: the answer was
+        // lost, or this node has lost its record of it.
         let is_back = still.iter().any(|bucket| node.is_claimed(*bucket));
         if is_back && !planted(Bug::AbortNotCompleted) {
             take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;
@@ -294,13 +298,13 @@ async fn deliver<P: Platform>(
     Ok(numbers.len())
 }
 
-/// The largest request about a move that the other node accepts: as it has reported, or else by
-/// this node's own limits, which are most likely the same.
+/// Returns the maximum size of a request about a move at the other node: the size that it reported,
+/// or otherwise this node's own limit, because the limits are most likely the same.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
 
-/// Makes the next owner adopt all of these, in pieces small enough for it.
+/// Makes the next owner adopt the entries of `all`, in pieces that are small enough for it.
 async fn post_pieces<T>(
     peers: &Peers,
     to: u16,
@@ -322,11 +326,11 @@ async fn post_pieces<T>(
     Ok(())
 }
 
-/// Takes back buckets that are in transit. The next owner must confirm that it has not accepted
-/// them and never will by this move, because otherwise both could serve them.
+/// Takes back the buckets that are in transit. The next owner must confirm that it has not accepted
+/// them and will never accept them in this move. Otherwise, both nodes could serve them.
 ///
 /// # Errors
-/// [`MoveError`]; then the move continues.
+/// Returns [`MoveError`]; the move then continues.
 pub async fn abort<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -346,7 +350,8 @@ pub async fn abort<P: Platform>(
     Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }
 
-/// Takes back the buckets of `leaving` that have not moved on; returns them with their owners.
+/// Takes back those buckets of `leaving` that have not moved on, and returns them with their
+/// owners.
 async fn take_back<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -384,14 +389,14 @@ async fn take_back<P: Platform>(
     Ok(back)
 }
 
-/// Records that nothing is in transit any more.
+/// Records that no bucket is in transit any more.
 async fn delivered<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let _one = node.changes.lock().await;
     let owners = node.owners().ok_or("no node of a cluster")?;
     keep(platform, node, &owners, Vec::new()).await.map_err(|error| error.to_string())
 }
 
-/// Posts to the node of `shard`.
+/// Posts a request to the node of `shard`.
 async fn post(
     peers: &Peers,
     shard: u16,

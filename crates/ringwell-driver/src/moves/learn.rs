@@ -1,10 +1,10 @@
-//! Spreads the owners of buckets: from the nodes that take part in a move, from a node that refuses
-//! rows of moved buckets, and to a starting node.
+//! Spreads the owners of buckets between nodes: from the nodes that take part in a move, from a
+//! node that refuses rows of moved buckets, and to a starting node.
 //!
-//! A node whose data is from before a move would serve buckets that it has given up. It therefore
-//! asks the others before it serves. If it learns of the move only later, it stops serving them,
-//! and the owner holds these buckets until no lockout of that node can be left. Source:
-//! docs/spec/cluster.md, "Data from before a move".
+//! A node whose data is from before a move would serve buckets that it has since given away. It
+//! therefore asks the other nodes before it serves. If such a node learns of the move only later,
+//! it stops serving the moved buckets. Their owner then holds them until all lockouts that began on
+//! the outdated node must have ended. Source: docs/spec/cluster.md, "Data from before a move".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,16 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{FileError, ServedMap};
 
-/// A node that does not answer within this time gets the owners later, with refused rows.
+/// A node that does not answer within this time gets the owners later, when it sends rows that are
+/// refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Longer, because an owner asks others about numbers before it confirms that it holds buckets.
+/// Longer than [`PATIENCE`], because an owner asks the other nodes about numbers before it confirms
+/// that it holds buckets.
 const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Exchanges the owners of buckets with every other node. A node that is not reached gets them
-/// later.
+/// Exchanges the owners of buckets with every other node. If a node cannot be reached, it gets the
+/// owners later.
 pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     for shard in others(node) {
         let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
@@ -41,8 +43,8 @@ pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peer
     }
 }
 
-/// Runs before a node serves: asks every other node for the owners of buckets. Returns a shard of
-/// each node that could not be asked.
+/// Asks every other node for the owners of buckets. Runs before this node serves. Returns one shard
+/// of each node that could not be asked.
 pub(crate) async fn ask_owners<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -52,7 +54,7 @@ pub(crate) async fn ask_owners<P: Platform>(
     if node.stale().is_empty() {
         return away;
     }
-    // The owners of these buckets hold them as soon as possible.
+    // Asks once more, so that the owners of the stale buckets hold them as soon as possible.
     ask_once(platform, node, peers).await
 }
 
@@ -76,14 +78,14 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
     away
 }
 
-/// One shard of each other node.
+/// Returns one shard of each other node.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
     membership.flat_map(Membership::first_shards_of_others).collect()
 }
 
-/// Exchanges copies of the owners with the node of `shard`; returns whether anything was new here.
-/// `None` if it does not answer.
+/// Exchanges copies of the owners with the node of `shard`, and returns whether this node learnt
+/// anything new. Returns `None` if the other node does not answer.
 pub async fn learn_from<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -104,22 +106,23 @@ pub async fn learn_from<P: Platform>(
     Some(learnt.has_learnt)
 }
 
-/// This node's copy of the owners; `None` without a cluster.
+/// Returns this node's copy of the owners, or `None` without a cluster.
 #[must_use]
 pub fn copy(node: &Node, held: Vec<u16>) -> Option<OwnersCopy> {
     Some(OwnersCopy { owners: node.owners()?, stale: node.stale(), held })
 }
 
-/// The effects of another node's copy of the owners.
+/// The effects of receiving another node's copy of the owners.
 #[derive(Debug, Default)]
 pub struct Learnt {
-    /// Whether any of its entries were new here.
+    /// Whether any of the received entries was new to this node.
     pub has_learnt: bool,
-    /// Buckets of this node that are held, because the other node may have served them.
+    /// Buckets of this node that are now held, because the other node may have served them.
     pub held: Vec<u16>,
 }
 
-/// Takes over newer entries from another node. A batch that waits for this may end first.
+/// Takes over newer entries from another node's copy. This work continues even if the batch that
+/// waits for it ends first.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -154,7 +157,7 @@ async fn learn_now<P: Platform>(
     note_claims(node, &owners, &received.owners);
     let before = owners.clone();
     let has_learnt = if received.owners.version() > owners.version() {
-        // A running node serves by its map until its operator restarts it.
+        // A running node serves according to its own map until an operator restarts it.
         node.phase() == Phase::Starting && owners.give_way(&received.owners, is_own)
     } else {
         owners.learn(&received.owners, is_own)
@@ -187,8 +190,9 @@ async fn learn_now<P: Platform>(
     Learnt { has_learnt, held }
 }
 
-/// Records the buckets that this node took before it lost its data. They do not return by a move,
-/// because only their owner can give them, but look-ups must consider that their numbers were here.
+/// Records the buckets that this node took over before it lost its data. No move brings them back
+/// here, because only their owner can move them. But look-ups must take into account that their
+/// numbers were here.
 fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     let claimed = known.claimed_by(received, |shard| node.is_own(shard));
     let is_new = !planted(Bug::OwnGapsForgotten) && node.add_claimed(&claimed);

@@ -1,4 +1,4 @@
-//! Requests between nodes about buckets that move, as JSON; and the giver's record.
+//! Requests between nodes about buckets that move, as JSON, and the values in these requests.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::{BucketHold, Owner, Owners};
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::canary::{Bug, planted};
 use crate::store::Gap;
 
-/// The answer that a node can take buckets.
+/// The answer of a node that can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The largest request that it accepts, in bytes.
+    /// The maximum size of a request that this node accepts, in bytes.
     pub body_bytes: usize,
 }
 
-/// Asks whether a node can take buckets.
+/// Asks a node whether it can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
-    /// The shard that receives them.
+    /// The shard that would receive the buckets.
     pub shard: u16,
     /// The version of the cluster file.
     pub version: u64,
     /// The buckets.
     pub buckets: Vec<u16>,
-    /// The digest of the pools in them.
+    /// The digest of the pools in these buckets.
     pub digest: String,
 }
 
@@ -33,27 +33,30 @@ pub struct Prepare {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopted {
-    /// The shard that adopts it.
+    /// The shard that adopts the state.
     pub shard: u16,
-    /// The sender's time. Clocks of nodes differ, so the remaining time of a lockout counts, not
-    /// the time of its end.
+    /// The sender's time. The sender's time. The clocks of nodes differ, so a lockout is converted
+    /// by its remaining time, not by the time of its end.
     pub at: u64,
     /// The version of the cluster file.
     pub version: u64,
-    /// The buckets that are handed over; a state that arrives after they were taken is too late.
+    /// The buckets that are handed over. State that arrives after they were taken over is refused
+    /// as too late.
     pub buckets: Vec<(u16, Owner)>,
     /// The newest allocation of each number.
     pub numbers: Vec<NumberWord>,
-    /// Rows of repeatable batches.
+    /// The answers to rows of repeatable batches.
     pub answers: Vec<AnswerWord>,
-    /// Held pools, and the end of each hold.
+    /// Held pools, with the end of each hold.
     pub holds: Vec<(u64, u64)>,
 }
 
-/// A number: the digits, the pool, the time of allocation, the end of the lockout, the visitor.
+/// A number in a request: its code, the pool, the time of the allocation, the end of the lockout,
+/// and the visitor.
 pub type NumberWord = (u64, u64, u64, u64, Option<[u8; 16]>);
 
-/// A row of a repeatable batch: batch, row, time, and the number, 0 for overflow.
+/// A row of a repeatable batch in a request: the batch, the row, the time, and the number, which is
+/// 0 for overflow.
 pub type AnswerWord = ([u8; 16], u16, u64, u64);
 
 /// Hands buckets over.
@@ -62,18 +65,18 @@ pub type AnswerWord = ([u8; 16], u16, u64, u64);
 pub struct Take {
     /// The version of the cluster file.
     pub version: u64,
-    /// The buckets, and their new owners.
+    /// The buckets and their new owners.
     pub buckets: Vec<(u16, Owner)>,
-    /// Buckets whose pools are held, including pools that are added later.
+    /// Buckets whose pools are held, including pools that will be added to them later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldWord>,
-    /// The periods from which answers about some of these buckets may be lost.
+    /// The periods in which answers about some of these buckets may have been lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
 
-/// A held bucket: the time since it arrived without lockouts, or 0 if it arrived with them, and the
-/// remaining time of the hold of all its pools.
+/// A held bucket in a request. Its index is followed by the time since it arrived without lockouts
+/// (0 if it arrived with them), and by the remaining time of the hold of all its pools.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, exchanged for another node's copy.
@@ -82,16 +85,17 @@ pub type HoldWord = (u16, u64, u64);
 pub struct OwnersCopy {
     /// The owner of each bucket.
     pub owners: Owners,
-    /// Buckets that the sender may have served after they had become another node's, because its
-    /// data was from before a move.
+    /// Buckets that the sender may have served after they had come to belong to another node,
+    /// because its data was from before a move.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale: Vec<u16>,
-    /// In an answer: the `stale` buckets of the request that their owner has held for that reason.
+    /// Only in an answer: those `stale` buckets of the request that their owner now holds for that
+    /// reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<u16>,
 }
 
-/// A number in the form sent between nodes.
+/// Converts a number to the form that is sent between nodes.
 #[must_use]
 pub fn number_word(retired: &Retired) -> NumberWord {
     let Slot { number, allocated_at, locked_until, .. } = retired.slot;
@@ -99,11 +103,12 @@ pub fn number_word(retired: &Retired) -> NumberWord {
     (number.to_code(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
 }
 
-/// Times are in whole milliseconds, rounded down.
+/// The maximum rounding error: times are sent in whole milliseconds, rounded down.
 const ROUNDING: Millis = Millis(1);
 
-/// The end of a lockout or hold, converted from another node's time `there` to the time of this
-/// shard: as far from `here` as it was from `there`. Rounding always adds time.
+/// Converts the end of a lockout or hold from another node's time, which is now `there`, to the
+/// time of this shard, which is now `here`. The remaining time stays the same. Rounding only ever
+/// adds time.
 #[must_use]
 pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if planted(Bug::ForeignClock) {
@@ -112,9 +117,9 @@ pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
-/// Converts the previous owner's state, received at `here`, to the time of this shard. It counts as
-/// newer than all state known here, whatever the other clock shows. `None` if the number is
-/// invalid.
+/// Converts the previous owner's state, received at `here`, to the time of this shard. The state
+/// counts as newer than all state known here, whatever the other node's clock shows. Returns `None`
+/// if the number is invalid.
 #[must_use]
 pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
@@ -128,14 +133,14 @@ pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
-/// A hold in the form sent between nodes, sent at `at` in the time of this node.
+/// Converts a hold to the form that is sent between nodes; `at` is the present time of this node.
 #[must_use]
 pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
     (bucket, since, hold.until.since(at).0)
 }
 
-/// A received hold, in the time of this node. Rounding always adds time.
+/// Converts a received hold to the time of this node. Rounding only ever adds time.
 #[must_use]
 pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     let (bucket, since, left) = word;
@@ -144,7 +149,7 @@ pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     (bucket, BucketHold { since, until })
 }
 
-/// A remembered answer in the form sent between nodes.
+/// Converts a remembered answer to the form that is sent between nodes.
 #[must_use]
 pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     let number = match entry.answer {
@@ -154,8 +159,8 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
 
-/// Converts an answer given in another node's time `there` to the time of this shard; its age stays
-/// the same. `None` if the number is invalid.
+/// Converts an answer from another node's time, which is now `there`, to the time of this shard.
+/// The answer's age stays the same. Returns `None` if the number is invalid.
 #[must_use]
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
@@ -164,7 +169,7 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
         number => RecordedAnswer::Number(PromoNumber::from_code(number)?),
     };
     let at = here - there.since(Millis(at));
-    // The pool is not sent.
+    // The pool is not part of the request.
     Some(AnswerEntry { row: RowKey { batch, row }, at, answer, pool: PoolId(0) })
 }
 
@@ -177,7 +182,8 @@ mod tests {
     #[test]
     fn lockouts_keep_their_true_ends_whatever_the_clocks() {
         let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
-        // Ten seconds remain, by an equal clock, by one an hour behind, and by one an hour ahead.
+        // Ten seconds remain, according to a clock that agrees, one that is an hour behind, and one
+        // that is an hour ahead.
         for there in [5_000_000, 1_400_000, 8_600_000] {
             assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
             assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");
@@ -194,14 +200,14 @@ mod tests {
             assert_eq!(bucket, 7);
             (hold.since.0, hold.until.0)
         };
-        // Neither a beginning nor an end is set.
+        // Neither the beginning nor the end of the hold is set.
         assert_eq!(converted(0, 0), (0, 0));
         assert_eq!(converted(0, there), (0, 0), "it is just over");
         assert_eq!(converted(0, there - 1), (0, 0), "it is over");
         assert_eq!(converted(0, there + 1), (0, here + 2));
         assert_eq!(converted(0, there + 10_000), (0, here + 10_001));
         assert_eq!(converted(there - 10_000, 0), (here - 9_999, 0));
-        // A hold that has just begun differs from one without a beginning.
+        // A hold that has just begun must differ from a hold without a beginning.
         assert_eq!(converted(there, 0), (here, 0));
         assert_eq!(converted(1, 1), (1, 0), "longer ago than this clock can tell");
         assert_eq!(converted(there - 3_000, there + 2_000), (here - 2_999, here + 2_001));

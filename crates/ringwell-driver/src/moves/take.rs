@@ -1,4 +1,4 @@
-//! The taker's side of a move. The data comes from another node, and is checked.
+//! The taker's side of a move. The data comes from another node, so it is checked.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::store::{Gaps, ServedMap};
 
-/// Whether this node can take the buckets.
+/// Checks whether this node can take the buckets.
 ///
 /// # Errors
-/// The reason for a refusal, for the operator who moves them.
+/// The reason for a refusal, as text for the operator who moves the buckets.
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     let owners = node.owners().ok_or("it is not a node of a cluster")?;
     if !node.is_own(wanted.shard) {
@@ -48,10 +48,11 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a shard of this node take over the previous owner's state; returns when that is durable.
+/// Makes a shard of this node adopt the previous owner's state, and returns once that state is
+/// durable.
 ///
 /// # Errors
-/// The reason for a failure, for the operator.
+/// The reason for a failure, as text for the operator.
 pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     let (reply, answer) = oneshot::channel();
     let shard = adopted.shard;
@@ -64,7 +65,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
 /// Does the work of [`adopt`] on the shard's thread.
 ///
 /// # Errors
-/// The same as for [`adopt`].
+/// Returns the same errors as [`adopt`].
 pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> Result<(), String> {
     let no_writes = || "the shard's journal does not accept writes".to_owned();
     if thread.node.owners().is_none_or(|owners| owners.version() != adopted.version) {
@@ -85,7 +86,8 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
-            // A piece may arrive twice, and this shard may have handed the number out since.
+            // If a piece arrives twice, this shard may already have handed the number out in
+            // between.
             let is_late = is_taken(&thread.node, &adopted);
             is_late || engine.adopt(now, &as_known_here(engine, retired))
         };
@@ -111,12 +113,12 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     thread.commit.wait(group).await.map_err(|_| no_writes())
 }
 
-/// Reduces an allocation to its lockout if the number is already in rotation here, in another pool,
-/// with a different allocation: look-ups find the moved one where it was made.
+/// Reduces an allocation to its lockout if the number is already in rotation here, in another pool
+/// and with a different allocation. Look-ups find the reduced allocation at the shard that made it.
 fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     let (rules, number) = (engine.shard(), known.slot.number);
     let pool = rules.find(number).and_then(|slot| rules.pool_of(slot));
-    // In the same pool, if its bucket comes back to data from before it left.
+    // The number is in the same pool if its bucket comes back to data from before it left.
     let is_elsewhere = pool.is_some_and(|pool| rules.pool_id(pool) != known.pool);
     match rules.newest(number).filter(|_| is_elsewhere) {
         Some(newest) if newest.allocated_at != known.slot.allocated_at => Retired {
@@ -129,7 +131,8 @@ fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     }
 }
 
-/// Whether the buckets have been accepted, by this move or a later one: either all, or none.
+/// Whether the buckets were already accepted, in this move or a later one. A move accepts all its
+/// buckets or none.
 fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     let Some(owners) = node.owners() else { return false };
     adopted.buckets.iter().any(|(bucket, owner)| {
@@ -140,10 +143,11 @@ fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     })
 }
 
-/// Makes the buckets this node's from now on. Their previous owner's state was already adopted.
+/// Makes this node the owner of the buckets. The state of their previous owner must already have
+/// been adopted.
 ///
 /// # Errors
-/// The reason for a refusal, for the operator.
+/// The reason for a refusal, as text for the operator.
 pub async fn take<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -151,7 +155,7 @@ pub async fn take<P: Platform>(
     take: Take,
 ) -> Result<(), String> {
     let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-    // The giver may stop waiting, or end.
+    // Runs to its end, because the giver may stop waiting or stop altogether.
     let taken =
         to_its_end(
             &platform.clone(),
@@ -161,7 +165,7 @@ pub async fn take<P: Platform>(
     taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
 }
 
-/// Applies the giver's holds of whole buckets, which also cover pools added later.
+/// Applies the giver's holds of whole buckets. These holds also cover pools that are added later.
 async fn hold_buckets(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
     let Some((_, first)) = take.buckets.first().filter(|_| !take.holds.is_empty()) else {
         return Ok(());
@@ -189,7 +193,7 @@ async fn take_now<P: Platform>(
     take: &Take,
 ) -> Result<(), String> {
     if node.phase() != Phase::Serving {
-        // The holds caused by a new cluster file are recorded only when the node serves.
+        // Holds that result from a new cluster file are not recorded until the node serves.
         return Err("it is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
@@ -208,7 +212,8 @@ async fn take_now<P: Platform>(
         taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
-        // The buckets were accepted before and the answer was lost, or they were taken back since.
+        // Either the buckets were accepted earlier and the answer was lost, or they have been taken
+        // back since.
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {
@@ -238,11 +243,11 @@ async fn take_now<P: Platform>(
     Ok(())
 }
 
-/// Lets the previous owner take back buckets that this node has not taken, and never will by that
-/// move.
+/// Lets the previous owner take back buckets that this node has not accepted. After that, it never
+/// accepts them in that move.
 ///
 /// # Errors
-/// The reason for a refusal, for the operator.
+/// The reason for a refusal, as text for the operator.
 pub async fn abandon<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -283,7 +288,7 @@ async fn abandon_now<P: Platform>(
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
             return Err("it has accepted them: the move is about to end".to_owned());
         }
-        // The present owner may be the same: by a later move, or by a newer cluster file.
+        // The present owner may be the same because of a later move or a newer cluster file.
         let is_same = known == *owner && is_known(*bucket, owner);
         if known.moves >= owner.moves && !is_same {
             return Err("it has accepted them, and they have moved on since".to_owned());
@@ -334,7 +339,7 @@ mod tests {
         assert!(!engine.is_doubted(number));
         assert!(engine.hold_pool(now, pool.id(), locked_until));
         assert!(engine.is_doubted(number));
-        // The same allocation keeps its visitor.
+        // An allocation that is already known keeps its visitor.
         let slot = Slot { allocated_at: newest.allocated_at, ..slot };
         let same = Retired { slot, visitor: Some(VisitorId([1; 16])), ..known };
         assert_eq!(as_known_here(&engine, &same), same);

@@ -8,7 +8,7 @@ use super::read::Read;
 use crate::canary::{Bug, planted};
 use crate::store::Files;
 
-/// The configuration turns a number that a visitor holds into an overflow number.
+/// The configuration makes a number an overflow number while a visitor holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
@@ -18,14 +18,15 @@ use crate::store::Files;
 pub struct OverflowTaken {
     /// The number.
     pub number: PromoNumber,
-    /// A pool whose overflow number it is.
+    /// A pool that has this overflow number.
     pub pool: PoolId,
-    /// The seconds until its lockout ends.
+    /// The number of seconds until the lockout ends.
     pub seconds: u64,
 }
 
-/// Combines shards that were read separately: their lockouts, and the time. `reading` is a reading
-/// of the machine's clocks, `heard` the last heartbeat of another process that served these shards.
+/// Combines the lockouts and the times of shards that were read separately. `reading` is a reading
+/// of the machine's clocks. `heard` comes from the last heartbeat of another process that served
+/// these shards.
 ///
 /// # Errors
 /// [`OverflowTaken`]
@@ -36,14 +37,14 @@ pub fn agree<F: Files>(
     heard: Option<Recorded>,
 ) -> Result<Clocks, OverflowTaken> {
     let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
-    // Only the last owner's time counts: a shard to which it wrote nothing has the clocks of an
-    // earlier owner.
+    // If there is a heartbeat, only its time counts, because the journal of a shard to which the
+    // last owner wrote nothing contains the clocks of an earlier owner.
     let believed = |it: Recorded| Recorded { clocks: it.clocks.filter(|_| heard.is_none()), ..it };
     let recorded: Vec<Recorded> =
         reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
     let clocks = if planted(Bug::WallAtStart) {
-        // The wall clock determines how long the process was away, although the machine was not
-        // booted.
+        // With this bug, the time that the process was away is computed from the wall clock even
+        // though the machine was not rebooted.
         let resumed = Reading { boot: u64::MAX, ..*reading }.resume(&recorded);
         Clocks { boot: reading.boot, ..resumed }
     } else {
@@ -51,9 +52,9 @@ pub fn agree<F: Files>(
     };
     let now = clocks.shard(reading.since_boot);
     for read in reads.iter_mut() {
-        // All shards of a process share one time, the newest. Adopted lockouts and holds for doubts
-        // count from it, even if a clock was set back. Adopted lockouts were lengthened by an
-        // amount that the shard's own journal does not show.
+        // All shards of a process share one time, which is the newest. Adopted lockouts, and the
+        // holds that result from doubts, are counted from this time, even if a clock was set back.
+        // Adopted lockouts are lengthened by an amount that the shard's own journal does not show.
         read.restore.resume(clocks, now, &read.recovered.tip);
     }
     adopt(reads);
@@ -61,9 +62,9 @@ pub fn agree<F: Files>(
     Ok(clocks)
 }
 
-/// Passes every lockout to the shard that owns its number now. If there are any to pass, the
-/// directory or the number of shards has changed; every shard then gets all answers of repeatable
-/// batches, because it may own their pools now.
+/// Passes every lockout to the shard that now owns its number. If there are lockouts to pass, the
+/// directory or the number of shards has changed. Every shard then gets all answers of repeatable
+/// batches, because it may now own their pools.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     adopt_doubts(reads);
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
@@ -82,9 +83,9 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Reports held pools to every shard, because they may be its own now. A doubtful part of one
-/// journal may concern any shard: numbers may have moved, and the part that would show it is
-/// missing.
+/// Reports held pools to every shard, because each pool may now belong to any of them. If part of
+/// one journal is doubtful, every shard is put in doubt: numbers may have moved to any shard, and
+/// the part that would show this is missing.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
@@ -98,7 +99,7 @@ fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// An overflow number is shared, so no visitor may hold it.
+/// Checks that no visitor holds an overflow number, because overflow numbers are shared.
 fn check_overflow<F: Files>(
     directory: &Directory,
     reads: &[Read<F>],

@@ -1,6 +1,6 @@
-//! The place at which a copy of a log begins, and whether the log continues a copy.
+//! Determines where a copy of a log begins, and whether the log continues a copy.
 //!
-//! A message that one server has lost or damaged is read from another one. Source:
+//! A message that one server has lost or damaged is read from another server. Source:
 //! docs/spec/log.md, "Snapshots", "Lost groups".
 
 use std::ops::Range;
@@ -16,24 +16,24 @@ use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{Files, Log, SnapshotIndex, Unreached};
 
-/// Pause before a server that does not answer is tried again.
+/// The pause before a server that did not answer is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
 
-/// The number of leaders of a stream that are tried if one has lost a message: there are three or
-/// five servers, and the client cannot choose the leader.
+/// The number of leaders of a stream that are tried if one of them has lost a message. A stream has
+/// three or five servers, and the client cannot choose which of them leads.
 const LEADERS: u32 = 6;
 
-/// Pause until another server leads.
+/// The pause for another server to become the leader.
 const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time to wait for a single message.
+/// The maximum time to wait for a single message.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Snapshots beside the log, with their places.
+/// The snapshots that are stored beside the log, with their places.
 pub(super) type Kept = Vec<(u64, SnapshotIndex)>;
 
-/// Begins a copy with the newest snapshot that the log continues, or with nothing if there is none.
-/// Snapshots that the log does not continue are moved from `kept` to the result.
+/// Begins a copy with the newest snapshot that the log continues, or without a snapshot if there is
+/// none. Snapshots that the log does not continue are removed from `kept` and returned.
 pub(super) async fn begin_copy<F: Files, P: Platform>(
     platform: &P,
     files: &F,
@@ -56,9 +56,9 @@ pub(super) async fn begin_copy<F: Files, P: Platform>(
     Ok((begin_anew(files, beside, shard)?, others))
 }
 
-/// Corrects a fetched snapshot's time: it was begun while records were written, so the group that
-/// follows it may have begun before. Returns whether the log continues the snapshot, because a log
-/// that has lost its end may have been filled again.
+/// Corrects the time of a fetched snapshot. The snapshot was taken while records were written, so
+/// the group that follows it may have begun before the snapshot's time. Returns whether the log
+/// continues the snapshot. A log that lost its end may have been filled with other groups.
 async fn begin_at<F: Files, P: Platform>(
     fetched: &mut Read<F>,
     platform: &P,
@@ -76,9 +76,9 @@ async fn begin_at<F: Files, P: Platform>(
     has_same_end(platform, log, shard, tip, ends, until).await
 }
 
-/// Begins an empty copy with the oldest group that the log has. The earlier state is unknown:
-/// records that were still needed were copied to later groups before the log was trimmed, but
-/// lockouts may be missing. Nothing may be handed out for one lockout.
+/// Begins an empty copy at the oldest group that the log has. The earlier state is unknown. Records
+/// that were still needed were copied to later groups before the log was trimmed, but lockouts may
+/// be missing. No number may be handed out for the duration of one lockout.
 pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     begun: &mut Read<F>,
     platform: &P,
@@ -104,7 +104,7 @@ pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     Ok(())
 }
 
-/// Whether the log continues a copy that ends inside it, as far as its servers show.
+/// Whether the log continues a copy that ends within it, as far as its servers show.
 pub(super) async fn has_same_end<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -124,13 +124,13 @@ pub(super) async fn has_same_end<P: Platform>(
         Ok(true)
     };
     match same {
-        // If the group is a different one, the next group will not continue the copy.
+        // If the unreadable group is a different one, the next group will not continue the copy.
         Err(error) if error.may_be_of_one_server() => Ok(true),
         same => same,
     }
 }
 
-/// The identity of the journal in a log; `None` if the log is empty.
+/// Returns the identity of the journal in a log, or `None` if the log is empty.
 pub(super) async fn journal_of<P: Platform>(
     shard: u16,
     platform: &P,
@@ -145,8 +145,8 @@ pub(super) async fn journal_of<P: Platform>(
     Ok(Some(author.journal))
 }
 
-/// Reads group `n`, which the log has. If the server that leads has lost or damaged it, others are
-/// tried.
+/// Reads group `n`, which must be in the log. If the leading server has lost or damaged the group,
+/// other servers are tried.
 async fn read_intact<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -172,23 +172,25 @@ async fn read_intact<P: Platform>(
     }
 }
 
-/// The maximum number of leaders that are tried for a stream after one has lost a message.
+/// Returns the maximum number of leaders that are tried for a stream after one of them has lost a
+/// message.
 pub(super) fn changes_max() -> u32 {
     if planted(Bug::FewLeaders) { 1 } else { LEADERS }
 }
 
-/// Makes another server lead, because this one has an `error`.
+/// Makes another server lead, because `error` occurred with the present leader.
 pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, error: &FollowError) {
     tracing::error!(
         %error,
         "a server of the journal has lost a message: trying another one. Check its disk"
     );
-    // The request may get no answer, or there may be no other server; the next attempt shows it.
+    // The request may remain without an answer, or there may be no other server; the next attempt
+    // shows which server leads.
     let _ = log.change_leader().await;
     platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
 }
 
-/// The range of the log.
+/// Returns the range of groups that the log has.
 pub(super) async fn ends<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -204,7 +206,7 @@ pub(super) async fn ends<P: Platform>(
     }
 }
 
-/// Message `n`; `None` if the log does not have it.
+/// Returns message `n`, or `None` if the log does not have it.
 pub(super) async fn get<P: Platform>(
     platform: &P,
     log: &impl Log,

@@ -1,6 +1,6 @@
-//! Begins a copy of a log with a snapshot stored next to the log.
+//! Begins a copy of a log with a snapshot that is stored beside the log.
 //!
-//! While the copy is incomplete, a file marks it: if the mark is found at startup, the copy is
+//! While the copy is incomplete, a file marks it. If the mark is found at startup, the copy is
 //! removed and made again, because only the log has the groups that the snapshot covers. Source:
 //! docs/spec/log.md, "Snapshots".
 
@@ -16,10 +16,11 @@ use crate::store::{
     write_whole,
 };
 
-/// The mark in a shard's directory.
+/// The file in a shard's directory that marks an incomplete copy.
 const MARK: &str = "UNFINISHED";
 
-/// Removes the copy of a shard if it is incomplete. [`super::read_copy`] does this before it reads.
+/// Removes the copy of a shard if the copy is incomplete. [`super::read_copy`] calls this before it
+/// reads the copy.
 ///
 /// # Errors
 /// [`FileError`]
@@ -37,7 +38,7 @@ pub fn discard_unfinished(
     unmark(files, &directory)
 }
 
-/// Begins the copy with the newest readable snapshot; `None` if there is none.
+/// Begins the copy with the newest readable snapshot; returns `None` if there is none.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -82,8 +83,8 @@ pub(super) fn begin_anew<F: Files>(
     Ok(Read::found(shard, kept, restore, recovered))
 }
 
-/// Renames the files of a copy that has more than the log, or that is damaged, because they are the
-/// only trace of that.
+/// Renames the files of a copy that is damaged or longer than the log, because these files are the
+/// only trace of the difference.
 pub(super) fn set_aside(
     files: &impl Files,
     settings: &Settings,
@@ -147,7 +148,8 @@ fn fetch_one<F: Files>(
     Ok(Ok(Read { has_snapshot: true, ..Read::found(shard, kept, restore, recovered) }))
 }
 
-/// Copies the pieces of a snapshot into a file. The inner error means an incomplete snapshot.
+/// Copies the pieces of a snapshot into a file. The inner error means that the snapshot is
+/// incomplete.
 fn download<F: Files>(
     files: &F,
     beside: &Beside<'_>,
@@ -167,7 +169,7 @@ fn download<F: Files>(
     Ok(Ok(()))
 }
 
-/// Completes the copy: makes it durable, then removes the mark.
+/// Completes the copy: makes it durable, and then removes the mark.
 pub(super) fn fetched(files: &impl Files, directory: &Path) -> Result<(), FileError> {
     for name in files.list(directory)? {
         let path = directory.join(name);
@@ -183,7 +185,7 @@ fn unmark(files: &impl Files, directory: &Path) -> Result<(), FileError> {
     files.flush_names(directory)
 }
 
-/// Removes segments and snapshots.
+/// Removes all segments and snapshots in the directory.
 fn clear(files: &impl Files, directory: &Path) -> Result<(), FileError> {
     for name in files.list(directory)? {
         let path = directory.join(name);

@@ -1,8 +1,9 @@
-//! A shard whose journal is in a log shared by machines: first the files of this machine are read,
-//! then the rest of the log, and then the shard is taken over.
+//! A shard whose journal is in a log shared by machines. First, the files on this machine are read,
+//! then the rest of the log. After that, the shard is taken over.
 //!
-//! The take-over is a group like any other, with a higher epoch. Once it is stored, the previous
-//! owner is fenced: the place of its next group is taken. Source: docs/spec/log.md, "Taking over".
+//! The take-over is a group like any other, but with a higher epoch. Once this group is stored, the
+//! previous owner is fenced, because the place of its next group is taken. Source:
+//! docs/spec/log.md, "Taking over".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -28,25 +29,25 @@ use crate::store::{
     SnapshotIndex, Unreached, append_to_log, snapshot_indexes,
 };
 
-/// The time to wait for the servers of the log at startup.
+/// The maximum time to wait for the servers of the log at startup.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The count of messages that are requested ahead.
+/// The number of messages that are requested in advance.
 const AHEAD: usize = 8;
 
-/// The minimum count of messages for which preparing to read ahead is worthwhile.
+/// The minimum number of messages for which it is worth preparing to read ahead.
 const MANY: u64 = 64;
 
-/// The reason why a shard cannot continue from its log. Nothing was handed out.
+/// The reason why a shard cannot continue from its log. No number was handed out.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// No answer for too long.
+    /// The servers of the log did not answer for too long.
     #[error(transparent)]
     Unreached(#[from] Unreached),
-    /// A file of the copy on this machine cannot be used.
+    /// A file of the copy on this machine could not be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The log is empty, and the groups that it had are in no copy and no snapshot.
+    /// The log is empty, and no copy or snapshot has the groups that it had.
     #[error(
         "the log of shard {shard} is empty and continues with group {begins}, and group {wanted} \
          is needed: its messages were removed, and no snapshot beside it can be read. Restore the \
@@ -56,12 +57,12 @@ pub enum FollowError {
     LostHead {
         /// The shard.
         shard: u16,
-        /// The place of its next group.
+        /// The place of the log's next group.
         begins: u64,
         /// The first group that is missing.
         wanted: u64,
     },
-    /// A message between others is missing.
+    /// A message is missing, although the log has earlier and later messages.
     #[error(
         "message {n} is missing from the log of shard {shard}, between others: its records are \
          not known. Have another replica of the stream lead, and start again"
@@ -72,7 +73,7 @@ pub enum FollowError {
         /// The message.
         n: u64,
     },
-    /// A message cannot be used.
+    /// The message cannot be used.
     #[error("message {n} of the log of shard {shard}: {fault}. {}", remedy(*fault))]
     Message {
         /// The shard.
@@ -82,17 +83,17 @@ pub enum FollowError {
         /// The reason.
         fault: MessageFault,
     },
-    /// A message does not continue its predecessor.
+    /// The message does not continue the one before it.
     #[error("message {n} of the log of shard {shard} does not follow the one before it: {fault}")]
     Chain {
         /// The shard.
         shard: u16,
         /// The message.
         n: u64,
-        /// The rule that it breaks.
+        /// The rule that the message breaks.
         fault: ChainFault,
     },
-    /// A message belongs to another journal.
+    /// The message belongs to another journal.
     #[error(
         "message {n} of the log of shard {shard} belongs to another journal of this shard: it was \
          copied from another stream, and nothing after it can be used. Restore the stream from a \
@@ -112,10 +113,10 @@ pub enum FollowError {
         shard: u16,
         /// The message.
         n: u64,
-        /// The place and the reason.
+        /// The place of the error in the group, and the reason.
         fault: DecodeError,
     },
-    /// The log accepts nothing.
+    /// The log does not accept the take-over.
     #[error("shard {shard} cannot be taken over: {reason}")]
     NotTaken {
         /// The shard.
@@ -146,22 +147,22 @@ impl FollowError {
     }
 }
 
-/// A shard that was taken over.
+/// A shard that has been taken over.
 #[derive(Debug)]
 pub struct Followed<F: Files> {
-    /// Its state as read, with everything in the log.
+    /// The state of the shard as read, including everything in the log.
     pub read: Read<F>,
-    /// The identity under which this process writes.
+    /// The identity with which this process writes.
     pub author: Author,
-    /// The part of the log that the copy does not have.
+    /// The part of the log that is missing in the copy.
     pub prefix: Prefix,
-    /// The snapshots beside the log, newest first.
+    /// The snapshots that are stored beside the log, newest first.
     pub kept: Vec<(u64, SnapshotIndex)>,
-    /// The count of groups that were read from the log, plus the one that was added.
+    /// The number of groups that were read from the log, including the one that this process added.
     pub groups: u64,
 }
 
-/// The name of a placement of pools on the shards of several processes.
+/// Returns a name for the placement of pools on the shards of several processes.
 #[must_use]
 pub fn placement_name(placement: &Placement) -> String {
     let mut hasher = blake3::Hasher::new();
@@ -171,33 +172,35 @@ pub fn placement_name(placement: &Placement) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-/// The snapshots beside a log, and everything that is needed to begin with one.
+/// The snapshots beside a log, and everything else that is needed to begin a copy with one of them.
 #[derive(Debug)]
 pub struct Beside<'a> {
     /// The snapshots.
     pub shelf: &'a dyn Shelf,
-    /// The place of the copy.
+    /// The settings, which include the location of the copy.
     pub settings: &'a Settings,
     /// The shard's pools.
     pub specs: &'a [PoolSpec],
-    /// Limits on how far the copy is trusted.
+    /// The limits on how far the copy is trusted.
     pub believed: Believed,
-    /// Whether the log was created in place of one that was lost.
+    /// Whether the log was created to replace one that was lost.
     pub is_replacement: bool,
-    /// The place after the last message when the log was found. A log that ends earlier replaced
-    /// it.
+    /// The place after the last message at the time when the log was found. If the log ends earlier
+    /// than this, it has replaced the log that was found.
     pub end: u64,
-    /// The end of the log that other processes reported.
+    /// The end of the log as reported by other processes.
     pub reached: LogEnd,
-    /// See [`LogNotes::failed_at`](crate::store::LogNotes::failed_at).
+    /// The value of [`LogNotes::failed_at`](crate::store::LogNotes::failed_at).
     pub failed_at: LogEnd,
 }
 
-/// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
-/// there is no copy, or none that the log continues, begins with a snapshot stored beside the log.
+/// Continues from the copy on this machine, reads the rest of the log, and takes the shard over. If
+/// there is no copy, or the log does not continue it, the shard begins with a snapshot that is
+/// stored beside the log.
 ///
 /// If the copy or a snapshot has groups that the log has lost, the shard continues at the end of
-/// the log, in doubt: it must hand out nothing for one lockout. Such a copy is set aside.
+/// the log, in doubt. It must then hand out no number for the duration of one lockout. A copy with
+/// such groups is set aside.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -213,7 +216,7 @@ pub async fn follow<F: Files, P: Platform>(
     let mut state = state(platform, log, beside.shelf, copied_end, stale_until).await?;
     let mut until = platform.moment() + PATIENCE;
     let is_inside = (state.ends.start..=state.ends.end).contains(&copied_end);
-    // Whether the log has lost groups whose places another process has filled.
+    // Whether the log has lost groups whose places another process has filled since.
     let tip = read.recovered.tip;
     let mut is_other = !read.is_new()
         && is_inside
@@ -226,7 +229,7 @@ pub async fn follow<F: Files, P: Platform>(
             set_aside(files, beside.settings, shard)?;
         }
         let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
-        // The snapshots' groups were stored under a former leader, and are lost now.
+        // The groups of these snapshots were stored under an earlier leader and are lost now.
         is_other |= begun.is_other;
         read = begun.read;
         until = platform.moment() + PATIENCE;
@@ -254,8 +257,7 @@ pub async fn follow<F: Files, P: Platform>(
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
     let has_held = following.restore.holds().next().is_some();
-    // The take-over is stored, so the reported end of the log did not come from a leader without a
-    // quorum.
+    // The take-over is stored, so the end of the log was not reported by a leader without a quorum.
     let taken_n = following.tip.next_n - 1;
     let is_replacement = beside.is_replacement || log.places().place(taken_n) < beside.end;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
@@ -276,18 +278,18 @@ pub async fn follow<F: Files, P: Platform>(
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
-/// A log and the snapshots beside it.
+/// The state of a log and of the snapshots beside it.
 struct State {
-    /// The range of the log.
+    /// The range of groups that the log has.
     ends: Range<u64>,
-    /// The snapshots that it completely covers, newest first.
+    /// The snapshots whose groups are all in the log, newest first.
     kept: Kept,
-    /// Snapshots that are ahead of the log, or contain groups that it has lost.
+    /// Snapshots that are ahead of the log or contain groups that the log has lost.
     ahead: Kept,
 }
 
-/// Reads the state of the log. A new leader may lack groups that the copy or a snapshot has, so the
-/// log is read again until `stale_until`.
+/// Reads the state of the log and of the snapshots beside it. A new leader may lack groups that the
+/// copy or a snapshot has, so the log is read again until `stale_until`.
 async fn state<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -301,7 +303,7 @@ async fn state<P: Platform>(
         let ends = ends(platform, log, until).await?;
         let indexes = snapshot_indexes(shelf)?.into_iter();
         let (kept, mut ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
-        // A snapshot that was damaged in the meantime still proves that its groups existed.
+        // Even if a snapshot was damaged in the meantime, it proves that its groups existed.
         seen.retain(|it| it.1.through >= ends.end && ahead.iter().all(|other| other.0 != it.0));
         ahead.append(&mut seen);
         let is_behind = copied_end > ends.end || !ahead.is_empty();
@@ -313,14 +315,14 @@ async fn state<P: Platform>(
     }
 }
 
-/// A copy that was begun again.
+/// A copy that was begun from scratch.
 struct Begun<F: Files> {
     read: Read<F>,
-    /// Whether a snapshot has groups that the log has lost.
+    /// Whether any snapshot has groups that the log has lost.
     is_other: bool,
 }
 
-/// Begins the copy with a snapshot, or with the beginning of the log.
+/// Begins the copy with a snapshot or with the start of the log.
 async fn begin<F: Files, P: Platform>(
     platform: &P,
     files: &F,
@@ -351,7 +353,7 @@ async fn begin<F: Files, P: Platform>(
     }
 }
 
-/// The part of the log before the copy.
+/// Returns the part of the log before the copy.
 fn prefix(
     recovered: &ringwell_journal::Recovered,
     ends: &Range<u64>,
@@ -368,8 +370,8 @@ fn prefix(
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
-/// Makes the newest snapshot that the log completely covers the newest one again. If there is no
-/// such snapshot, none is left.
+/// Makes the newest snapshot whose groups are all in the log the newest snapshot on the shelf
+/// again. If there is no such snapshot, removes all of them.
 fn put_back(
     shelf: &dyn Shelf,
     kept: Vec<(u64, SnapshotIndex)>,
@@ -394,10 +396,10 @@ struct Following<F: Files> {
 }
 
 impl<F: Files> Following<F> {
-    /// The shard as it was read.
+    /// Returns the shard as it was read.
     fn read(self, is_in_doubt: bool, has_snapshot: bool) -> Read<F> {
         let Self { shard, author, mirror, restore, tip, frames } = self;
-        // It does not matter if the copy's end is damaged, because the log has it.
+        // Damage at the copy's end does not matter, because the log has these groups.
         let recovered = ringwell_journal::Recovered {
             tip,
             journal: Some(author.journal),
@@ -409,7 +411,8 @@ impl<F: Files> Following<F> {
         Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) }
     }
 
-    /// Reads the log towards `end` by reading ahead, as far as the messages continue the chain.
+    /// Reads the log towards `end` by reading ahead. Stops at the first message that does not
+    /// continue the chain.
     async fn go_ahead(&mut self, log: &impl Log, end: u64) -> Result<(), FollowError> {
         let mut ahead = log.read_ahead(self.tip.next_n..end);
         while self.tip.next_n < end {
@@ -425,7 +428,7 @@ impl<F: Files> Following<F> {
         Ok(())
     }
 
-    /// Reads the log up to `end`.
+    /// Reads the log up to `end`, message by message.
     async fn go_on<P: Platform>(
         &mut self,
         platform: &P,
@@ -470,7 +473,7 @@ impl<F: Files> Following<F> {
         Ok(())
     }
 
-    /// The group of a message, if it is the next one.
+    /// Returns the group in a message, if it is the next group of the journal.
     fn next_group(&self, n: u64, message: &[u8]) -> Result<Group, FollowError> {
         let shard = self.shard;
         let read = decode_message(message);
@@ -495,7 +498,7 @@ impl<F: Files> Following<F> {
     }
 
     /// Adds a group with a higher epoch to the log. If another process adds a group first, reads
-    /// that one and takes the shard over from that process.
+    /// that group and takes the shard over from that process.
     async fn take_over<P: Platform>(
         &mut self,
         platform: &P,
@@ -506,8 +509,8 @@ impl<F: Files> Following<F> {
         loop {
             let tip = if planted(Bug::EpochNotRaised) { self.tip } else { self.tip.raise_epoch() };
             let mut writer = Writer::new(tip);
-            // The take-over adds no fact about time: the elapsed time is determined from the
-            // earlier groups.
+            // The take-over records no new fact about time. The time that has passed is determined
+            // from the earlier groups.
             if let Some(clocks) = self.tip.clocks {
                 writer.set_clocks(clocks);
             }

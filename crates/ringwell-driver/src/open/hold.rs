@@ -1,5 +1,5 @@
-//! Buckets that came without the lockouts of the previous owner: their pools hand nothing out for a
-//! lifetime.
+//! Buckets that arrived without the lockouts of their previous owner. Their pools hand out no
+//! number for a lifetime.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{FileError, Files, ServedMap};
 
-/// The cluster file is older than one that this data has served.
+/// The cluster file is older than the one that this data has served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the cluster file is version {version}, and this data directory has served version {served}: \
@@ -21,14 +21,14 @@ use crate::store::{FileError, Files, ServedMap};
 pub struct OldMap {
     /// The version of the cluster file.
     pub version: u64,
-    /// The version that the data directory has served.
+    /// The version that this data directory has served.
     pub served: u64,
 }
 
-/// The buckets of `shards` that another node may have served last. The first map causes no holds,
-/// because no number was served before. A node that has recorded no map, but begins with a later
-/// one, may have been stopped before it recorded any. If the node missed maps, all its buckets may
-/// have been elsewhere in between.
+/// Returns the buckets of `shards` that another node may have served last. The first map causes no
+/// holds, because no number was handed out before it. If a node has not recorded any map and now
+/// begins with a later one, it may have been stopped before it recorded the first. If the node
+/// missed maps, all its buckets may have been on other nodes in between.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -59,12 +59,12 @@ pub(super) struct New {
     pub(super) at_least: Millis,
 }
 
-/// The holds at a start at `now`: those from the last run of this data, whether or not they have
-/// ended, and those of buckets that are `new` here.
+/// Returns the holds at a startup at `now`: those from the last run of this data, whether or not
+/// they have ended, and those of the buckets that are `new` here.
 ///
-/// If the clock has leapt `ahead`, earlier holds last longer by that time. The file records this
-/// before a snapshot makes this start's time the newest known one, because a later start would
-/// detect no leap.
+/// If the clock has leapt forward by `ahead`, the earlier holds are prolonged by the same time. The
+/// prolonged holds are written to the file before a snapshot makes the time of this startup the
+/// newest known one, because a later startup would not detect the leap.
 ///
 /// # Errors
 /// [`FileError`]
@@ -93,9 +93,9 @@ pub(super) fn known_holds(
     Ok(holds)
 }
 
-/// Makes the pools of buckets that came without the previous node's lockouts hand out nothing for a
-/// lifetime. Expired holds are included: see `Facts::settle_apart`. Returns how many pools of
-/// `shard` are held at `now`.
+/// Holds the pools in buckets that came without the lockouts of the previous node, so that they
+/// hand out no number for a lifetime. Includes expired holds; see `Facts::settle_apart`. Returns
+/// how many pools of `shard` are held at `now`.
 pub fn hold_buckets(
     engine: &mut Engine,
     shard: u16,
@@ -117,9 +117,9 @@ pub fn hold_buckets(
     held
 }
 
-/// The end of the longest lockout of an allocation before `since`, when the bucket came here. The
-/// number may have been handed out elsewhere after it, so the hold must not end before the lockout:
-/// it would not put the number in doubt.
+/// Returns the end of the longest lockout that began before `since`, which is when the bucket came
+/// here. Since then, the number may have been handed out on another node. A hold that ended before
+/// the lockout would not put the number in doubt, so the hold must last at least as long.
 fn locked_before(shard: &Shard, pool: &RingPool, since: Millis) -> Millis {
     let first = pool.numbers().first().and_then(|range| shard.find(range.first()));
     let Some(pool) = first.and_then(|slot| shard.pool_of(slot)) else { return Millis::ZERO };

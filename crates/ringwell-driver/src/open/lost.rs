@@ -1,4 +1,5 @@
-//! Losses of the log that a take-over shows: reports them, and decides whether pools must be held.
+//! Losses of the log that a take-over reveals. Reports them, and decides whether pools must be
+//! held.
 //!
 //! Source: docs/spec/log.md, "Lost groups", "Lost streams".
 
@@ -6,8 +7,8 @@ use ringwell_journal::Tip;
 
 use crate::store::{LogEnd, Places, SnapshotIndex};
 
-/// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
-/// `is_other` means that the log has a different group at the place of the copy's last one.
+/// Whether the copy or a snapshot already had a group at `taken_n`, the place of the take-over.
+/// `is_other` means that the log has a different group at the place of the copy's last group.
 pub(super) fn report_lost(
     shard: u16,
     taken_n: u64,
@@ -30,8 +31,8 @@ pub(super) fn report_lost(
     true
 }
 
-/// Whether the last message before the take-over is foreign. No group follows that would prove that
-/// it is not a group damaged beyond recognition.
+/// Whether the last message before the take-over is foreign. It may be a group that was damaged
+/// beyond recognition, and no group follows that would disprove this.
 pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
     let messages = places.foreign_before(taken_n);
     if messages > 0 {
@@ -45,8 +46,8 @@ pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool 
     messages > 0
 }
 
-/// Whether the shard continues with group `begins` and without a snapshot of the groups before it,
-/// which is logged.
+/// Whether the shard continues with group `begins` but without a snapshot of the groups before it.
+/// If so, logs this.
 pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
     if begins.is_some() {
         tracing::error!(
@@ -61,8 +62,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
     begins.is_some()
 }
 
-/// Whether the log was created in place of one that was lost, and has no record of a hold yet. A
-/// snapshot is taken only after such a record.
+/// Whether the log was created to replace one that was lost and does not yet contain a record of a
+/// hold. A snapshot is taken only after such a record is written.
 pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
     if is_new {
         tracing::error!(
@@ -77,12 +78,12 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
     is_new
 }
 
-/// Whether another process reported groups that this log does not have. `tip` is its end after the
-/// take-over.
+/// Whether another process reported groups that are missing in this log. `tip` is the end of the
+/// log after the take-over.
 pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd, LogEnd)) -> bool {
     let taken_n = tip.next_n - 1;
     let is_beyond = reached.is_beyond(tip.epoch, taken_n);
-    // A process that has taken the log over since has held the pools.
+    // If a process has taken the log over since then, it has already held the pools.
     let is_after = tip.epoch <= failed_at.epoch.saturating_add(1);
     let has_failed = is_after && failed_at.group >= taken_n;
     let is_other = is_beyond || has_failed;

@@ -19,19 +19,19 @@ use crate::store::{
     may_lack_groups,
 };
 
-/// Limits on how far the files are trusted.
+/// The limits on how far the files are trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct Believed {
-    /// Rows of repeatable batches whose answers are remembered.
+    /// The maximum number of rows of repeatable batches whose answers are remembered.
     pub answer_rows_max: usize,
-    /// The largest error of a machine's wall clock at boot.
+    /// The largest error that a machine's wall clock may have at boot.
     pub clock_skew_max: Millis,
     /// The machine's boot.
     pub boot: u64,
 }
 
 impl Believed {
-    /// As configured, for the machine's present boot.
+    /// Returns the configured limits, for the machine's present boot.
     #[must_use]
     pub fn of(config: &Config, boot: u64) -> Self {
         let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
@@ -46,8 +46,8 @@ impl Believed {
     }
 }
 
-/// A shard whose files have been read. Nothing was changed, except that damage after a power cut
-/// may have been cut off.
+/// A shard whose files have been read. Reading changed nothing, except that damage after a power
+/// cut may have been cut off.
 #[derive(Debug)]
 pub struct Read<F: Files> {
     /// The shard's index.
@@ -56,20 +56,21 @@ pub struct Read<F: Files> {
     pub(super) restore: Restore,
     /// The part of the journal that was read.
     pub recovered: Recovered,
-    /// Whether answered allocations of pools that may be here may be missing.
+    /// Whether answered allocations may be missing for pools that may now be here.
     pub is_in_doubt: bool,
-    /// Whether a snapshot was used.
+    /// Whether the state was read from a snapshot.
     pub has_snapshot: bool,
-    /// The wall clock time before which nothing is known of a log without its first groups.
+    /// Set if the first groups of a log are missing: nothing is known of the time before this
+    /// wall-clock time.
     pub unknown_before: Option<Millis>,
 }
 
-/// The store of a shard's groups.
+/// The storage of a shard's groups.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one per shard, at its start")]
 pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
-    /// In a log; the files are open and match the log.
+    /// The groups are in a log; the files are open and match the log.
     Mirror(InlineJournal<F>),
     Memory {
         bytes_max: u64,
@@ -77,7 +78,7 @@ pub(super) enum KeptIn<F: Files> {
 }
 
 impl<F: Files> Read<F> {
-    /// A shard without doubts, and without a snapshot.
+    /// Creates a shard without doubts and without a snapshot.
     pub(super) fn found(
         shard: u16,
         kept: KeptIn<F>,
@@ -95,32 +96,32 @@ impl<F: Files> Read<F> {
         }
     }
 
-    /// A shard in memory, which begins empty.
+    /// Creates a shard in memory, which is empty at first.
     fn in_memory(shard: u16, settings: &Settings, restore: Restore) -> Self {
         let recovered = Recovered::NOTHING;
         let kept = KeptIn::Memory { bytes_max: settings.history_bytes };
         Self::found(shard, kept, restore, recovered)
     }
 
-    /// Whether nothing was ever written.
+    /// Whether nothing has ever been written for this shard.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.recovered.tip.last_at == Millis::ZERO
     }
 
-    /// The shard and its journal, if there is one.
+    /// Returns the shard and its journal, if there is one.
     #[must_use]
     pub fn journal(&self) -> Option<(u16, FoundJournal)> {
         let heads = self.recovered.segments.iter().map(|info| &info.header);
         Some((self.shard, FoundJournal::of(heads)?))
     }
 
-    /// The same in the form of `identity.json`.
+    /// Returns [`Self::journal`] in the form used in `identity.json`.
     pub(super) fn written(&self) -> Option<(u16, WrittenJournal)> {
         self.journal().map(|(shard, found)| (shard, found.written()))
     }
 
-    /// The clocks at the ends of its segments.
+    /// Returns the clock readings at the ends of the shard's segments.
     pub(super) fn noted(&self) -> impl Iterator<Item = Noted> {
         let heads = self.recovered.segments.iter().map(|info| &info.header.tip);
         heads.chain([&self.recovered.tip]).filter_map(Tip::noted)
@@ -131,11 +132,11 @@ impl<F: Files> Read<F> {
     }
 }
 
-/// Reads one shard's newest whole snapshot and the journal after it.
+/// Reads one shard's newest intact snapshot, and the journal after it.
 ///
 /// # Errors
-/// [`OpenError`]: the shard must not start. Nothing has been changed, except by a cut, which is
-/// logged.
+/// Returns [`OpenError`] if the shard must not start. In that case, nothing has been changed,
+/// except that damage may have been cut off, which is logged.
 pub fn read<F: Files>(
     files: &F,
     settings: &Settings,
@@ -175,16 +176,16 @@ pub fn read<F: Files>(
     Ok(Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) })
 }
 
-/// Whether a power cut may have lost groups but kept later ones, because any unflushed block may
-/// survive it. All pools are then held (see [`copied`]), so the journal may end before the first
-/// lost one.
+/// Whether a power cut may have lost groups but kept later ones. This is possible because any
+/// unflushed block may survive a power cut. All pools are then held (see [`copied`]), so the
+/// journal may be cut before the first lost group.
 fn loses_end(files: &impl Files, settings: &Settings, boot: u64) -> Result<bool, FileError> {
     let lacks = may_lack_groups(files, &settings.data, boot)?.is_some();
     Ok(lacks && !planted(Bug::PowerCutRefused))
 }
 
-/// Reads the copy of a shard whose groups are in a log. A copy that cannot be trusted, for example
-/// after a power cut, is set aside, because the log has all of it.
+/// Reads the copy of a shard whose groups are in a log. If the copy cannot be trusted, for example
+/// after a power cut, it is set aside, because the log has all its groups.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -230,8 +231,8 @@ pub(super) fn load<F: Files>(
     reader.end().copied().ok_or_else(|| "it has no end".to_owned())
 }
 
-/// The shards that have segments or snapshots in `data`. If it is empty, a volume may not be
-/// mounted.
+/// Returns the shards that have segments or snapshots in `data`. If there are none, the volume with
+/// the data may not be mounted.
 ///
 /// # Errors
 /// [`FileError`]
@@ -250,20 +251,20 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
     Ok(shards)
 }
 
-/// The reason why answered allocations may be in a journal other than this one.
+/// The reason why some answered allocations may be missing in these journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// It was restored from a copy.
+    /// The data was restored from a copy.
     Restored,
-    /// The journal of this shard is missing, or is not the one last written.
+    /// The journal of this shard is missing or is not the one that was last written.
     Replaced(u16),
-    /// Answers did not wait for the disk, and the process did not end in an orderly way.
+    /// Answers did not wait for the disk, and the process did not shut down in an orderly way.
     Unkept(Unkept),
 }
 
-/// Whether answered allocations may be in another journal; if so, every shard that is read is in
-/// doubt. `own` are the shards of this node, if others have more; `boot` identifies the machine's
-/// boot.
+/// Determines whether answered allocations may be missing in these journals. If so, every shard
+/// that was read is in doubt. `own` are the shards of this node, if other nodes have further
+/// shards. `boot` identifies the machine's boot.
 ///
 /// # Errors
 /// [`FileError`]
@@ -284,26 +285,28 @@ pub fn copied<F: Files>(
     let unkept = may_lack_groups(files, data, boot)?.filter(|_| !planted(Bug::PowerCutIgnored));
     let found = reads.iter().filter_map(Read::journal).collect();
     let other = other_journal(files, data, own, &found)?;
-    // Segments that a power cut has damaged were removed, perhaps with all of the last start.
+    // Segments damaged by a power cut were removed, possibly including all segments of the last
+    // run.
     let other = other.filter(|other| unkept.is_none() || !other.is_older);
     if let Some(OtherJournal { shard, .. }) = other {
         // If a process ends during startup before the hold is stored, it leaves a new, empty
-        // journal.
+        // journal behind.
         mark_restored(files, data)?;
         return Ok(Some(Copied::Replaced(shard)));
     }
     Ok(unkept.map(Copied::Unkept))
 }
 
-/// A shard whose journal is not the one last written.
+/// A shard whose journal is not the one that was last written.
 struct OtherJournal {
     shard: u16,
-    /// Whether it has the same name, but lacks the newest records.
+    /// Whether this journal has the same name as the one that was last written, but lacks its
+    /// newest records.
     is_older: bool,
 }
 
-/// Finds a shard whose journal in `data` is missing, is not the one last written, or is an older
-/// copy of it. `own` are the shards of this node, if others have more.
+/// Finds a shard whose journal in `data` is missing, is not the one that was last written, or is an
+/// older copy of it. `own` are the shards of this node, if other nodes have further shards.
 fn other_journal(
     files: &impl Files,
     data: &Path,
@@ -312,7 +315,7 @@ fn other_journal(
 ) -> Result<Option<OtherJournal>, FileError> {
     let Some(known) = Identity::read(files, data)? else { return Ok(None) };
     if found.is_empty() && known.journals.is_empty() {
-        // Earlier releases wrote no list of journals.
+        // Earlier releases did not write a list of journals.
         return Ok(Some(OtherJournal { shard: 0, is_older: false }));
     }
     let mut own =
@@ -330,7 +333,7 @@ fn other_journal(
     Ok(other.filter(is_noticed))
 }
 
-/// Finds a replaced journal for programs that start no node, by the heads of each journal.
+/// Finds a replaced journal from the heads of all journals. For programs that do not start a node.
 ///
 /// # Errors
 /// [`FileError`]
@@ -345,7 +348,7 @@ pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, 
     Ok(other_journal(files, data, None, &found)?.map(|other| other.shard))
 }
 
-/// Logs that the files found at startup are not those last written.
+/// Logs that the files found at startup are not those that were last written.
 pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     let data = settings.data.display();
     match copied {
@@ -387,7 +390,7 @@ fn reason(unkept: Unkept) -> &'static str {
     }
 }
 
-/// Pools in the form that their shard uses.
+/// Converts pools to the form that their shard uses.
 #[must_use]
 pub fn specs<'a>(pools: impl Iterator<Item = &'a Arc<RingPool>>) -> Vec<PoolSpec> {
     pools.map(|pool| spec(pool)).collect()

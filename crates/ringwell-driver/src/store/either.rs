@@ -1,6 +1,7 @@
 //! A store of one of two kinds.
 //!
-//! The life of a shard is generic over its store: with one type for all kinds, it is compiled once.
+//! The code that runs a shard is generic over its store. With one type for all kinds of store, this
+//! code is compiled only once.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub enum Either<A, B> {
     Right(B),
 }
 
-/// Does the same with both kinds.
+/// Does the same work with either kind.
 macro_rules! both {
     ($either:expr, $it:ident => $with:expr) => {
         match $either {

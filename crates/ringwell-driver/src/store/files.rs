@@ -1,7 +1,8 @@
 //! The file operations that a store needs, and the few sequences of them that all stores share.
 //!
-//! `ringwell-os` implements [`Files`] with the operating system. So does the simulator, with a disk
-//! that tears, drops and forgets writes: its findings concern the code that a server runs.
+//! `ringwell-os` implements [`Files`] over the operating system. The simulator implements it over a
+//! disk that tears, drops and forgets writes, so its findings concern the same code that a server
+//! runs.
 
 use std::fmt;
 use std::io;
@@ -15,17 +16,17 @@ use crate::canary::{Bug, planted};
 
 /// A file system. All calls block until they are done.
 ///
-/// A change of names (`create`, `rename`, `remove`) is durable once [`Self::flush_names`] has
-/// returned. Written bytes are durable once [`Self::flush`] or [`Self::flush_data`] has returned.
-/// Both may become durable earlier.
+/// Creating, renaming or removing a file is durable once [`Self::flush_names`] has returned.
+/// Written bytes are durable once [`Self::flush`] or [`Self::flush_data`] has returned. Any of
+/// these changes may become durable earlier.
 pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// An open file.
     type File: fmt::Debug + Send + 'static;
 
-    /// Makes a new file, for writing. An existing file is an error.
+    /// Creates a new file for writing. Fails if the file already exists.
     ///
     /// # Errors
-    /// [`FileError`], as for every call.
+    /// Returns [`FileError`], as every call does.
     fn create(&self, path: &Path) -> Result<Self::File, FileError>;
 
     /// Opens an existing file.
@@ -34,29 +35,30 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn open(&self, path: &Path, access: Access) -> Result<Self::File, FileError>;
 
-    /// Reads from `offset` until `out` is full or the file ends; returns the count of bytes.
+    /// Reads from `offset` until `out` is full or the file ends, and returns the number of bytes
+    /// read.
     ///
     /// # Errors
     /// [`FileError`]
     fn read_at(&self, file: &Self::File, offset: u64, out: &mut [u8]) -> Result<usize, FileError>;
 
-    /// Writes all of `bytes`. After a failure, a part of them may have been written.
+    /// Writes all of `bytes`. After a failure, part of the bytes may have been written.
     ///
     /// # Errors
     /// [`FileError`]
     fn write_at(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Makes the written bytes durable, and the file's length.
+    /// Makes the written bytes and the file's length durable.
     ///
     /// # Errors
-    /// [`FileError`]; after that the content of the disk is unknown.
+    /// Returns [`FileError`]; after that, the contents of the disk are unknown.
     fn flush(&self, file: &Self::File) -> Result<(), FileError>;
 
-    /// Makes the written bytes durable, with the metadata needed to read them again. For a file
-    /// opened with [`Access::Direct`] this may already be the case.
+    /// Makes the written bytes durable, together with the metadata needed to read them again. For a
+    /// file that was opened with [`Access::Direct`], they may already be durable.
     ///
     /// # Errors
-    /// [`FileError`]; after that the content of the disk is unknown.
+    /// Returns [`FileError`]; after that, the contents of the disk are unknown.
     fn flush_data(&self, file: &Self::File) -> Result<(), FileError>;
 
     /// Truncates a file to `len` bytes, or extends it with zeros.
@@ -71,7 +73,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn len(&self, file: &Self::File) -> Result<u64, FileError>;
 
-    /// Renames a file; an existing file with the new name is replaced.
+    /// Renames a file, replacing any existing file with the new name.
     ///
     /// # Errors
     /// [`FileError`]
@@ -83,39 +85,42 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn remove(&self, path: &Path) -> Result<(), FileError>;
 
-    /// Makes creations, renames and removals in a directory durable.
+    /// Makes the creation, renaming and removal of files in a directory durable.
     ///
     /// # Errors
     /// [`FileError`]
     fn flush_names(&self, directory: &Path) -> Result<(), FileError>;
 
-    /// The names in a directory, in any order. Empty if the directory does not exist.
+    /// Returns the names in a directory, in any order. Returns no names if the directory does not
+    /// exist.
     ///
     /// # Errors
     /// [`FileError`]
     fn list(&self, directory: &Path) -> Result<Vec<String>, FileError>;
 
-    /// Makes a directory and those above it, durably, accessible only to its owner.
+    /// Durably creates a directory and its missing parents, so that only their owner can access
+    /// them.
     ///
     /// # Errors
     /// [`FileError`]
     fn make_directory(&self, path: &Path) -> Result<(), FileError>;
 
-    /// Whether a file of this name exists.
+    /// Whether a file with this name exists.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Identifies the present mount of the file system of `path`. It changes when the file system
-    /// is unmounted and mounted again, even in the same boot, and is the same through every bind
-    /// mount. `None` if the operating system does not report it.
+    /// Returns an id of the present mount of the file system that contains `path`. The id changes
+    /// when the file system is unmounted and mounted again, even within one boot. All bind mounts
+    /// of the file system have the same id. Returns `None` if the operating system does not report
+    /// an id.
     fn mount_of(&self, path: &Path) -> Option<u64>;
 
-    /// Unguessable bytes, for use in `path`.
+    /// Returns unguessable bytes, for use in `path`.
     ///
     /// # Errors
     /// [`FileError`]
     fn random(&self, path: &Path) -> Result<[u8; 16], FileError>;
 
-    /// Time since some origin, to measure the duration of calls.
+    /// Returns the time since some origin, to measure the duration of calls.
     fn moment(&self) -> Duration;
 }
 
@@ -124,13 +129,15 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
 pub enum Access {
     /// Reading.
     Read,
-    /// Reading the disk's contents from the beginning to the end: cached bytes are dropped first,
-    /// if possible. After a failed flush the cache may hold bytes that the disk does not.
+    /// Reading a file from beginning to end as it is on the disk; cached bytes are dropped first,
+    /// if possible. This matters after a failed flush, when the cache may hold bytes that the disk
+    /// does not.
     Fresh,
     /// Writing in place.
     Write,
-    /// Writing past any cache. Memory, offset and length are aligned to blocks. A file system that
-    /// does not support this may refuse, or write as for [`Self::Write`].
+    /// Writing that bypasses all caches. The memory, offset and length of each write are aligned to
+    /// blocks. A file system that does not support such writes may refuse the call, or write as
+    /// with [`Self::Write`].
     Direct,
 }
 
@@ -142,9 +149,9 @@ pub struct FileError {
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// The error of the operating system.
+    /// The error that the operating system reported.
     pub source: io::Error,
-    /// See [`Self::is_full`].
+    /// The result of [`Self::is_full`].
     pub has_no_room: bool,
 }
 
@@ -156,26 +163,26 @@ fn room_advice(error: &io::Error) -> &'static str {
 }
 
 impl FileError {
-    /// A call that failed for a reason other than a full disk.
+    /// Creates the error for a call that failed for a reason other than a full disk.
     #[must_use]
     pub fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self { action, path: path.to_owned(), source, has_no_room: false }
     }
 
-    /// Whether the file system, a quota on it, or the table of open files is full: the operation
-    /// has not begun, and trying again later can help.
+    /// Whether the call failed because the file system, a quota on it, or the table of open files
+    /// is full. In that case, the operation did not begin, and a later attempt may succeed.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.has_no_room
     }
 
-    /// The same error, with further failures that it has caused.
+    /// Adds further failures that this error has caused.
     pub(super) fn and(self, consequence: &str) -> Self {
         let source = io::Error::new(self.source.kind(), format!("{}; {consequence}", self.source));
         Self { source, ..self }
     }
 
-    /// The same error for a file that now has another name.
+    /// Changes the path, for a file that now has another name.
     pub(super) fn of(self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self }
     }
@@ -196,17 +203,18 @@ pub(super) fn remove(files: &impl Files, path: &Path) -> Result<(), FileError> {
     path.parent().map_or(Ok(()), |directory| files.flush_names(directory))
 }
 
-/// Writes a file atomically: after a crash it has the old or the new contents.
+/// Writes a file atomically: after a crash, the file has either the old contents or the new ones.
 ///
 /// # Errors
-/// [`FileError`]; then the old file stays.
+/// Returns [`FileError`]; the old file then remains.
 pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let (unfinished, file) = write_unfinished(files, path, bytes)?;
     files.flush(&file)?;
     rename(files, &unfinished, path)
 }
 
-/// Writes the bytes of `path` to a new file beside it. Returns that file and its name.
+/// Writes the bytes of `path` to a new file beside it. Returns the name of the new file, and the
+/// file.
 fn write_unfinished<F: Files>(
     files: &F,
     path: &Path,
@@ -215,7 +223,7 @@ fn write_unfinished<F: Files>(
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".tmp");
     let unfinished = PathBuf::from(unfinished);
-    // Left by a process that was killed.
+    // A process that was killed may have left this file behind.
     if files.exists(&unfinished) {
         let _ = files.remove(&unfinished);
     }
@@ -224,7 +232,7 @@ fn write_unfinished<F: Files>(
     Ok((unfinished, file))
 }
 
-/// Reads a whole file; `None` if it does not exist.
+/// Reads a whole file, or returns `None` if it does not exist.
 ///
 /// # Errors
 /// [`FileError`]
@@ -240,7 +248,7 @@ pub fn read_whole(files: &impl Files, path: &Path) -> Result<Option<Vec<u8>>, Fi
     Ok(Some(bytes))
 }
 
-/// Reads a file of JSON; `None` if it does not exist.
+/// Reads a JSON file, or returns `None` if it does not exist.
 pub(super) fn read_json<T: DeserializeOwned>(
     files: &impl Files,
     path: &Path,
@@ -254,7 +262,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
 }
 
 /// Replaces the file `name` in `folder` with `value` as JSON, durably. If that fails, the old file
-/// stays.
+/// remains.
 pub(super) fn write_json(
     files: &impl Files,
     folder: &Path,
@@ -265,7 +273,8 @@ pub(super) fn write_json(
     write_whole(files, &path, &json(&path, value)?)
 }
 
-/// Like [`write_json`], but not durable: the new file is read until the file system is unmounted.
+/// Like [`write_json`], but not durably: after the file system is unmounted, the old file may be
+/// read again.
 pub(super) fn write_json_to_cache(
     files: &impl Files,
     folder: &Path,
@@ -281,8 +290,8 @@ fn json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, FileError> {
     serde_json::to_vec(value).map_err(|error| FileError::new("write", path, error.into()))
 }
 
-/// The files in `directory` whose names are a number and `extension`, in order of the number. Empty
-/// if the directory does not exist.
+/// Returns the files in `directory` whose names consist of a number and `extension`, in the order
+/// of these numbers. Returns none if the directory does not exist.
 pub(super) fn numbered(
     files: &impl Files,
     directory: &Path,
@@ -299,7 +308,7 @@ pub(super) fn numbered(
     Ok(found)
 }
 
-/// The remedy for a file that cannot be read.
+/// Returns advice for the operator about a file that cannot be read.
 fn remedy(path: &Path) -> String {
     let moved = format!("move it away (`mv {0} {0}.bad`), and start", path.display());
     let restored = "with `ringwell serve --restored`: all pools then answer with overflow numbers \

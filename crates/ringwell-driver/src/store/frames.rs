@@ -1,8 +1,8 @@
-//! Stores groups as frames, which are written and flushed one at a time.
+//! Stores groups as frames. Frames are written and flushed one at a time.
 //!
-//! Invariant: groups are stored in order without gaps. After any failure other than a full disk,
-//! nothing more may be stored, because the content of the disk is unknown: the pages of a failed
-//! flush count as clean, so a second flush would falsely succeed.
+//! Invariant: groups are stored in order and without gaps. After any failure other than a full
+//! disk, nothing more may be stored, because the contents of the disk are unknown. The pages of a
+//! failed flush count as clean, so a second flush would falsely succeed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,19 +27,20 @@ use crate::canary::{Bug, planted};
 pub struct Frames<F: Files> {
     pub(super) shared: Arc<Shared<F>>,
     pub(super) spares: Arc<Spares<F>>,
-    /// Shard, journal and number of the newest segment; the rest is filled in for each.
+    /// The shard, the journal, and the number of the newest segment; the rest is filled in for each
+    /// segment.
     pub(super) head: SegmentHeader,
-    /// Drawn for this start; see [`SegmentHeader::start`].
+    /// A number drawn for this startup; see [`SegmentHeader::start`].
     pub(super) start: u64,
     /// The end of the stored journal.
     pub(super) tip: Tip,
     pub(super) segment: Option<Segment<F::File>>,
     pub(super) buffer: AlignedBuffer,
-    /// Bytes written but not flushed.
+    /// The frame that was written but not yet flushed.
     pub(super) written: Option<Written>,
 }
 
-/// A frame that was written and not yet flushed.
+/// A frame that was written but not yet flushed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     header: GroupHeader,
@@ -47,7 +48,7 @@ pub(super) struct Written {
     begun: Duration,
 }
 
-/// The segment that frames are written to.
+/// The segment to which frames are written.
 #[derive(Debug)]
 pub(super) struct Segment<T> {
     file: T,
@@ -55,25 +56,25 @@ pub(super) struct Segment<T> {
     salt: u64,
     used: u64,
     bytes: u64,
-    /// Time of its first record.
+    /// The time of the segment's first record.
     begun_at: Option<Millis>,
 }
 
 impl<F: Files> Frames<F> {
-    /// Stores a group; it is as durable as configured when this returns.
+    /// Stores a group, which is as durable as configured when this function returns.
     ///
     /// # Errors
-    /// [`FileError`]. If [`FileError::is_full`], the same group may be tried again; otherwise
-    /// nothing may be stored any more.
+    /// [`FileError`]. If [`FileError::is_full`] is true, storing the same group may be tried again.
+    /// Otherwise, nothing may be stored any more.
     pub fn store(&mut self, group: &Group) -> Result<(), FileError> {
         self.write(group)?;
         self.flush()
     }
 
-    /// Writes the frame of a group; [`Self::flush`] makes it durable.
+    /// Writes the frame of a group, which [`Self::flush`] makes durable.
     ///
     /// # Errors
-    /// The same as for [`Self::store`].
+    /// Returns the same errors as [`Self::store`].
     pub fn write(&mut self, group: &Group) -> Result<(), FileError> {
         self.shared.check_failed()?;
         self.write_frame(group).map_err(|error| self.shared.failed(error))
@@ -100,7 +101,7 @@ impl<F: Files> Frames<F> {
     /// Makes the written frame as durable as configured.
     ///
     /// # Errors
-    /// The same as for [`Self::store`].
+    /// Returns the same errors as [`Self::store`].
     pub fn flush(&mut self) -> Result<(), FileError> {
         let Some((written, segment)) = self.written.take().zip(self.segment.as_mut()) else {
             return Ok(());
@@ -123,15 +124,16 @@ impl<F: Files> Frames<F> {
         Ok(())
     }
 
-    /// Whether a segment has been in use for so long that a new one must begin, because history is
-    /// dropped by whole segments.
+    /// Whether a segment has been in use for so long that a new one must begin. This limits the age
+    /// of a segment, because history is dropped in whole segments.
     fn is_old(&self, segment: &Segment<F::File>, group: &Group) -> bool {
         let span = self.shared.settings.segment_span();
         let written = segment.begun_at.map(|begun_at| group.header.at.since(begun_at));
         span.zip(written).is_some_and(|(span, written)| written > span)
     }
 
-    /// Begins to use a new file: it gets its head and, once that is durable, its name.
+    /// Takes a new file into use: writes its head and, once the head is durable, gives the file its
+    /// name.
     pub(super) fn next_segment(&mut self) -> Result<Segment<F::File>, FileError> {
         let Shared { files, directory, settings, .. } = &*self.shared;
         let segno = self.head.segno + 1;
@@ -142,7 +144,7 @@ impl<F: Files> Frames<F> {
         let (header, segment) = match create(files, &spare, &path, header, settings) {
             Ok(created) => created,
             Err(error) => {
-                // Unless the file already has its name, it can be used again.
+                // The file can be used again, unless it already has its final name.
                 if files.exists(&spare) {
                     self.spares.put_back(spare);
                 }
@@ -176,7 +178,7 @@ fn create<F: Files>(
     files.flush(&file)?;
     rename(files, spare, path)?;
     if settings.durability == Durability::Disk && settings.write_mode == WriteMode::Direct {
-        // Uses the page cache if the file system requires it.
+        // Falls back to the page cache if the file system does not support direct writes.
         file = files.open(path, Access::Direct).unwrap_or(file);
     }
     let (used, path) = (SEGMENT_HEADER_BYTES as u64, path.to_owned());
@@ -184,7 +186,7 @@ fn create<F: Files>(
 }
 
 impl<T> Segment<T> {
-    /// A frame longer than a segment gets a separate one, which grows.
+    /// Whether a frame fits. A frame longer than a segment gets a segment of its own, which grows.
     fn has_room(&self, bytes: usize) -> bool {
         self.used + bytes as u64 <= self.bytes || self.used == SEGMENT_HEADER_BYTES as u64
     }

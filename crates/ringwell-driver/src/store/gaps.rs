@@ -1,9 +1,9 @@
-//! Periods for which this data directory may lack answered allocations: `gaps.json`.
+//! The periods in which answered allocations may be missing in this data directory: `gaps.json`.
 //!
-//! After a copy is restored, or a damaged end is cut off, the journal does not contain the answers
-//! between its newest record and the start. No number is handed out twice, because all pools are
-//! held; but a look-up must not name an earlier visitor for a call that belongs to a lost
-//! allocation. Source: docs/spec/journal.md, "History".
+//! After data was restored from a copy, or a damaged end was cut off, the journal does not contain
+//! the answers between its newest record and the startup. No number is handed out twice, because
+//! all pools are held. But a call that belongs to a lost allocation must not be attributed to an
+//! earlier visitor. Source: docs/spec/journal.md, "History".
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,16 +17,17 @@ use crate::canary::{Bug, planted};
 
 const FILE: &str = "gaps.json";
 
-/// The maximum number of gaps that are kept. Beyond this, the two oldest are merged.
+/// The maximum number of gaps that are kept. If there are more, the two oldest gaps are merged.
 const GAPS_MAX: usize = 100;
 
-/// A gap, in milliseconds of the wall clock since 1970.
+/// A gap, in wall-clock milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gap {
     from: u64,
     to: u64,
-    /// The only buckets that the gap concerns, which came from another node; `None` for all.
+    /// The buckets to which the gap is limited, because it came with them from another node; `None`
+    /// if it concerns all buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buckets: Option<BTreeSet<u16>>,
 }
@@ -37,10 +38,10 @@ pub struct Gap {
 pub struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    /// The gaps in `data`; none if there is no such file.
+    /// Reads the gaps in `data`; there are none if the file does not exist.
     ///
     /// # Errors
-    /// [`FileError`] if there is a file that cannot be read or understood.
+    /// Returns [`FileError`] if the file exists but cannot be read or parsed.
     pub fn read(files: &impl Files, data: &Path) -> Result<Self, FileError> {
         Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
@@ -48,7 +49,7 @@ impl Gaps {
     /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; then the old file stays.
+    /// Returns [`FileError`]; the old file then remains.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }
@@ -56,14 +57,14 @@ impl Gaps {
     /// Adds a gap.
     ///
     /// # Panics
-    /// If there are more gaps than allowed, which is an internal fault.
+    /// Panics if there are more gaps than allowed, which would be a bug.
     pub fn add(&mut self, from: Millis, to: Millis) {
         self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None });
         self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
         self.merge_oldest();
     }
 
-    /// Merges the two oldest if there are too many.
+    /// Merges the two oldest gaps if there are too many.
     fn merge_oldest(&mut self) {
         if self.0.len() > GAPS_MAX {
             let oldest = self.0.remove(0);
@@ -78,7 +79,7 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
 
-    /// Adds the gaps that another record of the same journals has.
+    /// Adds the gaps from another record of the same journals.
     pub fn merge(&mut self, other: &Self) {
         for gap in &other.0 {
             if !self.0.contains(gap) {
@@ -89,14 +90,14 @@ impl Gaps {
         self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
     }
 
-    /// The gaps as text, for a setting of a log: `from-to`, separated by commas.
+    /// Returns the gaps as text for a setting of a log: `from-to`, separated by commas.
     #[must_use]
     pub fn to_text(&self) -> String {
         let texts = self.0.iter().map(|gap| format!("{}-{}", gap.from, gap.to));
         texts.collect::<Vec<_>>().join(",")
     }
 
-    /// Reads such a text; parts that are not gaps are ignored.
+    /// Parses text from [`Self::to_text`]; parts that are not gaps are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let gap = |part: &str| {
@@ -108,7 +109,7 @@ impl Gaps {
         gaps
     }
 
-    /// The gaps of these buckets, for their next owner.
+    /// Returns the gaps of these buckets, for their next owner.
     #[must_use]
     pub fn of(&self, buckets: &[u16]) -> Vec<Gap> {
         let wanted: BTreeSet<u16> = buckets.iter().copied().collect();
@@ -120,16 +121,17 @@ impl Gaps {
         self.0.iter().map(of).filter(concerns).collect()
     }
 
-    /// Whether answers from that time are missing.
+    /// Whether answers from the time `at` may be missing.
     #[must_use]
     pub fn contain(&self, at: Millis) -> bool {
         self.0.iter().any(|gap| gap.from < at.0 && at.0 <= gap.to)
     }
 
-    /// Adapts the result of a look-up. If a visitor may have received the number in a gap before
-    /// `at`, after the lockout of the visitor that `past` names, the result records that history is
-    /// missing. The number belongs to a pool in `bucket`. Gaps of all buckets concern it only if
-    /// `is_here` is set: this shard owns it, or has handed it out.
+    /// Corrects the result of a look-up. A visitor may have received the number in a gap before
+    /// `at`, after the lockout of the visitor that `past` names. If so, the result records that
+    /// history is missing. `bucket` is the bucket of the number's pool, if the number is in a pool.
+    /// Gaps that concern all buckets concern the number only if `is_here` is set, which means that
+    /// this shard owns the number or has handed it out.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
@@ -144,8 +146,8 @@ impl Gaps {
         };
         let lost = self.0.iter().filter(|gap| is_lost(gap));
         match lost.map(|gap| Millis(gap.to)).max() {
-            // The holder is unknown anyway, perhaps for another reason. That reason alone could end
-            // the doubt too early, so the period is noted beside it.
+            // The holder is already unknown, perhaps for another reason. With that reason alone,
+            // the doubt could end too early, so the end of the gap is recorded as well.
             Some(until) if past.held.is_none() && past.missing.is_some() => {
                 Past { lost_until: past.later.map(|_| until), ..past }
             }

@@ -1,9 +1,9 @@
-//! The identity of this data directory, and whether it was restored from a copy.
+//! The identity of this data directory, and whether its data was restored from a copy.
 //!
-//! A journal alone cannot prove that it is the one that was last served: an empty journal looks
-//! like that of a first start, and a copy looks like the original at the time of copying. Each data
-//! directory therefore has a random name, which other nodes record. Source: docs/spec/cluster.md,
-//! "A lost disk".
+//! A journal alone cannot prove that it is the one that was served last. An empty journal looks
+//! like the journal of a first startup, and a copy looks like the original at the time when the
+//! copy was made. Each data directory therefore has a random name, which other nodes record.
+//! Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,30 +18,30 @@ const FILE: &str = "identity.json";
 /// The file that marks data as restored from a copy.
 pub const RESTORED: &str = "RESTORED";
 
-/// The name of a data directory, and the journals that must be in it.
+/// The name of a data directory, and the journals that it must contain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// 32 hexadecimal digits.
     pub id: String,
-    /// The last written journal of each shard. Empty in data of earlier releases.
+    /// The last written journal of each shard; empty in data of earlier releases.
     #[serde(default)]
     pub journals: BTreeMap<u16, WrittenJournal>,
 }
 
-/// A shard's journal, as its last start left it.
+/// A shard's journal, as the last startup left it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Form")]
 pub struct WrittenJournal {
-    /// Its name: 32 hexadecimal digits.
+    /// The journal's name: 32 hexadecimal digits.
     pub name: String,
-    /// Identifies that start ([`SegmentHeader::start`]). A copy made before that start has no
-    /// segment of it. Neither has the original, if the start served a copy. `None` in data of
-    /// earlier releases.
+    /// The number of that startup; see [`SegmentHeader::start`]. A copy made before that startup
+    /// contains no segment with this number. If that startup served a copy, the original contains
+    /// no such segment either. `None` in data of earlier releases.
     pub start: Option<u64>,
 }
 
-/// All forms in which [`WrittenJournal`] was ever written.
+/// All forms in which a [`WrittenJournal`] was ever stored.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Form {
@@ -58,29 +58,29 @@ impl From<Form> for WrittenJournal {
     }
 }
 
-/// A journal as found on the disk.
+/// A journal as it was found on the disk.
 #[derive(Debug)]
 pub struct FoundJournal {
     name: String,
-    /// The start that began each of its segments, in their order.
+    /// The numbers of the startups that began the journal's segments, in the order of the segments.
     starts: Vec<u64>,
 }
 
 impl FoundJournal {
-    /// The journal with these segments, in their order; `None` if there are none.
+    /// Returns the journal with these segments, which are in order, or `None` if there are none.
     pub fn of<'a>(heads: impl Iterator<Item = &'a SegmentHeader>) -> Option<Self> {
         let heads: Vec<_> = heads.collect();
         let name = Identity::journal_name(heads.last()?.journal);
         Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
     }
 
-    /// The same in the form of `identity.json`, if its last start has served.
+    /// Returns the form that this journal has in `identity.json` once its last startup has served.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
     }
 
-    /// Whether it is `written`, or has been continued since.
+    /// Whether this is the journal `written`, or a continuation of it.
     #[must_use]
     pub fn continues(&self, written: &WrittenJournal) -> bool {
         let has = |start| self.starts.contains(&start) || planted(Bug::OlderJournalIgnored);
@@ -89,22 +89,23 @@ impl FoundJournal {
 }
 
 impl Identity {
-    /// The name of a journal, as stored.
+    /// Returns the stored form of a journal's name.
     #[must_use]
     pub fn journal_name(id: [u8; 16]) -> String {
         format!("{:032x}", u128::from_le_bytes(id))
     }
 
-    /// Reads the identity; `None` if no release that draws names has served from here.
+    /// Reads the identity; returns `None` if no release that draws names has served from this data.
     ///
     /// # Errors
-    /// [`FileError`] if there is a file that cannot be read or understood.
+    /// Returns [`FileError`] if the file exists but cannot be read or parsed.
     pub fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one. Durably records `journals` as the journals from now on, unless
-    /// the disk is full and only their starts have changed.
+    /// Reads the name, or draws one if there is none. Durably records `journals` as the journals of
+    /// this data. If the disk is full and only the numbers of the startups have changed, the old
+    /// record is kept.
     ///
     /// # Errors
     /// [`FileError`]
@@ -130,8 +131,8 @@ impl Identity {
         }
     }
 
-    /// Draws a new name and stores it durably. The data is a copy, and no other data with the old
-    /// name may be served from now on. `journals` are the journals from now on.
+    /// Draws a new name and stores it durably. Used for data that is a copy. After that, no other
+    /// data with the old name may be served. `journals` are recorded as the journals of this data.
     ///
     /// # Errors
     /// [`FileError`]
@@ -144,7 +145,7 @@ impl Identity {
         Self { id, journals }.write(files, data)
     }
 
-    /// Like [`Self::draw`], with the same journals.
+    /// Like [`Self::draw`], but keeps the recorded journals.
     ///
     /// # Errors
     /// [`FileError`]
@@ -159,8 +160,8 @@ impl Identity {
     }
 }
 
-/// Records that `data` is a copy: answers sent since it was made are missing. The next start holds
-/// all pools. Makes the directory if it is missing.
+/// Records that `data` is a copy, so that answers sent since the copy was made are missing. The
+/// next startup holds all pools. Creates the directory if it does not exist.
 ///
 /// # Errors
 /// [`FileError`]
@@ -173,13 +174,13 @@ pub fn mark_restored(files: &impl Files, data: &Path) -> Result<(), FileError> {
     files.flush_names(data)
 }
 
-/// Whether the data was restored from a copy, and no hold has been stored because of that yet.
+/// Whether the data was restored from a copy and no hold has been stored for that reason yet.
 #[must_use]
 pub fn is_restored(files: &impl Files, data: &Path) -> bool {
     files.exists(&data.join(RESTORED))
 }
 
-/// Records that a hold is durable, so that the next start need not begin another.
+/// Records that the hold is durable, so that the next startup need not begin another.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,7 +1,7 @@
-//! The location of each stored group; reads groups back while others are being stored.
+//! The locations of all stored groups. Groups can be read back while others are being stored.
 //!
-//! The thread that stores groups and those that look records up share the index; it is locked for a
-//! few instructions per group, never while a file is read.
+//! The thread that stores groups and the threads that look records up share the index. It is locked
+//! for a few instructions per group, and never while a file is read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use super::stats::Counters;
 use super::unflushed::failed;
 use crate::canary::{Bug, planted};
 
-/// The state that the handles and the thread of one journal share.
+/// The state that the handles of a journal share with the journal's thread.
 #[derive(Debug)]
 pub(super) struct Shared<F> {
     pub(super) files: F,
@@ -38,11 +38,11 @@ pub(super) struct Shared<F> {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) segments: VecDeque<SegmentInfo>,
-    /// The first frames to replay of the snapshots that are kept, newest first.
+    /// For each kept snapshot, newest first: the first frame to replay after it.
     pub(super) snapshots: Vec<u64>,
 }
 
-/// Reads groups that are stored in files.
+/// Reads groups back from files.
 #[derive(Clone, Debug)]
 pub struct JournalReader<F> {
     pub(super) shared: Arc<Shared<F>>,
@@ -51,44 +51,45 @@ pub struct JournalReader<F> {
 /// The reason why a group is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not stored yet.
+    /// The group is not stored yet.
     #[error("group {0} is not stored yet")]
     NotYet(u64),
-    /// It was dropped with history that is too old.
+    /// The group was dropped together with history that was too old.
     #[error("group {0} is no longer kept")]
     Gone(u64),
-    /// It was stored, but has changed since.
+    /// The group was stored, but its bytes have changed since.
     #[error("group {n} is damaged, in {} at offset {offset}", path.display())]
     Damaged {
         /// The group.
         n: u64,
         /// The segment's file.
         path: PathBuf,
-        /// Its offset.
+        /// The group's offset in the file.
         offset: u64,
     },
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The log that keeps it does not answer.
+    /// The log that contains the group does not answer.
     #[error(transparent)]
     Log(Unreached),
-    /// The log has other contents in its place.
+    /// The log contains something else at the place of the group.
     #[error("group {0} is damaged in the journal's log")]
     LogDamaged(u64),
 }
 
-/// The place of a group.
+/// The location of a group.
 struct GroupLocation {
     segno: u64,
     salt: u64,
     first_n: u64,
-    /// `None` if the segment's frames are not indexed yet.
+    /// The group's offset in the segment; `None` if the segment's frames are not indexed yet.
     offset: Option<u64>,
 }
 
 impl<F> Shared<F> {
-    /// Refuses to store anything after a failed write or flush, including those of snapshots.
+    /// Fails if a write or flush of the journal or of a snapshot has failed before, so that nothing
+    /// more is stored.
     pub(super) fn check_failed(&self) -> Result<(), FileError> {
         if self.counters.have_failed() && !planted(Bug::FailedFlushIgnored) {
             let why = io::Error::other("a write or a flush of this journal has failed before");
@@ -102,14 +103,14 @@ impl<F> Shared<F> {
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        // Each step leaves the index consistent, so a panic elsewhere does no harm.
+        // Each change leaves the index consistent, so a panic elsewhere does no harm.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<F: Files> Shared<F> {
-    /// Ends the journal after a write or a flush has failed, unless the disk was only full. Returns
-    /// the error to report.
+    /// Stops the journal after a write or flush has failed, unless the disk was only full. Returns
+    /// the error that is to be reported.
     pub(super) fn failed(&self, error: FileError) -> FileError {
         if error.is_full() {
             return error;
@@ -118,9 +119,10 @@ impl<F: Files> Shared<F> {
         failed(&self.files, &self.settings, error)
     }
 
-    /// With durability `os`, flushes the groups from `replay_from` or the oldest kept snapshot on,
-    /// because they may be only in the operating system's cache. Earlier ones were flushed with that
-    /// snapshot. If a flush fails, the journal ends, because the next one would falsely succeed.
+    /// Flushes the segments with groups from `replay_from` on, or from the oldest kept snapshot on
+    /// if that begins earlier. This is necessary with durability `os`, because these groups may be
+    /// only in the operating system's cache. Earlier groups were flushed with that snapshot. If a
+    /// flush fails, the journal is stopped, because the next flush would falsely succeed.
     pub(super) fn flush_cached(&self, replay_from: u64) -> Result<(), FileError> {
         if self.settings.durability != Durability::Os {
             return Ok(());
@@ -141,18 +143,18 @@ impl<F: Files> Shared<F> {
 }
 
 impl Index {
-    /// The group after the last that is stored.
+    /// Returns the number of the group after the last stored one.
     pub(super) fn next_n(&self) -> u64 {
         self.segments.back().map_or(1, |info| info.next_n)
     }
 
-    /// Records that a segment was taken into use.
+    /// Adds a segment that was taken into use.
     pub(super) fn push(&mut self, info: SegmentInfo) {
         self.segments.push_back(info);
     }
 
-    /// Removes the segment before the newest one if it has no frames and is not `doubted`; returns
-    /// its number.
+    /// Removes the segment before the newest one if it has no frames and is not `doubted`, and
+    /// returns its number.
     pub(super) fn pop_empty(&mut self, doubted: Option<u64>) -> Option<u64> {
         let before = self.segments.len().checked_sub(2)?;
         let SegmentInfo { header, next_n, .. } = self.segments.get(before)?;
@@ -172,8 +174,8 @@ impl Index {
         }
     }
 
-    /// The oldest segment, if it may be dropped: it is not in use, and neither of the kept
-    /// snapshots needs it. The older snapshot counts too, because it is used if the newer cannot be
+    /// Returns the oldest segment if it may be dropped. It must not be in use, and no kept snapshot
+    /// may need it. The older snapshot counts too, because it is used if the newer one cannot be
     /// read.
     pub(super) fn oldest(&self) -> Option<Part> {
         let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
@@ -190,13 +192,13 @@ impl Index {
         self.segments.iter().map(|info| info.file_bytes).sum()
     }
 
-    /// The first group of the segment after that of group `n`.
+    /// Returns the first group of the segment after the one with group `n`.
     fn next_segment(&self, n: u64) -> u64 {
         let after = self.segments.partition_point(|info| info.next_n <= n);
         self.segments.get(after).map_or(n, |info| info.next_n).max(n + 1)
     }
 
-    /// The clocks in the heads of the segments, newest first.
+    /// Returns the clock readings in the heads of the segments, newest first.
     pub(super) fn noted(&self) -> impl Iterator<Item = Noted> + Clone {
         self.segments.iter().rev().filter_map(|info| info.header.tip.noted())
     }
@@ -224,7 +226,7 @@ impl<F: Files> Reader for JournalReader<F> {
         if result.is_ok() {
             return result;
         }
-        // The file may have been dropped, and even reused, since the index was read.
+        // The file may have been dropped, and even reused, after the index was read.
         let still_there = self.shared.index().find(n);
         still_there.and(result)
     }
@@ -289,7 +291,7 @@ impl<F: Files> JournalReader<F> {
         if header.group.n == n { Ok(Group { header: header.group, body }) } else { Err(damaged()) }
     }
 
-    /// Determines the frame offsets of a segment that recovery did not have to read.
+    /// Determines the frame offsets of a segment that recovery did not need to read.
     fn index_segment(
         &self,
         n: u64,
@@ -308,7 +310,7 @@ impl<F: Files> JournalReader<F> {
             offsets.push(offset + bytes as u64);
         }
         let index = usize::try_from(n - place.first_n).unwrap_or(usize::MAX);
-        // The last offset is the end of the frames.
+        // The last offset is where the frames end.
         let found = offsets[..offsets.len() - 1].get(index).copied();
         let mut index = self.shared.index();
         let known = index.segments.iter_mut().find(|info| info.header.segno == place.segno);

@@ -1,8 +1,8 @@
-//! The store of a shard whose groups are stored by the calling thread.
+//! A shard's store in which the calling thread stores the groups.
 //!
-//! Uses the same files and code as a server, but without its two threads: for a process that may
-//! fork, because threads do not survive a fork. Its caller waits for the disk, and also while a new
-//! segment is filled with zeros.
+//! It uses the same files and code as a server, but without the server's two threads. It is
+//! intended for processes that may fork, because threads do not survive a fork. The caller waits
+//! for the disk, and also while a new segment is filled with zeros.
 
 use std::cell::RefCell;
 use std::future::{Future, ready};
@@ -21,20 +21,21 @@ use super::memory::Memory;
 use super::snapshots::SnapshotFile;
 use super::stats::Stats;
 
-/// One shard's journal in files, open for storing groups synchronously.
+/// One shard's journal in files, opened for storing groups synchronously.
 #[derive(Debug)]
 pub struct InlineJournal<F: Files> {
     journal: Journal<F>,
     frames: RefCell<Frames<F>>,
 }
 
-/// A store that has been opened and has no threads yet: in files or in memory.
+/// A store that has been opened, in files or in memory, and has no threads yet.
 pub type Inline<F> = Either<InlineJournal<F>, Memory>;
 
 /// A group that could not be stored.
 #[derive(Debug)]
 pub struct Unstored {
-    /// The group. If the disk is full, it must be tried again before any other.
+    /// The group. If the disk is full, storing this group must be tried again before any other
+    /// group.
     pub group: Group,
     /// The error. If [`FileError::is_full`] is false, nothing may be stored any more.
     pub error: FileError,
@@ -45,11 +46,11 @@ impl<F: Files> InlineJournal<F> {
         Self { journal, frames: RefCell::new(frames) }
     }
 
-    /// Stores a group; it is as durable as configured when this returns. Returns its buffer, to be
-    /// reused for another group.
+    /// Stores a group, which is as durable as configured when this function returns. Returns the
+    /// group's buffer, to be reused for another group.
     ///
     /// # Errors
-    /// [`Unstored`]; no answer that depends on the group may be sent.
+    /// Returns [`Unstored`]; no answer that depends on the group may be sent.
     pub fn store(&self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
         match self.frames.borrow_mut().store(&group) {
             Ok(()) => Ok(group.body),
@@ -57,14 +58,14 @@ impl<F: Files> InlineJournal<F> {
         }
     }
 
-    /// The handle for requests while groups are stored, and the part that stores them, for a
-    /// separate thread.
+    /// Splits the journal into the handle for requests and the part that stores groups, which can
+    /// then run on its own thread.
     #[must_use]
     pub fn into_parts(self) -> (Journal<F>, Frames<F>) {
         (self.journal, self.frames.into_inner())
     }
 
-    /// The part that stores groups.
+    /// Returns the part that stores groups.
     pub fn frames(&mut self) -> &mut Frames<F> {
         self.frames.get_mut()
     }

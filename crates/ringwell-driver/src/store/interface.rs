@@ -1,7 +1,8 @@
-//! One shard's ordered groups, in any store: files, memory, a log shared by several machines.
+//! One shard's groups, in order, in any store: in files, in memory, or in a log shared by several
+//! machines.
 //!
-//! Independent of the meaning of a record. Invariant: one append is in progress at a time, and
-//! groups are stored in order without gaps. Source: docs/spec/journal.md, "Stores".
+//! Does not depend on the meaning of a record. Invariant: only one append is in progress at a time,
+//! and groups are stored in order and without gaps. Source: docs/spec/journal.md, "Stores".
 
 use std::future::Future;
 use std::ops::Range;
@@ -17,37 +18,37 @@ use super::stats::Stats;
 /// The result of storing a group.
 #[derive(Debug)]
 pub enum Appended {
-    /// It is as durable as configured: answers may be sent.
+    /// The group is as durable as configured, so answers may be sent.
     Stored {
-        /// Its buffer, to be reused for another group.
+        /// The group's buffer, to be reused for another group.
         spare: Vec<u8>,
     },
-    /// There is no room, and nothing has happened: the same group may be tried again.
+    /// There is no room, and nothing has been stored; the same group may be tried again.
     Full {
         /// The group.
         group: Group,
-        /// The reason, for the operator.
+        /// The reason, as text for the operator.
         error: String,
     },
-    /// Another process has taken the shard over: this store accepts nothing any more.
+    /// Another process has taken the shard over, so this store accepts no more groups.
     Taken {
         /// The epoch of the other owner.
         epoch: u64,
     },
-    /// Nothing is stored any more until the shard is opened again.
+    /// Nothing more is stored until the shard is opened again.
     Failed(String),
 }
 
-/// A part of the oldest history: the unit in which it is dropped.
+/// A part of the oldest history. History is dropped in such parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its first group.
+    /// The part's first group.
     pub first_n: u64,
-    /// The group after its last.
+    /// The group after the part's last group.
     pub next_n: u64,
-    /// The space that it takes.
+    /// The space that the part takes up.
     pub bytes: u64,
-    /// Time of its last record.
+    /// The time of the part's last record.
     pub last_at: Millis,
 }
 
@@ -58,53 +59,55 @@ pub trait Store: 'static {
     /// A snapshot that is being written.
     type Draft: Draft;
 
-    /// Stores a group. The result is always definite: if a store is uncertain, it finds out before
-    /// the future completes. Dropping the future does not undo the append.
+    /// Stores a group. The result is always definite. If a store is uncertain about it, the store
+    /// finds out before the future completes. Dropping the future does not undo the append.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
 
-    /// The time after which rows no longer wait for an append in progress: they overflow at once
-    /// until it ends. `None` if each waits until its own deadline.
+    /// Returns the time after which rows no longer wait for an append in progress. Until that
+    /// append ends, they overflow at once. Returns `None` if each row waits until its own deadline.
     fn wait_max(&self) -> Option<Duration> {
         None
     }
 
-    /// Reads stored groups, also from other threads.
+    /// Returns a reader of stored groups, which can also be used by other threads.
     fn reader(&self) -> Self::Reader;
 
-    /// The oldest part of the history, if it exceeds the limits and no snapshot needs it. Read its
-    /// groups, copy the records that still matter, and drop it once those are stored. `now` is in
-    /// shard time, and `clocks` are the current readings; age is measured by a trusted wall clock.
+    /// Returns the oldest part of the history, if the history exceeds the limits and no snapshot
+    /// needs this part. The caller must read the part's groups, copy the records that still matter,
+    /// and drop the part once the copies are stored. `now` is in shard time, and `clocks` are the
+    /// current readings. The age of history is measured with a trusted wall clock.
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
 
-    /// Whether more is kept than configured only because the kept snapshots need it.
+    /// Whether more history is kept than configured only because the kept snapshots need it.
     fn waits_for_snapshot(&self) -> bool;
 
     /// Drops a part of the history that [`Self::expired`] has returned.
     fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>>;
 
-    /// Removes the oldest group, if that costs nothing and more is kept than configured. The caller
-    /// copies its records that still matter.
+    /// Removes and returns the oldest group, if that costs nothing and more history is kept than
+    /// configured. The caller copies those of its records that still matter.
     fn take_oldest(&self) -> Option<Group> {
         None
     }
 
-    /// Keeps this many bytes more from now on, because most of the result of [`Self::take_oldest`]
+    /// From now on, keeps this many more bytes, because most of what [`Self::take_oldest`] returned
     /// had to be copied.
     fn keep_more(&self, _bytes: u64) {}
 
-    /// Begins a snapshot on which the groups from `replay_from` on will be replayed.
+    /// Begins a snapshot. Recovery will load it and then replay the groups from `replay_from` on.
     ///
     /// # Errors
-    /// [`FileError`]; always if nothing outlives the process.
+    /// Returns [`FileError`]; always if no data outlives the process.
     fn draft(&self, replay_from: u64) -> Result<Self::Draft, FileError>;
 
-    /// The journal's identity, for the headers of snapshots.
+    /// Returns the journal's identity, for the headers of snapshots.
     fn identity(&self) -> [u8; 16];
 
-    /// The store's counts since it was opened.
+    /// Returns the store's counts since it was opened.
     fn stats(&self) -> Stats;
 
-    /// Ends the store's running work, and flushes what is only in the operating system's cache.
+    /// Completes the store's work in progress, and flushes data that is only in the operating
+    /// system's cache.
     ///
     /// # Errors
     /// The error, as text.
@@ -124,10 +127,10 @@ pub trait Reader: Clone + Send + 'static {
     /// [`ReadError`]
     fn read(&self, n: u64) -> Result<Group, ReadError>;
 
-    /// The clock readings at the ends of the segments that are kept.
+    /// Returns the clock readings at the ends of the segments that are kept.
     fn noted(&self) -> Vec<Noted>;
 
-    /// Whether another process can continue the journal while this one runs.
+    /// Whether another process could continue the journal while this one is running.
     fn is_shared(&self) -> bool {
         false
     }
@@ -135,18 +138,18 @@ pub trait Reader: Clone + Send + 'static {
     /// Whether another process has stored the group after `newest`. Waits for the log.
     ///
     /// # Errors
-    /// [`ReadError`] if that is unknown.
+    /// Returns [`ReadError`] if this cannot be determined.
     fn is_followed(&self, _newest: u64) -> Result<bool, ReadError> {
         Ok(false)
     }
 
-    /// The groups that were not read at startup.
+    /// Returns the range of groups that were not read at startup.
     fn unread(&self) -> Range<u64> {
         0..0
     }
 
-    /// Reads these groups; each must name its predecessor. Records that are no longer kept are
-    /// skipped.
+    /// Reads these groups, and checks that each names its predecessor. Groups that are no longer
+    /// kept are skipped.
     ///
     /// # Errors
     /// [`Damage`]
@@ -155,7 +158,7 @@ pub trait Reader: Clone + Send + 'static {
     }
 }
 
-/// Part of the history that cannot be read.
+/// A part of the history that cannot be read.
 #[derive(Debug)]
 pub struct Damage {
     /// The error.
@@ -164,22 +167,22 @@ pub struct Damage {
     pub next_n: u64,
 }
 
-/// A snapshot that is being written. If it is dropped without [`Self::publish`], nothing remains of
-/// it.
+/// A snapshot that is being written. If the draft is dropped without [`Self::publish`], nothing
+/// remains of it.
 pub trait Draft: Send + 'static {
-    /// Appends bytes that the snapshot writer has made. Waits for the disk.
+    /// Appends bytes that the snapshot writer has produced. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; the snapshot cannot be published then.
+    /// Returns [`FileError`]; the snapshot can then not be published.
     fn write(&mut self, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Makes the snapshot the newest one, durably. `through` is the last group that it may cover,
-    /// which must be stored. Waits for the disk.
+    /// Durably makes this the newest snapshot. `through` is the last group that the snapshot may
+    /// cover. This group must already be stored. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; then the older snapshots still exist.
+    /// Returns [`FileError`]; the older snapshots then still exist.
     fn publish(self, through: u64) -> Result<(), FileError>;
 
-    /// The last group that is stored.
+    /// Returns the last group that is stored.
     fn stored(&self) -> u64;
 }

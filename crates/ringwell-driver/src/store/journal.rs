@@ -1,4 +1,4 @@
-//! The handle of one shard's journal in files: answers queries while groups are stored.
+//! The handle of one shard's journal in files, which answers queries while groups are stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::spares::Spares;
 use super::stats::Stats;
 use crate::canary::{Bug, planted};
 
-/// One shard's journal, open. A separate type stores its groups: [`super::Frames`].
+/// One shard's journal, opened. Its groups are stored by a separate type, [`super::Frames`].
 #[derive(Debug)]
 pub struct Journal<F> {
     pub(super) id: [u8; 16],
@@ -24,7 +24,7 @@ pub struct Journal<F> {
     pub(super) spares: Arc<Spares<F>>,
 }
 
-/// A segment that is no longer part of the journal; its file still exists.
+/// A segment that is no longer part of the journal, but whose file still exists.
 #[derive(Debug)]
 pub struct Dropped<F> {
     path: PathBuf,
@@ -33,11 +33,11 @@ pub struct Dropped<F> {
 }
 
 impl<F: Files> Dropped<F> {
-    /// Makes its file a spare, or removes it, once the copies of its records are on the disk. Waits
-    /// for the disk.
+    /// Turns the segment's file into a spare, or removes it, once the copies of its records are on
+    /// the disk. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; then the file may remain, and the next start handles it.
+    /// Returns [`FileError`]; the file may then remain, and the next startup handles it.
     pub fn put_away(&self) -> Result<(), FileError> {
         if !planted(Bug::CopiesUnflushed) {
             self.shared.flush_cached(u64::MAX)?;
@@ -47,63 +47,65 @@ impl<F: Files> Dropped<F> {
 }
 
 impl<F: Files> Journal<F> {
-    /// The journal's identity, for the headers of snapshots.
+    /// Returns the journal's identity, for the headers of snapshots.
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.id
     }
 
-    /// The journal as this start has left it. If the disk was full, it names the previous start.
+    /// Returns the journal as this startup has left it. If the disk was full, it names the previous
+    /// startup.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());
         WrittenJournal { name: Identity::journal_name(self.id), start: newest }
     }
 
-    /// Removes the segments that earlier starts have begun and left empty, except for `doubted` and
-    /// the newest one, once they are no longer required: see [`WrittenJournal::start`].
+    /// Removes the segments that earlier startups began and left empty, except for `doubted` and
+    /// the newest segment. Called once these segments are no longer required; see
+    /// [`WrittenJournal::start`].
     ///
     /// # Errors
     /// [`FileError`]
     pub(crate) fn remove_empty(&self, doubted: Option<u64>) -> Result<(), FileError> {
         loop {
-            // The lock is not held while the disk works.
+            // The lock is not held while the disk is working.
             let empty = self.shared.index().pop_empty(doubted);
             let Some(segno) = empty else { return Ok(()) };
             remove(&self.shared.files, &segment_path(&self.shared.directory, segno))?;
         }
     }
 
-    /// The directory of its files.
+    /// Returns the directory of the journal's files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.shared.directory
     }
 
-    /// The files that are prepared in advance.
+    /// Returns the files that are prepared in advance.
     #[must_use]
     pub fn spares(&self) -> &Arc<Spares<F>> {
         &self.spares
     }
 
-    /// The group after the last that is stored.
+    /// Returns the number of the group after the last stored one.
     #[must_use]
     pub fn next_n(&self) -> u64 {
         self.shared.index().next_n()
     }
 
-    /// Records that the disk is full: a group waits.
+    /// Records that the disk is full and that a group is waiting for room.
     pub fn note_full(&self) {
         self.shared.counters.full();
     }
 
-    /// Reads stored groups, also from other threads.
+    /// Returns a reader of stored groups, which can also be used by other threads.
     #[must_use]
     pub fn reader(&self) -> JournalReader<F> {
         JournalReader { shared: Arc::clone(&self.shared) }
     }
 
-    /// The journal's counts since it was opened.
+    /// Returns the journal's counts since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (segments, segment_bytes) = {
@@ -113,7 +115,7 @@ impl<F: Files> Journal<F> {
         Stats { segments, segment_bytes, ..self.shared.counters.read() }
     }
 
-    /// Begins a snapshot on which the frames from `replay_from` on will be replayed.
+    /// Begins a snapshot. Recovery will load it and then replay the frames from `replay_from` on.
     ///
     /// # Errors
     /// [`FileError`]
@@ -121,7 +123,7 @@ impl<F: Files> Journal<F> {
         SnapshotFile::create(&self.shared, replay_from)
     }
 
-    /// The oldest segment, in the form that [`super::Store::expired`] returns.
+    /// Returns the oldest segment, if it has expired; see [`super::Store::expired`].
     #[must_use]
     pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
         let index = self.shared.index();
@@ -132,7 +134,7 @@ impl<F: Files> Journal<F> {
 
     fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
         let noted = index.noted();
-        // The head of the next segment contains the clock readings at its end.
+        // The head of the next segment contains the clock readings at the end of this one.
         let Some((age, next)) = self.shared.settings.history_age.zip(index.segments.get(1)) else {
             return false;
         };
@@ -141,11 +143,11 @@ impl<F: Files> Journal<F> {
         believed_wall(now, clocks, noted).since(end) > age
     }
 
-    /// Flushes everything that is only in the operating system's cache. Runs when nothing more is
-    /// written.
+    /// Flushes all data that is only in the operating system's cache. Called when nothing more will
+    /// be written.
     ///
     /// # Errors
-    /// [`FileError`]; then the next start holds all pools.
+    /// Returns [`FileError`]; the next startup then holds all pools.
     pub fn flush(&self) -> Result<(), FileError> {
         if planted(Bug::StopUnflushed) {
             return Ok(());
@@ -153,7 +155,7 @@ impl<F: Files> Journal<F> {
         self.shared.flush_cached(u64::MAX)
     }
 
-    /// Whether more is kept than configured only because the kept snapshots need it.
+    /// Whether more history is kept than configured only because the kept snapshots need it.
     #[must_use]
     pub fn waits_for_snapshot(&self) -> bool {
         let index = self.shared.index();
@@ -162,8 +164,8 @@ impl<F: Files> Journal<F> {
         too_much && !is_alone && index.oldest().is_none()
     }
 
-    /// Drops a segment that [`Self::expired`] has returned. `None` if it did not exist or could not
-    /// be dropped.
+    /// Drops a segment that [`Self::expired`] has returned. Returns `None` if the segment did not
+    /// exist or could not be dropped.
     #[must_use]
     pub fn drop_segment(&self, part: Part) -> Option<Dropped<F>> {
         let mut index = self.shared.index();

@@ -1,10 +1,10 @@
-//! The store of a shard whose groups are in a log shared by machines; files of this machine mirror
-//! it.
+//! The store of a shard whose groups are in a log shared by machines. Files on this machine mirror
+//! the log.
 //!
-//! Owns the order of the two: a group counts as stored when the log has it, and is mirrored before
-//! the next one. The mirror serves look-ups and snapshots, and shows at the next start which
-//! messages the log must have. Invariant: every group in the mirror was stored in the log first.
-//! Source: docs/spec/log.md.
+//! Owns the order of storing and mirroring: a group counts as stored once the log has it, and it is
+//! mirrored before the next group is stored. The mirror serves look-ups and snapshots. At the next
+//! startup, it shows which messages the log must contain. Invariant: every group in the mirror was
+//! first stored in the log. Source: docs/spec/log.md.
 
 mod appending;
 mod notes;
@@ -46,34 +46,35 @@ pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
 use slowness::Slowness;
 pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 
-/// A log that takes longer than this has lost its leader, or has slow servers. Rows do not wait for
-/// it.
+/// A log that takes longer than this to store a group has lost its leader or has slow servers. Rows
+/// do not wait for such a log.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// After this long without a group, the log may have lost its end, and another process may have
-/// filled it again.
+/// If no group was stored for this long, the log may have lost its end, and another process may
+/// have filled it again.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The time for which a group waits before it is tried again if the mirror has no room.
+/// The pause before a group is tried again if the mirror had no room for it.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// The time for which snapshots count as readable after they were read back: a shard with a million
-/// numbers has two of 54 MiB.
+/// The time for which snapshots count as readable after they were read back. A shard with a million
+/// numbers has two snapshots of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
-/// The count of groups before the copy that are dropped at a time.
+/// The number of groups before the copy that are dropped at a time.
 const PREFIX_GROUPS: u64 = 1_024;
 
-/// An ordered store that machines share. Independent of the contents of a message.
+/// An ordered store that several machines share. Does not depend on the contents of a message.
 pub trait Log: 'static {
-    /// Adds message `n`, if the log ends with its predecessor. One append is under way at a time.
+    /// Adds message `n` if the log ends with the one before. Only one append is under way at a
+    /// time.
     fn append(
         &self,
         n: u64,
         message: Bytes,
     ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
 
-    /// Like [`Self::append`], with an id by which the log recognises a message that it already has.
+    /// Like [`Self::append`], with an id by which the log recognizes a message that it already has.
     #[cfg(canary)]
     fn append_named(
         &self,
@@ -84,33 +85,33 @@ pub trait Log: 'static {
         self.append(n, message)
     }
 
-    /// Reads message `n`; `None` if the log does not have it yet, or no longer has it.
+    /// Reads message `n`; returns `None` if the log does not have it yet or no longer has it.
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
 
-    /// Returns many messages in order, faster than one by one. They are only a hint: they may end
-    /// early, lack messages, and include damaged ones.
+    /// Returns many messages in order, faster than reading them one by one. The messages are only a
+    /// hint: they may end early, have gaps, and include damaged messages.
     fn read_ahead(&self, _messages: Range<u64>) -> mpsc::Receiver<Bytes> {
         mpsc::channel(1).1
     }
 
-    /// The first message, and the one after the last.
+    /// Returns the range from the first message to the one after the last.
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static;
 
     /// Drops the messages before `before`.
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
 
-    /// Makes another of its servers answer from now on: the present one may have lost a message
-    /// that others have.
+    /// Makes another of the log's servers answer from now on, because the present one may have lost
+    /// a message that others have.
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// The origin of the message at a place, for people, as far as the log recorded it.
+    /// Returns the recorded origin of the message at a place, as text for people.
     fn origin(&self, _place: u64) -> impl Future<Output = String> + 'static {
         std::future::ready(String::new())
     }
 
-    /// The places of groups, if those are not their numbers.
+    /// Returns the places of groups, if these differ from the groups' numbers.
     fn places(&self) -> Places {
         Places::default()
     }
@@ -119,14 +120,14 @@ pub trait Log: 'static {
 /// The reason why an append was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
-    /// The log reports an end other than the expected one. This message itself may be the cause: a
-    /// leader may count messages that it has proposed but not stored.
+    /// The log reports an end other than the expected one. This message itself may be the reason,
+    /// because a leader may count messages that it has proposed but not stored.
     Taken,
-    /// There was no answer, or an unclear one.
+    /// There was no answer, or the answer was unclear.
     Unknown,
     /// The log has no room.
     Full,
-    /// The log will never take this message.
+    /// The log will never accept this message, for this reason.
     Refused(String),
 }
 
@@ -138,39 +139,39 @@ pub struct Unreached(pub String);
 /// The result of a call on a [`SharedLog`].
 pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A [`Log`] whose type is known at run time only.
+/// A [`Log`] whose type is known only at run time.
 pub trait SharedLog: fmt::Debug + Send + Sync {
-    /// The same as for [`Log::append`].
+    /// Like [`Log::append`].
     fn append(&self, n: u64, message: Bytes) -> Waiting<Result<(), NotAppended>>;
 
-    /// The same as for [`Log::read`].
+    /// Like [`Log::read`].
     fn read(&self, n: u64) -> Waiting<Result<Option<Bytes>, Unreached>>;
 
-    /// The same as for [`Log::read_ahead`].
+    /// Like [`Log::read_ahead`].
     fn read_ahead(&self, messages: Range<u64>) -> mpsc::Receiver<Bytes>;
 
-    /// The same as for [`Log::ends`].
+    /// Like [`Log::ends`].
     fn ends(&self) -> Waiting<Result<Range<u64>, Unreached>>;
 
-    /// The same as for [`Log::trim`].
+    /// Like [`Log::trim`].
     fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>>;
 
-    /// The same as for [`Log::change_leader`].
+    /// Like [`Log::change_leader`].
     fn change_leader(&self) -> Waiting<Result<(), Unreached>>;
 
-    /// The same as for [`Log::origin`].
+    /// Like [`Log::origin`].
     fn origin(&self, place: u64) -> Waiting<String>;
 }
 
-/// A heartbeat: the shard time of the process that serves.
+/// A heartbeat, which contains the shard time of the serving process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sign {
-    /// Its shard time.
+    /// The process's shard time.
     pub at: Millis,
-    /// The epoch of each of its shards, in the order of the shards.
+    /// The epochs of the process's shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// The newest group of each of its shards that the log has stored since it began to serve, in
-    /// the same order; zero if there is none. Empty from earlier builds.
+    /// For each shard, in the same order: the newest group that its log has stored since the
+    /// process began to serve; 0 if there is none. Empty if the heartbeat is from an earlier build.
     pub stored: Vec<u64>,
 }
 
@@ -179,26 +180,27 @@ pub struct Sign {
 pub struct Heard {
     /// The sign.
     pub sign: Sign,
-    /// The time since it arrived, by this machine's steady clock.
+    /// The time since the heartbeat arrived, according to this machine's steady clock.
     pub ago: Duration,
-    /// The minimum end of each shard's log, by all heartbeats, in the order of the shards.
+    /// The minimum end of each shard's log, from all heartbeats, in the order of the shards.
     pub reached: Vec<Reached>,
 }
 
-/// The time of the process that may have served before.
+/// The time of the process that may have served these shards before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastOwner {
-    /// Its shard time, in the form of a journal's end that was written on this machine.
+    /// The process's shard time, in the form of a journal's end that was written on this machine.
     pub recorded: Recorded,
-    /// The epoch of each of its shards, in the order of the shards.
+    /// The epochs of the process's shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// The minimum end of each shard's log, by all heartbeats, in the order of the shards.
+    /// The minimum end of each shard's log, from all heartbeats, in the order of the shards.
     pub reached: Vec<Reached>,
 }
 
 impl Heard {
-    /// Converts the heartbeat: shard time continues from it by the time since boot. It is never
-    /// ahead of true time, because the heartbeat was in transit for a while.
+    /// Converts the heartbeat to the time of its sender: shard time continues from the heartbeat
+    /// with the time since boot. The result is never ahead of the sender's time, because the
+    /// heartbeat was in transit for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
         let Sign { at, epochs, .. } = self.sign;
@@ -212,20 +214,20 @@ impl Heard {
     }
 }
 
-/// Keeps the logs of all shards.
+/// Provides the logs of all shards.
 pub trait Logs: fmt::Debug + Send + Sync {
     /// Looks for the log of `shard`. Waits for the servers.
     ///
     /// # Errors
-    /// The reason why that is unknown, for people.
+    /// The reason why this could not be determined, as text for people.
     fn find(&self, shard: u16) -> Result<FoundLog, String>;
 
-    /// The log of `shard`, which is created with `notes` if it does not exist. `placement` assigns
-    /// pools to shards. A log that was created for another placement is refused, because other logs
-    /// have some of its lockouts. Waits for the servers.
+    /// Returns the log of `shard`, which is created with `notes` if it does not exist. `placement`
+    /// names the assignment of pools to shards. A log that was created for another placement is
+    /// refused, because other logs contain some of its lockouts. Waits for the servers.
     ///
     /// # Errors
-    /// The reason why it cannot be used, for people.
+    /// The reason why the log cannot be used, as text for people.
     fn log(
         &self,
         shard: u16,
@@ -233,36 +235,36 @@ pub trait Logs: fmt::Debug + Send + Sync {
         notes: &LogNotes,
     ) -> Result<Arc<dyn SharedLog>, String>;
 
-    /// From now on keeps these facts in the notes of all logs of `shards`: the shards, and `kept`
-    /// as it changes. Does not wait: a process that ends at once may leave older notes.
+    /// From now on, keeps these facts in the notes of the logs of `shards`: the shards, and `kept`
+    /// as it changes. Does not wait, so a process that ends at once may leave older notes behind.
     fn keep_notes(&self, shards: BTreeSet<u16>, kept: Box<dyn Fn() -> KeptNotes + Send>);
 
     /// Whether there is a log of `shard`. Waits for the servers.
     ///
     /// # Errors
-    /// The reason why that is unknown, for people.
+    /// The reason why this could not be determined, as text for people.
     fn has_log(&self, shard: u16) -> Result<bool, String>;
 
-    /// The snapshots of `shard` beside its log. Waits for the servers.
+    /// Returns the shelf with the snapshots beside the log of `shard`. Waits for the servers.
     ///
     /// # Errors
-    /// The reason why they cannot be used, for people.
+    /// The reason why the snapshots cannot be used, as text for people.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
-    /// Waits until no other process has reported for a while that it serves the shards that begin
-    /// with `first`, or until one reports that it has ended. Such reports are hints, which keep
-    /// processes from taking shards from each other; the log decides. Returns the last heartbeat of
-    /// a process that served.
+    /// Waits to take over the shards that begin with `first`. Returns when no other process has
+    /// reported for a while that it serves them, or when one reports that it no longer does. These
+    /// reports are only hints, which keep processes from taking shards from each other; the log
+    /// decides. Returns the last heartbeat of a serving process, if there was one.
     fn stand_by(&self, first: u16) -> Option<Heard>;
 
-    /// From now on reports that this process is taking the shards over, until [`Self::serving`].
+    /// Reports that this process is taking the shards over, until [`Self::serving`] is called.
     fn starting(&self, first: u16);
 
-    /// From now on sends heartbeats, as long as `sign` returns something.
+    /// From now on, sends heartbeats as long as `sign` returns one.
     fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>);
 
-    /// Reports that this process has stored everything and no longer serves. Waits until it is
-    /// sent.
+    /// Reports that this process has stored all groups and no longer serves. Waits until the report
+    /// is sent.
     fn ended(&self, first: u16);
 }
 
@@ -300,7 +302,7 @@ impl Log for Arc<dyn SharedLog> {
     }
 }
 
-/// Stores groups in a log, and after that in the mirror.
+/// Stores groups in a log first, and then in the mirror.
 #[derive(Debug)]
 pub struct LogStore<L, M, P> {
     log: L,
@@ -308,28 +310,29 @@ pub struct LogStore<L, M, P> {
     platform: P,
     author: Author,
     packer: RefCell<Packer>,
-    /// `None`: the log is never trimmed.
+    /// The snapshots beside the log; if `None`, the log is never trimmed.
     shelved: Option<Shelved>,
     prefix: Cell<Prefix>,
     limits: HistoryLimits,
-    /// The time when a group was last stored, since the shard was opened.
+    /// The time when a group was last stored; `None` if none was stored since the shard was opened.
     stored_at: Cell<Option<Moment>>,
     slowness: Cell<Slowness>,
-    /// The places of the snapshots that were last read back, and the time of that.
+    /// The places of the snapshots that were last read back, and the time when that happened.
     read_back: RefCell<Option<(Vec<u64>, Moment)>>,
 }
 
-/// The history that is kept.
+/// Limits on the history that is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
-    /// More than this may be dropped.
+    /// History beyond this size may be dropped.
     pub bytes: u64,
-    /// Older than this may be dropped.
+    /// History older than this may be dropped.
     pub age: Option<Millis>,
 }
 
 impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
-    /// A store that continues at the end of `mirror`. The shard has been taken over by `author`.
+    /// Creates a store that continues at the end of `mirror`. `author` must have taken the shard
+    /// over.
     pub fn new(log: L, mirror: M, platform: P, author: Author) -> Self {
         Self {
             log,
@@ -346,8 +349,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// The same, with the snapshots `kept` beside the log. History beyond the limits is then
-    /// dropped in the log, too.
+    /// Adds the snapshots `kept` beside the log. History beyond the limits is then dropped in the
+    /// log as well.
     #[must_use]
     pub fn with_shelf(
         self,
@@ -362,7 +365,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         Self { shelved, prefix: Cell::new(prefix), limits, ..self }
     }
 
-    /// Groups that the log has and the copy lacks, if they may be dropped.
+    /// Returns groups that only the log has, and not the copy, if they may be dropped.
     fn expired_prefix(&self, now: Millis) -> Option<Part> {
         let needed_from = self.shelved.as_ref()?.needed_from();
         let Prefix { first_n, copied_n, bytes, last_at } = self.prefix.get();
@@ -379,8 +382,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         Some(Part { first_n, next_n, bytes, last_at })
     }
 
-    /// Drops the groups before `before` in the log, as far as no snapshot needs them. The copy no
-    /// longer has them.
+    /// Drops the groups before `before` in the log, except for those that a snapshot needs. The
+    /// copy must no longer have them.
     async fn trim(&self, before: u64, bytes: u64) {
         let Some(shelved) = &self.shelved else { return };
         let mut prefix = self.prefix.get();
@@ -405,7 +408,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         self.prefix.set(prefix);
     }
 
-    /// Whether the snapshots that are kept were read back a short time ago.
+    /// Whether the kept snapshots were read back a short time ago.
     fn are_snapshots_read(&self, shelved: &Shelved) -> bool {
         let now = self.platform.moment();
         let is_new = |(places, at): &(Vec<u64>, Moment)| {
@@ -414,8 +417,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         self.read_back.borrow().as_ref().is_some_and(is_new)
     }
 
-    /// Reads the kept snapshots back, because the log must not lose its beginning if one of them is
-    /// damaged.
+    /// Reads the kept snapshots back. If one of them is damaged, the log must keep its beginning.
     async fn read_snapshots_back(&self, shelved: &Shelved) {
         if self.are_snapshots_read(shelved) {
             return;
@@ -431,13 +433,13 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
                 let shard = self.author.shard;
                 tracing::warn!(shard, %error, "snapshots beside a log cannot be read back yet");
             }
-            // The process is stopping.
+            // `None` means that the process is stopping.
             None => {}
         }
     }
 
-    /// Records when a group was sent and stored. If all groups have been slow for a while, asks
-    /// another server to lead.
+    /// Records when a group was sent and when it was stored. If all groups have been slow for a
+    /// while, asks another server to lead.
     fn replace_slow_leader(&self, sent: Moment, stored: Moment) {
         let mut slowness = self.slowness.get();
         let is_slow = slowness.stored(sent, stored);
@@ -449,12 +451,13 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
                  another one to lead. Look at its disk"
             );
             let asked = self.log.change_leader();
-            // Without an answer, or another server that can lead, this is requested again later.
+            // If there is no answer, or no other server that can lead, this request is repeated
+            // later.
             self.platform.spawn(async move { drop(asked.await) });
         }
     }
 
-    /// Stores a group in the mirror, and waits for room if necessary.
+    /// Stores a group in the mirror. Waits for room if necessary.
     async fn mirrored(&self, group: Group) -> Appended {
         let mut group = group;
         loop {
@@ -533,7 +536,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Ok(())
     }
 
-    /// The whole log was read at startup: a snapshot then would only delay the first numbers.
+    /// Until a group is stored, the snapshot is not put beside the log: startup has just read the
+    /// whole log, so this would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))
@@ -552,7 +556,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 }
 
-/// Appends the message of a group to a log and determines the result, however long that takes. If
+/// Appends the message of a group to a log and determines the result, however long this takes. If
 /// the previous group is old, its message is read first.
 pub(crate) async fn append<P: Platform>(
     platform: &P,
@@ -585,8 +589,8 @@ pub(crate) async fn append<P: Platform>(
     }
 }
 
-/// A message's shard, epoch and number, which are the same for two owners that take over at one
-/// place.
+/// Returns a message's shard, epoch and number. They are the same for two owners that take over at
+/// the same place.
 #[cfg(canary)]
 fn message_id(author: &Author, message: &[u8]) -> String {
     let header = ringwell_journal::decode_message(message).map(|(_, group)| group.header);

@@ -1,4 +1,4 @@
-//! Groups that are kept only in memory: nothing survives a restart, but look-ups work.
+//! Groups that are kept only in memory. Nothing survives a restart, but look-ups work.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,12 +34,12 @@ struct Groups {
     queue: VecDeque<Group>,
     first_n: u64,
     bytes: u64,
-    /// The size above which the oldest group may be removed.
+    /// The size above which the oldest group may be removed, in bytes.
     bytes_max: u64,
 }
 
 impl Memory {
-    /// An empty store that keeps about this many bytes.
+    /// Creates an empty store that keeps about `bytes_max` bytes.
     #[must_use]
     pub fn new(id: [u8; 16], bytes_max: u64) -> Self {
         let groups = Groups { queue: VecDeque::new(), first_n: 1, bytes: 0, bytes_max };
@@ -139,7 +139,7 @@ impl Draft for Infallible {
 }
 
 fn lock(groups: &Mutex<Groups>) -> MutexGuard<'_, Groups> {
-    // Each step leaves the data consistent, so a panic elsewhere does no harm.
+    // Each change leaves the data consistent, so a panic elsewhere does no harm.
     groups.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

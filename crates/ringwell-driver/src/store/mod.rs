@@ -1,8 +1,8 @@
-//! The storage of a shard's groups: the trait [`Store`], and the stores that need no other machine.
+//! The storage of a shard's groups: the trait [`Store`], and its implementations.
 //!
-//! Owns the data directory: the segments and snapshots of each shard's journal, and the few files
-//! beside them. Does not depend on allocation: the engine defines the meaning of records.
-//! `ringwell-journal` defines the bytes. Reaches files only through [`Files`].
+//! Owns the data directory, which contains the segments and snapshots of each shard's journal, and
+//! a few other files. Does not depend on allocation: the engine defines the meaning of records.
+//! `ringwell-journal` defines the bytes. Accesses files only through [`Files`].
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
@@ -19,8 +19,8 @@
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
 //! ```
 //!
-//! Invariant: nothing is reported as stored before it is as durable as configured, and nothing is
-//! stored after a write or flush has failed for a reason other than a full disk. Source:
+//! Invariant: nothing is reported as stored before it is as durable as configured. After a write or
+//! flush has failed for a reason other than a full disk, nothing more is stored. Source:
 //! docs/spec/journal.md, "Files".
 
 mod aligned;
@@ -87,53 +87,55 @@ use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_journal::Durability;
 
-/// The way in which frames reach the disk. Both are equally durable.
+/// The way in which frames are written to the disk. Both ways are equally durable.
 ///
-/// Measured on a virtual disk with ext4, with consecutive frames of 2.6, 20 and 170 KB, medians of
-/// four runs: direct 9,600, 7,900 and 3,900 frames/s, buffered 9,000, 6,500 and 2,300; half of the
-/// smallest were stored within 97 us direct and 103 us buffered.
+/// Measured on a virtual disk with ext4, for consecutive frames of 2.6, 20 and 170 KB, as medians
+/// of four runs: direct writes stored 9,600, 7,900 and 3,900 frames/s, and buffered writes 9,000,
+/// 6,500 and 2,300. Half of the smallest frames were stored within 97 us directly and 103 us
+/// buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// Through the page cache, then flushed.
+    /// Through the page cache, followed by a flush.
     Buffered,
     /// Bypassing the page cache; `Buffered` if the file system does not support that.
     Direct,
 }
 
-/// With `durability = "memory"` a shard keeps at least this much history, and in addition the
-/// newest allocation of each number.
+/// The history that a shard with `durability = "memory"` keeps at least, in addition to the newest
+/// allocation of each number.
 const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 
-/// Room for twice the newest allocation of each number: with less, dropping old groups means
-/// copying most of their contents.
+/// The history that is kept for each number, in bytes: enough for twice the number's newest
+/// allocation. With less, dropping old groups would mean copying most of their contents.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
-/// The place and the settings of journals.
+/// The location and the settings of journals.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The data directory.
     pub data: PathBuf,
     /// The durability that a group must reach to count as stored.
     pub durability: Durability,
-    /// The way in which frames reach the disk, if `durability` is `Disk`.
+    /// The way in which frames are written to the disk, if `durability` is `Disk`.
     pub write_mode: WriteMode,
-    /// Length of a segment's file.
+    /// The length of a segment's file.
     pub segment_bytes: u64,
-    /// Segments that are prepared in advance, so that a full disk is noticed before a frame needs
-    /// the room.
+    /// The number of segments that are prepared in advance, so that a full disk is noticed before a
+    /// frame needs the room.
     pub spare_segments: usize,
-    /// History beyond this many bytes may be dropped. In memory it bounds the kept groups.
+    /// History beyond this many bytes may be dropped. In memory, this limits the size of the kept
+    /// groups.
     pub history_bytes: u64,
     /// History older than this may be dropped.
     pub history_age: Option<Millis>,
-    /// Held while a failed write is recorded: shards that share these settings may fail at the
-    /// same moment, and write the same file.
+    /// Locked while a failed write is recorded. Shards that share these settings may fail at the
+    /// same moment and write the same file.
     pub failing: Arc<Mutex<()>>,
 }
 
 impl Settings {
-    /// Direct writes, 64 MiB a segment, one ahead, and all history. The configuration sets the
-    /// limits of history.
+    /// Returns the defaults: direct writes, segments of 64 MiB, one prepared segment, and all
+    /// history. The configuration sets the limits of the history.
     #[must_use]
     pub fn new(data: PathBuf, durability: Durability) -> Self {
         Self {
@@ -148,7 +150,7 @@ impl Settings {
         }
     }
 
-    /// The settings in the configuration.
+    /// Returns the settings from the configuration.
     #[must_use]
     pub fn of(config: &Config, directory: &Directory, durability: Durability) -> Self {
         let mut settings = Self::new(config.data.clone(), durability);
@@ -165,14 +167,14 @@ impl Settings {
         settings
     }
 
-    /// The longest time for which a segment is in use, and for which a snapshot is the newest while
-    /// records are written: an eighth of the age of history.
+    /// Returns the longest time for which a segment is in use, and for which a snapshot is the
+    /// newest one while records are written. It is an eighth of the maximum age of history.
     #[must_use]
     pub fn segment_span(&self) -> Option<Millis> {
         self.history_age.map(|Millis(age)| Millis(age / 8))
     }
 
-    /// The place of a shard's journal.
+    /// Returns the directory of a shard's journal.
     #[must_use]
     pub fn shard_directory(&self, shard: u32) -> PathBuf {
         self.data.join("journal").join(shard.to_string())

@@ -1,7 +1,7 @@
-//! Periods in which numbers with a history were overflow numbers: `overflow-periods.json`.
+//! The periods in which numbers with a history were overflow numbers: `overflow-periods.json`.
 //!
-//! Many visitors see an overflow number, so a call to it belongs to none of those who had the
-//! number before. The directory contains only the present overflow numbers.
+//! Many visitors see an overflow number, so a call to it cannot be attributed to a visitor who had
+//! the number before. The directory of pools contains only the present overflow numbers.
 
 use std::io;
 use std::path::Path;
@@ -13,35 +13,36 @@ use super::files::{FileError, Files, read_json, read_whole, write_json, write_wh
 
 const FILE: &str = "overflow-periods.json";
 
-/// Stands for every number, when it is unknown which numbers were overflow numbers.
+/// Stands for every number. Used if it is unknown which numbers were overflow numbers.
 const ANY: u64 = 0;
 
-/// The maximum number of periods; beyond this the oldest are forgotten.
+/// The maximum number of periods. If there are more, the oldest ones are forgotten.
 const PERIODS_MAX: usize = 10_000;
 
-/// A period, in milliseconds of the wall clock since 1970.
+/// A period, in wall-clock milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Period {
     /// The number's code, or [`ANY`].
     number: u64,
     from: u64,
-    /// Absent while the period lasts.
+    /// Omitted while the period lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<u64>,
 }
 
-/// The periods, in the order of their beginnings.
+/// The periods, in the order in which they began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OverflowPeriods(Vec<Period>);
 
 impl OverflowPeriods {
-    /// The periods in `data`; none if there is no such file. A file that cannot be understood is
-    /// moved away, which is logged: any number may have been an overflow number until `now`.
+    /// Reads the periods in `data`; there are none if the file does not exist. If the file cannot
+    /// be parsed, it is moved away and this is logged. In that case, any number may have been an
+    /// overflow number until `now`.
     ///
     /// # Errors
-    /// [`FileError`] if there is a file that cannot be read, or moved away.
+    /// Returns [`FileError`] if the file exists but cannot be read or moved away.
     pub fn read(files: &impl Files, data: &Path, now: Millis) -> Result<Self, FileError> {
         let path = data.join(FILE);
         let error = match read_json(files, &path) {
@@ -65,18 +66,19 @@ impl OverflowPeriods {
     /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; then the old file stays.
+    /// Returns [`FileError`]; the old file then remains.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }
 
-    /// Records that `begun` become overflow numbers at `now`, and that `ended` no longer are.
+    /// Records that the numbers in `begun` become overflow numbers at `now`, and that those in
+    /// `ended` cease to be.
     pub fn change(&mut self, begun: &[PromoNumber], ended: &[PromoNumber], now: Millis) {
         for number in ended.iter().map(|number| number.to_code()) {
             let is_it = |period: &&mut Period| period.number == number && period.to.is_none();
             match self.0.iter_mut().rev().find(is_it) {
                 Some(period) => period.to = Some(now.0),
-                // The beginning was before the start of the process.
+                // The period began before the process started.
                 None => self.0.push(Period { number, from: 0, to: Some(now.0) }),
             }
         }
@@ -87,8 +89,9 @@ impl OverflowPeriods {
         self.0.drain(..surplus);
     }
 
-    /// The end of the newest period of `number` that had begun by `at`, or the far future while it
-    /// lasts. See [`Past::overflow_until`](ringwell_engine::Past::overflow_until).
+    /// Returns the end of the newest period of `number` that had begun by `at`, or the far future
+    /// if that period still lasts. See
+    /// [`Past::overflow_until`](ringwell_engine::Past::overflow_until).
     #[must_use]
     pub fn end(&self, number: PromoNumber, at: Millis) -> Option<Millis> {
         let number = number.to_code();

@@ -9,19 +9,19 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "peers.json";
 
-/// The identity and the last known position of a shard's journal.
+/// The names and last known positions of other shards' journals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeenJournals {
-    /// By shard: the name of the data directory, and the number of its next group.
+    /// For each shard: the name of its data directory, and the number of its journal's next group.
     pub shards: BTreeMap<u16, (String, u64)>,
 }
 
 impl SeenJournals {
-    /// The records in `data`; none if there is no such file.
+    /// Reads the records in `data`; there are none if the file does not exist.
     ///
     /// # Errors
-    /// [`FileError`] if there is a file that cannot be read or understood.
+    /// Returns [`FileError`] if the file exists but cannot be read or parsed.
     pub fn read(files: &impl Files, data: &Path) -> Result<Self, FileError> {
         Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
@@ -29,7 +29,7 @@ impl SeenJournals {
     /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; then the old file stays.
+    /// Returns [`FileError`]; the old file then remains.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }

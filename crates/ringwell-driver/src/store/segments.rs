@@ -1,4 +1,4 @@
-//! The segments of one shard as files: their names, and reading them.
+//! The segments of one shard as files: how they are named and read.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, Segment
 use super::files::{Access, FileError, Files, numbered};
 use super::identity::FoundJournal;
 
-/// The segments in a directory, read only.
+/// The segments in a directory, for reading only.
 #[derive(Debug)]
 pub struct SegmentFiles<F> {
     files: F,
@@ -17,13 +17,13 @@ pub struct SegmentFiles<F> {
 }
 
 impl<F: Files> SegmentFiles<F> {
-    /// Reads what the operating system has cached, to inspect a journal.
+    /// Creates a reader of the data that the operating system has cached, for inspecting a journal.
     #[must_use]
     pub fn new(files: F, directory: PathBuf) -> Self {
         Self { files, directory, access: Access::Read }
     }
 
-    /// Reads what is on the disk, for recovery.
+    /// Creates a reader of the data that is on the disk, for recovery.
     #[must_use]
     pub(super) fn from_disk(files: F, directory: PathBuf) -> Self {
         Self { files, directory, access: Access::Fresh }
@@ -49,13 +49,14 @@ impl<F: Files> Segments for SegmentFiles<F> {
     }
 }
 
-/// The file of a segment.
+/// Returns the path of a segment's file.
 #[must_use]
 pub fn segment_path(directory: &Path, segno: u64) -> PathBuf {
     directory.join(format!("{segno:016}.rpj"))
 }
 
-/// The journal in a shard's directory, by the heads of its segments; `None` if none can be read.
+/// Returns the journal in a shard's directory according to the heads of its segments; `None` if no
+/// head can be read.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,8 +1,9 @@
 //! The buckets of the cluster's map that this data directory has served: `cluster-map.json`.
 //!
-//! A bucket that arrives at a node by a new map was served by another one, whose lockouts are
-//! unknown here. Its pools, including those added later, are held for a lifetime, unless the bucket
-//! was moved here with its lockouts. The file records the time of its arrival.
+//! A bucket that arrives at a node because of a new map was served by another node, whose lockouts
+//! are unknown here. The bucket's pools, including those added later, are held for a lifetime,
+//! unless the bucket was moved here together with its lockouts. The file records the time when the
+//! bucket arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,10 +18,10 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "cluster-map.json";
 
-/// The file with the [`Lifetimes`] of the lists that were served. Every node has one.
+/// The file with the [`Lifetimes`] of the lists that were served. Every node has this file.
 const LIFETIMES: &str = "lifetimes.json";
 
-/// The buckets that a data directory has served, and by which map.
+/// The buckets that a data directory has served, and the map according to which it served them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedMap {
@@ -28,25 +29,27 @@ pub struct ServedMap {
     pub version: u64,
     /// The buckets.
     pub buckets: BTreeSet<u16>,
-    /// The owners of all buckets, with the moves since the map's version began.
+    /// The owners of all buckets, including the moves since this version of the map came into use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owners: Option<Owners>,
     /// Released buckets that no node has accepted yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
-    /// Buckets that arrived without the lockouts of the previous owner.
+    /// Buckets that arrived without the lockouts of their previous owner, with their holds.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
-    /// Buckets that were served after they had become another node's, if it does not hold them yet.
+    /// Buckets that were served although they already belonged to another node, unless that node
+    /// holds them by now.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stale: BTreeSet<u16>,
-    /// Owners that took buckets back, because this node had not accepted them.
+    /// Owners that took a bucket back, because this node had not accepted it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abandoned: BTreeMap<u16, Owner>,
-    /// Digests of the lists of pools that were served; `None` in files of older releases.
+    /// Digests of the lists of pools that were served; `None` in files from older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
-    /// Only in files of older releases, which had no file of [`Lifetimes`].
+    /// Present only in files from older releases, which did not write a separate file of
+    /// [`Lifetimes`].
     #[serde(default, skip_serializing)]
     pub lifetimes: Option<Lifetimes>,
 }
@@ -59,19 +62,20 @@ pub struct Leaving {
     pub to: u16,
     /// The buckets.
     pub buckets: Vec<u16>,
-    /// Held pools, and the end of each hold.
+    /// Held pools, with the end of each hold.
     pub holds: Vec<(u64, u64)>,
-    /// The shards that owned them, in the same order. Empty in files of older releases.
+    /// The shards that owned the buckets, in the same order. Empty in files from older releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<u16>,
-    /// The largest request that the next owner's node accepts; `None` if it has an older release.
+    /// The largest request that the next owner's node accepts, in bytes; `None` if that node runs
+    /// an older release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<usize>,
 }
 
 impl ServedMap {
-    /// The state that a node serves under these owners, if `is_own` selects its shards. Keeps only
-    /// the holds of its own buckets and of those that leave.
+    /// Returns the state that a node serves under these owners; `is_own` selects the node's shards.
+    /// Only the holds of the node's own buckets and of leaving buckets are kept.
     pub fn of(
         owners: Owners,
         is_own: impl Fn(u16) -> bool,
@@ -99,10 +103,10 @@ impl ServedMap {
         }
     }
 
-    /// The state that `data` served last; `None` if it was never part of a cluster.
+    /// Returns the state that `data` served last; `None` if it was never part of a cluster.
     ///
     /// # Errors
-    /// [`FileError`] if there is a file that cannot be read or understood.
+    /// Returns [`FileError`] if the file exists but cannot be read or parsed.
     pub fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
         read_json(files, &data.join(FILE))
     }
@@ -110,16 +114,17 @@ impl ServedMap {
     /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; then the old file stays.
+    /// Returns [`FileError`]; the old file then remains.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }
 }
 
-/// The lifetimes of the lists that `data` has served; `None` if no release has recorded them.
+/// Returns the lifetimes of the lists that `data` has served; `None` if no release has recorded
+/// them.
 ///
 /// # Errors
-/// [`FileError`] if there is a file that cannot be read or understood.
+/// Returns [`FileError`] if the file exists but cannot be read or parsed.
 pub fn read_lifetimes(files: &impl Files, data: &Path) -> Result<Option<Lifetimes>, FileError> {
     read_json(files, &data.join(LIFETIMES))
 }
@@ -127,7 +132,7 @@ pub fn read_lifetimes(files: &impl Files, data: &Path) -> Result<Option<Lifetime
 /// Durably records the lifetimes of the lists that `data` has served.
 ///
 /// # Errors
-/// [`FileError`]; then the old file stays.
+/// Returns [`FileError`]; the old file then remains.
 pub fn write_lifetimes(
     files: &impl Files,
     data: &Path,

@@ -1,5 +1,5 @@
-//! Opens one shard's journal: finds its files, decides whether they can be trusted, and continues
-//! from them.
+//! Opens one shard's journal: finds the shard's files, decides whether they can be trusted, and
+//! continues from them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use super::snapshots::{self, SnapshotRef, SnapshotSource};
 use super::spares::Spares;
 use super::unflushed::failed;
 
-/// One shard's journal before it is opened. Changes nothing except for making its directory, until
-/// [`Self::start`].
+/// One shard's journal, before it is opened. Until [`Self::start`] is called, nothing is changed,
+/// except that the directory is created.
 #[derive(Debug)]
 pub struct ShardStore<F> {
     files: F,
@@ -35,7 +35,7 @@ pub struct ShardStore<F> {
 /// The reason why a shard's journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be trusted, or cannot be read.
+    /// The journal cannot be trusted or cannot be read.
     #[error(
         "the journal of shard {shard} in {}: {source}. `ringwell journal verify` shows all that is \
          wrong",
@@ -44,18 +44,18 @@ pub enum OpenError {
     Refused {
         /// The shard.
         shard: u32,
-        /// The directory of its files.
+        /// The directory of the journal's files.
         directory: PathBuf,
-        /// The damage, its place, and the possible remedies.
+        /// The damage, the damaged place, and the possible remedies.
         source: RecoverError<FileError>,
     },
-    /// A file cannot be used.
+    /// A file could not be used.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl<F: Files> ShardStore<F> {
-    /// Examines the directory of `shard`, and makes it if it is missing.
+    /// Examines the directory of `shard`, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`FileError`]
@@ -65,7 +65,8 @@ impl<F: Files> ShardStore<F> {
         Ok(Self { files: files.clone(), settings: settings.clone(), shard, directory })
     }
 
-    /// The snapshots, newest first; try one after the other until one can be read to its end.
+    /// Returns the snapshots, newest first. The caller tries one after another until one can be
+    /// read to its end.
     ///
     /// # Errors
     /// [`FileError`]
@@ -76,7 +77,7 @@ impl<F: Files> ShardStore<F> {
     /// Begins to read a snapshot.
     ///
     /// # Errors
-    /// [`SnapshotError`]; then take an older one.
+    /// Returns [`SnapshotError`]; the caller then tries an older snapshot.
     pub fn read_snapshot(
         &self,
         snapshot: &SnapshotRef,
@@ -84,11 +85,11 @@ impl<F: Files> ShardStore<F> {
         snapshots::read(&self.files, snapshot)
     }
 
-    /// Reads the journal after the snapshot that was loaded, or from its beginning, and passes each
-    /// group to `visit`. Changes nothing.
+    /// Reads the groups after the loaded snapshot, or the whole journal if there is none, and
+    /// passes each group to `visit`. Changes nothing.
     ///
     /// # Errors
-    /// [`OpenError`]; then the shard must not start.
+    /// Returns [`OpenError`]; the shard must then not start.
     pub fn recover(
         &self,
         snapshot: Option<&Snapshot>,
@@ -106,7 +107,8 @@ impl<F: Files> ShardStore<F> {
         })
     }
 
-    /// Cuts the journal at a bad frame, even if good frames follow. Returns whether there was one.
+    /// Cuts the journal off at a bad frame, even if good frames follow. Returns whether there was a
+    /// bad frame.
     pub(crate) fn cut_at_damage(
         &self,
         refused: &RecoverError<FileError>,
@@ -122,7 +124,7 @@ impl<F: Files> ShardStore<F> {
         self.files.read_at(&file, offset, &mut block)?;
         let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
         let (end, cut) = (offset + BLOCK_BYTES as u64, encode_end(head.salt, n));
-        // The numbers of the later segments may have a gap.
+        // The numbers of the later segments may have gaps.
         let segments = numbered(&self.files, &self.directory, "rpj")?.into_iter();
         let later: Vec<_> = segments.filter(|(number, _)| *number > segno).collect();
         if later.is_empty() && block == cut && self.files.len(&file)? == end {
@@ -134,11 +136,11 @@ impl<F: Files> ShardStore<F> {
             offset,
             "group {n} is {fault}, and later ones were written: the journal ends before it"
         );
-        // Removes the newest first, so that the rest is always a valid journal.
+        // Removes the newest segment first, so that the remaining files are always a valid journal.
         for (_, path) in later.iter().rev() {
             remove(&self.files, path)?;
         }
-        // Treats it like an unfinished write, as at startup.
+        // Handles the bad frame like an unfinished write at startup.
         let mut file = self.files.open(&path, Access::Write)?;
         self.files.write_at(&mut file, offset, &cut)?;
         self.files.flush(&file)?;
@@ -146,13 +148,14 @@ impl<F: Files> ShardStore<F> {
         Ok(true)
     }
 
-    /// The directory of its files.
+    /// Returns the directory of the journal's files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Like [`Self::start_inline`], for groups of earlier epochs, which a log elsewhere continues.
+    /// Like [`Self::start_inline`], but for groups of earlier epochs. A log on other machines
+    /// continues the journal.
     ///
     /// # Errors
     /// [`FileError`]
@@ -162,9 +165,9 @@ impl<F: Files> ShardStore<F> {
     }
 
     /// Continues from the recovered part: cuts off an unfinished write and begins a new segment.
-    /// Returns the tip for new groups, with its epoch raised.
+    /// Returns the tip for new groups, with a raised epoch.
     ///
-    /// A disk that is full now is reported with the first group, not here.
+    /// If the disk is full now, this is reported when the first group is stored, not here.
     ///
     /// # Errors
     /// [`FileError`]
@@ -216,7 +219,8 @@ impl<F: Files> ShardStore<F> {
         match frames.next_segment() {
             Err(error) if error.is_full() => {
                 tracing::error!(%error, "the disk is full: there is no room to begin the journal");
-                // Nor is there room to record this start, so its segments continue the last one's.
+                // There is also no room to record this startup, so its segments continue those of
+                // the last startup.
                 frames.start = newest.map_or(start, |newest| newest.start());
             }
             begun => frames.segment = Some(begun?),
@@ -225,10 +229,11 @@ impl<F: Files> ShardStore<F> {
         Ok((InlineJournal::new(journal, frames), tip))
     }
 
-    /// Makes the end of the old journal durable, because it may only have been in the page cache,
-    /// and cuts off an unfinished write. Damaged frames stay, because they may be evidence.
+    /// Makes the end of the old journal durable, because it may be only in the page cache, and cuts
+    /// off an unfinished write. Damaged frames are kept, because they may be evidence.
     ///
-    /// A block that records this is written first: a short file without it has lost its end.
+    /// Before the cut, a block that marks the end is written. So a short file without such a block
+    /// has lost its end.
     fn settle(
         &self,
         segments: &mut [SegmentInfo],

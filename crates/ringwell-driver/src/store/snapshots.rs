@@ -1,4 +1,4 @@
-//! Snapshots of one shard as files.
+//! The snapshots of one shard, as files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,24 @@ use super::files::{Access, FileError, Files, numbered, remove, rename};
 use super::index::Shared;
 use super::interface::Draft;
 
-/// The count of snapshots to keep: if the newest cannot be read, the previous one is used.
+/// The number of snapshots that are kept. If the newest one cannot be read, the previous one is
+/// used.
 const KEPT: usize = 2;
 
 /// A snapshot's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotRef {
-    /// The first frame to replay on it.
+    /// The first frame to replay after the snapshot.
     pub replay_from: u64,
-    /// Its path.
+    /// The path of the snapshot's file.
     pub path: PathBuf,
 }
 
-/// Feeds a [`SnapshotReader`] from a file.
+/// Reads the bytes of a file for a [`SnapshotReader`].
 pub type SnapshotSource = Box<dyn FnMut(&mut [u8]) -> Result<usize, FileError> + Send>;
 
-/// A snapshot that is being written. If dropped without [`Self::publish`], it removes its file;
-/// after a kill, the next start does that.
+/// A snapshot that is being written. If it is dropped without [`Self::publish`], it removes its
+/// file. If the process is killed, the next startup removes the file.
 #[derive(Debug)]
 pub struct SnapshotFile<F: Files> {
     file: F::File,
@@ -37,7 +38,7 @@ pub struct SnapshotFile<F: Files> {
     shared: Arc<Shared<F>>,
 }
 
-/// The snapshots in a shard's directory, newest first.
+/// Returns the snapshots in a shard's directory, newest first.
 ///
 /// # Errors
 /// [`FileError`]
@@ -50,7 +51,7 @@ pub fn list(files: &impl Files, directory: &Path) -> Result<Vec<SnapshotRef>, Fi
 /// Begins to read a snapshot.
 ///
 /// # Errors
-/// [`SnapshotError`]; then take an older one.
+/// Returns [`SnapshotError`]; the caller then tries an older snapshot.
 pub fn read<F: Files>(
     files: &F,
     snapshot: &SnapshotRef,
@@ -89,7 +90,7 @@ impl<F: Files> Draft for SnapshotFile<F> {
         self.shared.index().next_n() - 1
     }
 
-    /// Also removes all older snapshots except one.
+    /// Also removes all older snapshots except the previous one.
     fn publish(mut self, through: u64) -> Result<(), FileError> {
         if self.shared.index().next_n() <= through {
             let refused = io::Error::other(format!("group {through} is not stored yet"));
@@ -116,7 +117,8 @@ impl<F: Files> Draft for SnapshotFile<F> {
 impl<F: Files> Drop for SnapshotFile<F> {
     fn drop(&mut self) {
         if !self.is_published {
-            // It may have filled the disk. If this fails, the next start removes it.
+            // The unfinished file may have filled the disk. If the removal fails, the next startup
+            // removes it.
             let _ = self.shared.files.remove(&self.unfinished);
         }
     }

@@ -1,6 +1,7 @@
-//! Files that wait to become segments: prepared by a thread, or left over from dropped ones.
+//! Files that are ready to become segments. They were prepared by a thread or left over from
+//! dropped segments.
 //!
-//! Overwriting existing blocks is half again as fast as extending a file, and a full disk is
+//! Overwriting existing blocks is 1.5 times as fast as extending a file. Also, a full disk is
 //! noticed here, before a group needs the room.
 
 use std::io;
@@ -11,25 +12,26 @@ use std::time::Duration;
 use super::aligned::AlignedBuffer;
 use super::files::{Access, FileError, Files, numbered, remove, rename};
 
-/// The count of bytes written and flushed at once, so that a frame never waits behind a whole
-/// segment of zeros.
+/// The number of bytes that are written and flushed at once, so that a frame never waits behind a
+/// whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
-/// The count of files of dropped segments that are kept beyond the target. Once history has reached
-/// its limit, each new segment drops an old one, and no file need be filled any more.
+/// The number of files of dropped segments that are kept in addition to the target. Once history
+/// has reached its limit, an old segment is dropped for each new one, so no more files need to be
+/// filled.
 const DROPPED_MAX: usize = 4;
-/// The time for which the thread waits before it tries again on a full disk.
+/// The pause before the thread tries again if the disk is full.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The spares of one shard.
+/// The spare files of one shard.
 #[derive(Debug)]
 pub struct Spares<F> {
     files: F,
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
-    /// Whether files stay unfilled: a copy of a log need not survive a power cut, and a machine
-    /// that takes over must not wait for zeros. The first frame without room then detects a full
-    /// disk.
+    /// Whether files are left unfilled. A copy of a log need not survive a power cut, and a machine
+    /// that takes over must not wait for zeros to be written. A full disk is then detected by the
+    /// first frame for which there is no room.
     is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,
@@ -43,7 +45,7 @@ struct SpareFiles {
 }
 
 impl<F: Files> Spares<F> {
-    /// Lists the existing files; removes unusable ones.
+    /// Lists the existing spare files, and removes those that cannot be used.
     pub(super) fn open(
         files: F,
         directory: &Path,
@@ -75,7 +77,7 @@ impl<F: Files> Spares<F> {
         }))
     }
 
-    /// A file to be used as a segment: a spare, or a new one.
+    /// Returns a file to be used as a segment, which is a spare or a new file.
     pub(super) fn take(&self) -> Result<PathBuf, FileError> {
         let ready = self.lock().ready.pop();
         self.changed.notify_all();
@@ -85,12 +87,12 @@ impl<F: Files> Spares<F> {
         }
     }
 
-    /// Returns an unused file.
+    /// Puts an unused file back.
     pub(super) fn put_back(&self, path: PathBuf) {
         self.lock().ready.push(path);
     }
 
-    /// Keeps the file of a dropped segment as a spare, or removes it if there are enough.
+    /// Keeps the file of a dropped segment as a spare, or removes it if there are enough spares.
     pub(super) fn give(&self, dropped: &Path) -> Result<(), FileError> {
         let bytes = len(&self.files, dropped)?;
         let name = {
@@ -111,7 +113,7 @@ impl<F: Files> Spares<F> {
         self.changed.notify_all();
     }
 
-    /// Prepares a file, if there are fewer than the target.
+    /// Prepares one file, if there are fewer files than the target.
     ///
     /// # Errors
     /// [`FileError`]
@@ -123,7 +125,7 @@ impl<F: Files> Spares<F> {
         Ok(())
     }
 
-    /// Prepares files up to the target, until [`Self::close`]; runs on a separate thread.
+    /// Prepares files up to the target until [`Self::close`] is called. Runs on a separate thread.
     pub fn keep(&self) {
         let mut state = self.lock();
         while !state.closing {
@@ -137,7 +139,7 @@ impl<F: Files> Spares<F> {
             match made {
                 Ok(path) => state.ready.push(path),
                 Err(error) => {
-                    // A stop interrupts it.
+                    // A shutdown interrupts this.
                     if !error.is_full() && !state.closing {
                         tracing::error!(%error, "cannot prepare a segment; trying again");
                     }
@@ -148,14 +150,14 @@ impl<F: Files> Spares<F> {
         }
     }
 
-    /// Makes a file full of zeros, durably unless files are sparse.
+    /// Creates a file full of zeros; durably, unless files are sparse.
     fn make(&self) -> Result<PathBuf, FileError> {
         let path = self.lock().name(&self.directory);
         let unfinished = path.with_extension("tmp");
         let filled = self.fill(&unfinished);
         if filled.is_err() {
-            // On a full disk its blocks are needed elsewhere. If the removal fails, the next start
-            // repeats it.
+            // If the disk is full, the blocks of this file are needed for other files. If the
+            // removal fails, the next startup repeats it.
             let _ = self.files.remove(&unfinished);
         }
         filled?;
@@ -169,7 +171,7 @@ impl<F: Files> Spares<F> {
         if self.is_sparse {
             return files.set_len(&made, self.segment_bytes);
         }
-        // Bypasses the page cache, if possible, because these bytes are never read.
+        // Bypasses the page cache if possible, because these bytes are never read.
         let direct = files.open(path, Access::Direct);
         let mut file = direct.or_else(|_| files.open(path, Access::Write))?;
         let mut buffer = AlignedBuffer::default();
@@ -188,13 +190,14 @@ impl<F: Files> Spares<F> {
             offset += len as u64;
         }
         files.flush(&made)?;
-        // A direct write over cached pages has to drop them first.
+        // Drops the cached pages now. Otherwise, a direct write over them would have to drop them
+        // first.
         drop(files.open(path, Access::Fresh));
         files.flush_names(&self.directory)
     }
 
     fn lock(&self) -> MutexGuard<'_, SpareFiles> {
-        // Each step leaves the list consistent, so a panic elsewhere does no harm.
+        // Each change leaves the list consistent, so a panic elsewhere does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,31 +5,32 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Flushes longer than this count as this long, in microseconds.
+/// The longest time that is recorded for a flush, in microseconds. Longer flushes count as this
+/// long.
 const FLUSH_MICROS_MAX: u64 = 60_000_000;
 
 /// A journal's counts since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Groups that were stored.
+    /// The count of groups that were stored.
     pub frames: u64,
-    /// Bytes of their records.
+    /// The total size of these groups' records, in bytes.
     pub body_bytes: u64,
-    /// Bytes that were written for them.
+    /// The number of bytes that were written for these groups.
     pub written_bytes: u64,
-    /// Time spent writing and flushing them.
+    /// The total time spent writing and flushing these groups.
     pub flush_total: Duration,
-    /// Half of the groups were stored faster.
+    /// The median time to store a group.
     pub flush_p50: Duration,
-    /// One in a hundred took longer.
+    /// The time that only one in a hundred groups exceeded.
     pub flush_p99: Duration,
-    /// Segments that are kept.
+    /// The count of segments that are kept.
     pub segments: usize,
     /// Their total length.
     pub segment_bytes: u64,
-    /// The disk is full: a group waits for room.
+    /// Whether the disk is full and a group is waiting for room.
     pub full: bool,
-    /// A write or flush failed: nothing more is stored.
+    /// Whether a write or flush has failed, so that nothing more is stored.
     pub failed: bool,
 }
 
@@ -79,7 +80,7 @@ impl Counters {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Stats, &mut Histogram<u64>) -> T) -> T {
-        // Counters are consistent after each step, so a panic elsewhere does no harm.
+        // The counters are consistent after each change, so a panic elsewhere does no harm.
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (stats, histogram) = &mut *guard;
         f(stats, histogram)

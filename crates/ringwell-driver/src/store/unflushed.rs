@@ -1,12 +1,12 @@
-//! Whether the newest groups of a data directory may be missing after a boot, after its file system
-//! was mounted again, or after a failed write: durability `os`.
+//! Determines whether the newest groups of a data directory may be missing: after a boot, after its
+//! file system was remounted, or after a failed write. Applies to durability `os`.
 //!
-//! With that durability, answers are sent once their group is in the operating system's cache. A
-//! power cut empties the cache, and so does a disk that fails and is mounted again. A process
-//! therefore records the boot of the machine and the mount of the file system before it answers,
-//! and an orderly stop removes that record once everything is flushed. If the record of another
-//! boot or mount is found at startup, an unknown number of answered groups is missing. Source:
-//! docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
+//! With this durability, answers are sent once their group is in the operating system's cache. A
+//! power cut empties the cache. So does a disk that fails and is mounted again. A process therefore
+//! records the boot of the machine and the mount of the file system before it answers. An orderly
+//! shutdown removes that record once all data is flushed. If startup finds the record of another
+//! boot or mount, an unknown number of answered groups is missing. Source: docs/reliability.md,
+//! docs/decisions/051-a-file-system-that-is-mounted-again.md.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -20,16 +20,16 @@ use crate::canary::{Bug, planted};
 
 const FILE: &str = "unflushed.json";
 
-/// Differs from every boot.
+/// Differs from the id of every boot.
 const NO_BOOT: u64 = 0;
 
 /// The boot and the mount in which groups were answered without a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unflushed {
-    /// [`NO_BOOT`] after a failed write.
+    /// The boot, or [`NO_BOOT`] after a failed write.
     boot: u64,
-    /// See [`Files::mount_of`].
+    /// The result of [`Files::mount_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mount: Option<u64>,
 }
@@ -39,7 +39,7 @@ impl Unflushed {
         Self { boot, mount: files.mount_of(data) }
     }
 
-    /// The reason why groups that were answered then may be missing now.
+    /// Returns the reason why groups that were answered under this record may be missing now.
     fn lacks(self, now: Self) -> Option<Unkept> {
         let is_remounted = self.mount.is_some() && self.mount != now.mount;
         match self.boot {
@@ -58,16 +58,16 @@ pub(super) fn read(files: &impl Files, data: &Path) -> Result<Option<Unflushed>,
 /// The reason why groups that were answered without a flush may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unkept {
-    /// The machine was booted.
+    /// The machine was rebooted.
     Boot,
-    /// The file system was mounted again.
+    /// The file system was remounted.
     Remount,
     /// A write or a flush has failed.
     FailedWrite,
 }
 
-/// Whether groups that were answered from `data` may have been lost, and why. `boot` is the
-/// present boot.
+/// Determines whether groups that were answered from `data` may have been lost, and returns the
+/// reason. `boot` is the present boot.
 ///
 /// # Errors
 /// [`FileError`]
@@ -80,21 +80,21 @@ pub fn may_lack_groups(
     Ok(recorded.lacks(Unflushed::now(files, data, boot)))
 }
 
-/// Runs when a write or a flush has failed, unless the disk was only full. Answered groups may then
-/// be missing even if the machine was not booted in between, so the next start holds all pools as
-/// after a boot. Returns the error to report.
+/// Records that a write or flush has failed, unless the disk was only full. Answered groups may
+/// then be missing even if the machine was not rebooted. So the next startup holds all pools, as it
+/// does after a reboot. Returns the error that is to be reported.
 pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) -> FileError {
     let Settings { data, durability, failing, .. } = settings;
     let _alone = failing.lock().unwrap_or_else(PoisonError::into_inner);
-    // Groups of a process with another durability may be in the cache.
+    // The groups of an earlier process with another durability may still be in the cache.
     let may_lack = *durability == Durability::Os || files.exists(&data.join(FILE));
     if error.is_full() || !may_lack || planted(Bug::FailedFlushIgnored) {
         return error;
     }
     let record = Unflushed { boot: NO_BOOT, mount: None };
     let Err(unknown) = write_json(files, data, FILE, &record) else { return error };
-    // While the file system stays mounted, the next start reads the cache; afterwards it finds
-    // another mount.
+    // While the file system stays mounted, the next startup reads this record from the cache. After
+    // a remount, it finds another mount.
     let is_cached = write_json_to_cache(files, data, FILE, &record).is_ok();
     let advice = match (is_cached, files.mount_of(data)) {
         (true, Some(_)) => return error,
@@ -107,8 +107,8 @@ pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) 
     ))
 }
 
-/// Runs before anything is answered from `data`. A record of lost groups stays until the hold that
-/// it causes is stored: see [`settle_unflushed`].
+/// Records the present boot and mount. Runs before any answer is sent from `data`. A record of lost
+/// groups is kept until the hold that it causes is stored; see [`settle_unflushed`].
 ///
 /// # Errors
 /// [`FileError`]
@@ -129,10 +129,11 @@ pub fn note_unflushed(
     }
 }
 
-/// Runs when the hold for lost groups is as durable as configured.
+/// Replaces or removes a record of lost groups. Runs when the hold for these groups is as durable
+/// as configured.
 ///
 /// # Errors
-/// [`FileError`]; then the next start may hold all pools again.
+/// Returns [`FileError`]; the next startup may then hold all pools again.
 pub fn settle_unflushed(
     files: &impl Files,
     data: &Path,
@@ -150,10 +151,10 @@ pub fn settle_unflushed(
     }
 }
 
-/// Runs at the end of an orderly stop, when everything was flushed.
+/// Removes the record. Runs at the end of an orderly shutdown, when all data has been flushed.
 ///
 /// # Errors
-/// [`FileError`]; then a start after the next boot holds all pools.
+/// Returns [`FileError`]; the first startup after the next boot then holds all pools.
 pub fn end_unflushed(files: &impl Files, data: &Path) -> Result<(), FileError> {
     let path = data.join(FILE);
     if files.exists(&path) { remove(files, &path) } else { Ok(()) }
@@ -173,7 +174,7 @@ mod tests {
         check(of(7, Some(1)), of(8, Some(1)), Some(Unkept::Boot));
         check(of(7, Some(1)), of(7, Some(2)), Some(Unkept::Remount));
         check(of(7, Some(1)), of(7, None), Some(Unkept::Remount));
-        // Unknown in files of older releases.
+        // The mount is unknown in files from older releases.
         check(of(7, None), of(7, Some(1)), None);
         check(of(NO_BOOT, None), of(7, Some(1)), Some(Unkept::FailedWrite));
     }

@@ -1,12 +1,12 @@
-//! Files beside the journals that cannot be understood: empty after a crash of the file system, or
-//! damaged. Each error names the file, the fault and the remedy.
+//! Files beside the journals that cannot be parsed, because they are damaged, or are empty after a
+//! crash of the file system. Each error names the file, the fault and the remedy.
 
 use std::path::Path;
 
 use super::files::{Access, FileError, Files, numbered};
 use super::{Gaps, Identity, SeenJournals, ServedMap, read_lifetimes, unflushed};
 
-/// The files in `data` that keep a server from starting.
+/// Returns an error for each file in `data` that keeps a server from starting.
 pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
     let read = [
         Identity::read(files, data).err(),
@@ -19,7 +19,8 @@ pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
     read.into_iter().flatten().chain(unusable_spares(files, data)).collect()
 }
 
-/// Spares that cannot become segments. A shard's start removes only those of another size.
+/// Returns an error for each spare that cannot become a segment. A shard's startup removes only the
+/// spares of a different size.
 fn unusable_spares(files: &impl Files, data: &Path) -> Vec<FileError> {
     let journal = data.join("journal");
     let mut unusable = Vec::new();

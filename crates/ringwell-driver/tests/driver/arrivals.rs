@@ -1,4 +1,4 @@
-//! Numbers that enter pools of one node while another node may have handed them out.
+//! Numbers that enter pools of one node although another node may have handed them out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use ringwell_os::OsFiles;
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate, know};
 use crate::support::Virtual;
 
-/// The length of a hold because of a node that may have handed out a number a moment ago.
+/// The length of a hold that is caused by a node that may just have handed out a number.
 pub(crate) const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
 
-/// Pools of the first node's shard 0 and of the second node's shard 2.
+/// Returns a pool of the first node's shard 0 and a pool of the second node's shard 2.
 pub(crate) fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
     let first = |side: &Side, shard| side.node.directory().pools_of(shard).next().unwrap().id();
     (first(&pair.a, 0), first(&pair.b, 2))
 }
 
-/// The list that moves the last ten numbers of pool `from` to pool `to`.
+/// Returns the list that moves the last ten numbers of pool `from` to pool `to`.
 pub(crate) fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
     let fields = |pool| -> PoolFields { before.pool(pool).unwrap().fields().clone() };
     let (mut from, mut to) = (fields(from), fields(to));
@@ -42,7 +42,7 @@ pub(crate) fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPo
     [from, to].map(|fields| RingPool::new(fields).unwrap()).into()
 }
 
-/// The first of these numbers.
+/// Returns the first of the numbers that [`passed`] moves.
 pub(crate) fn passed_number(before: &Directory, from: PoolId) -> PromoNumber {
     let range = *before.pool(from).unwrap().numbers().last().unwrap();
     PromoNumber::from_e164(range.last().to_e164() - 9).unwrap()
@@ -53,8 +53,8 @@ pub(crate) async fn change_list(pair: &Pair, side: &Side, pools: Vec<RingPool>) 
     change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
 }
 
-/// The remaining time of the hold of a pool, if its bucket was ever held. Asserts that the shard
-/// agrees with the list of holds.
+/// Returns the remaining time of a pool's hold, if the pool's bucket was ever held. Asserts that
+/// the shard agrees with the node's holds.
 pub(crate) fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     let now = side.shard(shard).now();
     let hold = side.node.bucket_holds().get(bucket(pool));
@@ -67,22 +67,22 @@ pub(crate) fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     left
 }
 
-/// The state of the other node when a number passes from it to this node.
+/// The state of the other node when a number passes from that node to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
-    /// It still has the number in a pool.
+    /// The other node still has the number in a pool.
     HasIt,
-    /// The number is free, and no longer in a pool.
+    /// The number is free and no longer in a pool.
     Free,
-    /// The number is locked for another seven seconds, and no longer in a pool.
+    /// The number is locked for another seven seconds and no longer in a pool.
     Locked,
-    /// The same, but the lockout is on its other shard.
+    /// Like `Locked`, but the lockout is on the other node's second shard.
     LockedElsewhere,
-    /// One of its pools is held for another nine seconds.
+    /// One of the other node's pools is held for another nine seconds.
     Held,
-    /// It does not answer.
+    /// The other node does not answer.
     Silent,
-    /// It cannot be reached.
+    /// The other node cannot be reached.
     Gone,
 }
 
@@ -96,7 +96,7 @@ const ALL: [Other; 7] = [
     Other::Gone,
 ];
 
-/// Brings the other node into the state `other`; `pools` is its next list.
+/// Brings the other node into the state `other`; `pools` is that node's next list.
 async fn prepare(pair: &Pair, other: Other, number: PromoNumber, pools: Vec<RingPool>) {
     let (b, shard) = (&pair.b, pair.b.shard(2));
     let now = shard.now();
@@ -146,7 +146,7 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
             for pool in a.node.directory().pools_of(0).map(|pool| pool.id()).skip(1) {
                 assert_eq!(left(a, 0, pool), None);
             }
-            // The holds are recorded for the next start.
+            // The holds are recorded for the next startup.
             let served = ServedMap::read(&OsFiles, &a.node.config.data).unwrap().unwrap();
             assert_eq!(served.holds, a.node.bucket_holds());
             assert_eq!(served.lists, Some(lists(&a.node.directory())));
@@ -154,8 +154,9 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
     }
 }
 
-/// A number comes back from the other node's pool. Each node has a lockout of it (`here` and
-/// `there`, in ms), made `apart` ms apart. Returns its pool, the number, and the time before.
+/// Makes a number come back from the other node's pool. Each node has a lockout of this number
+/// (`here` and `there`, in ms); the two were made `apart` ms apart. Returns the number's pool, the
+/// number, and the time before.
 async fn comes_back(
     pair: &Pair,
     here: u64,
@@ -174,8 +175,8 @@ async fn comes_back(
     (to, number, now)
 }
 
-/// An operator ended the lockout elsewhere, and the number went to another visitor there: this node
-/// must not take its own visitor for the newest.
+/// An operator ended the lockout on the other node, where the number then went to another visitor.
+/// So this node must not take its own visitor for the newest.
 #[test]
 pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     for (here, there) in [(7_000, 3_000), (3_000, 7_000)] {
@@ -191,8 +192,8 @@ pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     }
 }
 
-/// A number that is locked on this node belongs to its holder: only a node that got its bucket may
-/// have lengthened the lockout.
+/// A number that is locked on this node belongs to the visitor who holds it. Only a node that got
+/// its bucket may have lengthened the lockout.
 #[test]
 fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
     for (here, there) in [(7_000, 0), (7_000, 3_000), (3_000, 7_000)] {
@@ -209,7 +210,7 @@ fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
     }
 }
 
-/// This number was in a pool here, and may have been handed out elsewhere since.
+/// The number was in a pool here before, and may have been handed out elsewhere since.
 #[test]
 fn a_number_that_was_here_before_is_held_at_least_until_now() {
     let platform = Virtual::default();
@@ -226,7 +227,7 @@ fn a_number_that_was_here_before_is_held_at_least_until_now() {
     });
 }
 
-/// The findings of a start, with the lists that were served before.
+/// Returns the findings of a startup, with the lists that were served before.
 fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
     move |directory| Begun {
         served_lists: served.as_ref().map(|served| served(directory)),
@@ -234,7 +235,7 @@ fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) ->
     }
 }
 
-/// The lists of this start, except that the first pool of shard 0 had other numbers.
+/// Returns the lists of this startup, except that the first pool of shard 0 had other numbers.
 fn other_lists(directory: &Directory) -> Lists {
     let pool = directory.pools_of(0).next().unwrap().id();
     let mut lists = lists(directory);
@@ -242,8 +243,8 @@ fn other_lists(directory: &Directory) -> Lists {
     lists
 }
 
-/// The effects of a start with these lists: the hold of the pool whose list has changed, the hold
-/// of the others, and the nodes that must be asked again.
+/// Prepares the other node and starts this one. Returns the hold of the pool whose list has
+/// changed, the hold of the others, and the nodes that must be asked again.
 async fn start(pair: &Pair, other: Other) -> (Option<u64>, Option<u64>, Vec<u16>) {
     let (a, b) = (&pair.a, &pair.b);
     let directory = a.node.directory();
@@ -301,8 +302,7 @@ fn a_start_with_unchanged_lists_holds_nothing() {
     }
 }
 
-/// The node's pools may have had numbers from other nodes' pools, but nodes that do not answer may
-/// not have started either.
+/// This node's pools may contain other nodes' numbers, but silent nodes may not have started yet.
 #[test]
 fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     for other in ALL {
@@ -314,7 +314,7 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
                 Other::Free | Other::Silent | Other::Gone => (None, None),
                 Other::Locked | Other::LockedElsewhere => (Some(7_001), None),
                 Other::Held => (Some(9_001), Some(9_001)),
-                // The other node holds the pool that got the numbers.
+                // The other node holds the pool that received the numbers.
                 Other::HasIt => (Some(LONGEST.0), Some(LONGEST.0 + 1)),
             };
             assert_eq!((first, second), wanted, "{other:?}");
@@ -322,7 +322,7 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     }
 }
 
-/// Since its start, the node lacked a list with which it has served before.
+/// Since startup, the node has lacked a list that it served before.
 #[test]
 fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shorter_since() {
     let later = |ms| (ms, false, Other::Free);
@@ -361,7 +361,7 @@ fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shor
     }
 }
 
-/// A machine that slept: its numbers may have gone to pools of other nodes meanwhile.
+/// The machine was asleep, so its numbers may have gone to pools of other nodes in the meantime.
 #[test]
 fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     for (suspended, other, wanted) in [
@@ -387,7 +387,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             prepare(&pair, other, number, Vec::new()).await;
             let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
             assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
-            // The list is not read again; the shard waits for that only a short time.
+            // The list is not read again, and the shard waits for that only for a short time.
             let patience = if suspended > 5 { 4_900 } else { 0 };
             platform.sleep_until(woken + Duration::from_millis(patience)).await;
             assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);
@@ -408,7 +408,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     }
 }
 
-/// The longest lifetime stays: other pools have it, too.
+/// The longest lifetime does not change, because other pools have it too.
 #[test]
 fn lockouts_of_numbers_that_left_are_remembered_with_their_lifetime() {
     let platform = Virtual::default();
@@ -462,7 +462,7 @@ fn a_number_becomes_an_overflow_number_when_no_visitor_holds_it() {
     });
 }
 
-/// The file may have newer owners than those in use, because they are recorded first.
+/// The owners in the file may be newer than those in use, because they are recorded first.
 #[test]
 pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start()
 {
@@ -501,7 +501,7 @@ pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_n
     }
 }
 
-/// The bucket was released, and its next owner has not accepted it yet.
+/// The bucket was released, but its next owner has not accepted it yet.
 #[test]
 fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
     let platform = Virtual::default();
@@ -524,7 +524,7 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
     });
 }
 
-/// While a number's pool was held, another node may have handed the number out.
+/// While a number's pool was held, another node may have handed out the number.
 #[test]
 fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
     for is_over in [false, true] {
@@ -546,8 +546,8 @@ fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
     }
 }
 
-/// The giver has an allocation of a number that entered a pool in transit and may have been handed
-/// out elsewhere since, so the next owner may have a newer allocation.
+/// A number entered a pool in transit and may have been handed out elsewhere since. The giver has
+/// an allocation of it, but the next owner may have a newer one.
 #[test]
 fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest() {
     for is_known in [false, true] {

@@ -18,7 +18,7 @@ use crate::support::{Virtual, body, bulk, locked, shards};
 
 const LIFETIME: Millis = Millis(60_000);
 
-/// Completes both futures, which run at the same time.
+/// Runs two futures at the same time until both complete.
 async fn both<A: 'static, B>(
     platform: &Virtual,
     one: impl Future<Output = A> + 'static,
@@ -29,7 +29,7 @@ async fn both<A: 'static, B>(
     (one.await.unwrap(), other)
 }
 
-/// A batch on a separate task.
+/// Answers a batch on a separate task.
 fn answering(
     shard: &Rc<Shard<Virtual>>,
     rows: usize,
@@ -66,7 +66,8 @@ fn an_answer_leaves_when_its_group_is_durable_and_not_before() {
     assert_eq!(locked(&shard), 40);
 }
 
-/// A timer polls ready results first, however long ago the deadline was.
+/// A future with a time limit is polled before its timer, so a ready result counts however long ago
+/// the deadline was.
 #[test]
 fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() {
     for (late_ms, overflow) in [(5, 0), (6, 40)] {
@@ -74,7 +75,7 @@ fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() 
         let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
         let (answer, ()) = platform.run(both(&platform, answering(&shard, 40, 20), async {
             platform.turn().await;
-            // The journal has stored the group, but other work occupies the thread.
+            // The journal has stored the group, but other work is occupying the thread.
             let group = shard.engine.borrow().newest_group();
             shard.stored(group);
             platform.0.advance(platform.moment() + Duration::from_millis(20 + late_ms));
@@ -90,7 +91,7 @@ fn a_client_that_disconnects_leaves_its_numbers_free() {
     let platform = Virtual::default();
     let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
     let waiting = answering(&shard, 40, 60_000);
-    // The journal never answers; the client disconnects after a moment.
+    // The journal never answers, and the client disconnects after a moment.
     let cut = platform.run(platform.within(Duration::from_millis(20), waiting));
     assert_eq!(cut, None);
     assert_eq!(shard.engine.borrow().counts().allocated, 40);
@@ -108,12 +109,12 @@ fn a_silent_shard_affects_only_the_numbers_of_its_own_rows() {
     let own = shard.directory().pools_of(0).count();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&shard), own);
-    // Shard 2 processes the rows too late, and hands out nothing.
+    // Shard 2 processes the rows too late, so it hands out no numbers.
     platform.0.advance(platform.moment() + Duration::from_millis(1));
     let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
     platform.run(other.serve_peer(rows));
     assert_eq!(other.engine.borrow().counts().allocated, 0);
-    // A full queue is known to be slow, so nothing waits for it.
+    // The queue is known to be full, so nothing waits for it.
     for _ in 0..4 {
         platform.run(answering(&shard, 100, 1));
     }
@@ -138,7 +139,7 @@ fn an_owner_hands_out_no_number_without_a_waiting_batch() {
     assert_eq!(other.engine.borrow().counts().allocated, 0, "not even for a moment");
 }
 
-/// The answer to 40 rows, and the times of their numbers.
+/// Returns the answer to 40 rows, and the allocation times of their numbers.
 async fn answering_with_times(shard: Rc<Shard<Virtual>>) -> (String, Vec<Option<Millis>>) {
     let body = body(&shard, 40);
     let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
@@ -152,8 +153,8 @@ async fn answering_with_times(shard: Rc<Shard<Virtual>>) -> (String, Vec<Option<
     answer.unwrap()
 }
 
-/// The thread of shard 0 finds its rows' pools on shard 1 until it gets the newer owners. Only the
-/// newest owner hands out numbers, 9 ms later.
+/// Until the thread of shard 0 gets the newer owners, it finds the pools of its rows on shard 1.
+/// Only the newest owner hands out numbers, which happens 9 ms later.
 #[test]
 fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
     for owner in [2, 0] {
@@ -164,7 +165,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         let state = |shard| Arc::new(before.moved(all_to(shard)));
         let (outdated, newest) = (state(1), state(owner));
         let [shard, old, new] = [0, 1, usize::from(owner)].map(|index| Rc::clone(&all[index].0));
-        // The numbers of this test are new to their owner.
+        // The owner has not had the numbers of this test before.
         for (index, _) in Changes::between(&before, &newest, 1).removed {
             old.engine.borrow_mut().remove_pool(index);
         }
@@ -175,7 +176,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         let answering = answering_with_times(Rc::clone(&shard));
         let ((answer, times), at) = platform.run(both(&platform, answering, async {
             let Some(Message::Rows(rows)) = all[1].1.recv().await else { panic!("not asked") };
-            // In the meantime this thread has received the owners.
+            // In the meantime, this thread has received the newer owners.
             shard.use_directory(newest);
             old.serve_peer(rows).await;
             let queue = &mut all[usize::from(owner)].1;
@@ -186,7 +187,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         }));
         assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
         assert_eq!(new.engine.borrow().counts().allocated, 40);
-        // With a different time, a page could not give its number back.
+        // With a different time, a page could not return its number.
         assert_eq!(times, [Some(at); 40], "owner {owner}");
     }
 }

@@ -1,4 +1,4 @@
-//! Planted bugs that the simulator does not find in few seeds: the tests that find them.
+//! Planted bugs that the simulator does not find within a few seeds, with the tests that find them.
 
 use std::panic::catch_unwind;
 

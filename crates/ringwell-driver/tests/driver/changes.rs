@@ -1,4 +1,4 @@
-//! A shard's part of a change of the list.
+//! A shard's part of a change to the list of pools.
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ fn holds_are_recorded_where_their_pools_enter_even_if_they_are_over() {
     assert_eq!(recorded, holds);
 }
 
-/// The pool of node b that has the number is in transit, so the number is in no rotation, and the next
+/// The number is in a pool of node b that is in transit, so it is in no rotation, and the next
 /// owner may still have the old list.
 #[test]
 pub(crate) fn a_number_of_a_pool_in_transit_is_not_free_for_another_pool() {
@@ -51,8 +51,8 @@ pub(crate) fn a_number_of_a_pool_in_transit_is_not_free_for_another_pool() {
     });
 }
 
-/// The bucket was elsewhere, so another visitor may have got the number, however long its lockout here
-/// is.
+/// The bucket was on another node, so another visitor may have got the number, no matter how long
+/// its lockout here lasts.
 #[test]
 pub(crate) fn a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt() {
     let platform = Virtual::default();

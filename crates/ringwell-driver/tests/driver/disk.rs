@@ -1,4 +1,4 @@
-//! A journal on a disk that fails, is full, or changes what was written.
+//! A journal on a disk that fails, is full, or changes the bytes that were written.
 
 use std::io;
 use std::path::Path;
@@ -30,14 +30,14 @@ enum Call {
     FlushData,
 }
 
-/// The disk; the next call of a kind fails if a test requests it.
+/// The disk. A test can make the next call of a given kind fail.
 #[derive(Clone, Debug, Default)]
 struct Disk(Arc<Faults>);
 
 #[derive(Debug, Default)]
 struct Faults {
     next: Mutex<Vec<Call>>,
-    /// If it is not zero, everything that is drawn has this value.
+    /// If it is not zero, every drawn byte has this value.
     drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,
@@ -146,7 +146,7 @@ impl Files for Disk {
     }
 }
 
-/// A journal, and the end of the groups that it was given.
+/// A journal, and the tip after the groups that were stored in it.
 struct Open {
     disk: Disk,
     journal: InlineJournal<Disk>,
@@ -297,7 +297,7 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     assert!(reader.check(1..end).is_ok());
     let noted = reader.noted();
     assert!(noted.len() >= 2, "{noted:?}");
-    // The first groups of the segments after the first.
+    // Finds the first groups of all segments except the first.
     let mut files: Vec<_> = std::fs::read_dir(it.journal.directory()).unwrap().collect();
     files.sort_by_key(|file| file.as_ref().unwrap().path());
     let path = files[1].as_ref().unwrap().path();
@@ -313,11 +313,11 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     assert!(reader.check(damage.next_n..end).is_ok(), "that is in the next file");
     assert!(reader.check(1..n).is_ok());
     assert!(reader.read(damage.next_n - 1).is_ok(), "that is in the same file");
-    // The part before the next file is longer than one group.
+    // The part up to the next file is longer than one group.
     assert!(reader.check(n + 1..damage.next_n).is_ok());
     std::fs::write(&path, &whole).unwrap();
     assert!(reader.check(1..end).is_ok());
-    // In the newest file there is no next part.
+    // In the newest file, there is no next part.
     let path = files.last().unwrap().as_ref().unwrap().path();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[4_096 + 64] ^= 1;
@@ -329,8 +329,8 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
 
 const SEGMENT: u64 = 128 << 10;
 
-/// The first groups of the segments, and the next group, if `history_bytes` are kept and there are
-/// `count` segments.
+/// Returns the first groups of the segments and the next group, if `history_bytes` are kept and
+/// there are `count` segments.
 fn segments(history_bytes: u64, count: usize) -> (Open, Vec<u64>) {
     let mut it = open_with(Durability::Os, |settings| {
         (settings.segment_bytes, settings.history_bytes) = (SEGMENT, history_bytes);
@@ -361,17 +361,17 @@ fn the_oldest_segment_is_dropped_or_a_snapshot_is_due_if_too_much_is_kept() {
         assert_eq!(found, Some((1, firsts[1])).filter(|_| is_dropped), "{what}");
         assert_eq!(Store::waits_for_snapshot(&it.journal), waits, "{what}");
     };
-    // There is only the segment in use.
+    // The only segment is in use.
     check(0, 1, &[], false, false);
     check(0, 1, &[1], false, false);
-    // A snapshot is missing, or needs the first segment.
+    // There is no snapshot, or one that needs the first segment.
     check(0, 2, &[], false, true);
     check(0, 2, &[0], false, true);
     check(0, 3, &[0, 2], false, true);
-    // The snapshot of the second segment does not need it.
+    // The snapshot of the second segment does not need the first one.
     check(0, 3, &[1, 2], true, false);
     check(0, 3, &[2], true, false);
-    // There is no more than may be kept.
+    // There is no more history than may be kept.
     check(2 * SEGMENT, 2, &[], false, false);
     check(2 * SEGMENT, 2, &[1], false, false);
     check(2 * SEGMENT - 1, 2, &[], false, true);
@@ -423,7 +423,7 @@ fn a_full_disk_does_not_prevent_a_start_and_leaves_the_end_of_the_journal() {
         it.store().unwrap();
         let settings = Settings::new(it.folder.path().into(), Durability::Disk);
         let settings = Settings { segment_bytes: 1 << 20, spare_segments: 0, ..settings };
-        // The second start begins a segment, and stores nothing in it.
+        // The second startup begins a segment but stores nothing in it.
         let Open { journal, folder, .. } = it;
         drop(journal);
         let it = open_in(Disk::default(), folder, &settings).unwrap();
@@ -459,7 +459,7 @@ fn numbered(directory: &Path) -> Vec<String> {
 fn a_check_ends_before_a_group_that_does_not_follow_and_names_the_next_segment() {
     let grown = |ms| {
         let (disk, folder) = (Disk::default(), tempfile::tempdir().unwrap());
-        // This makes both journals look alike.
+        // Equal random values make both journals look alike.
         disk.0.drawn.store(7, Ordering::Relaxed);
         let mut settings = Settings::new(folder.path().into(), Durability::Os);
         (settings.segment_bytes, settings.spare_segments) = (SEGMENT, 0);
@@ -484,7 +484,7 @@ fn a_check_ends_before_a_group_that_does_not_follow_and_names_the_next_segment()
     assert!(matches!(damage.error, ReadError::Damaged { n, .. } if n == firsts[1]));
     assert_eq!(damage.next_n, firsts[2]);
     assert!(reader.check(firsts[1]..firsts[2]).is_ok(), "each follows its predecessor");
-    // Beyond the end there is no segment.
+    // After the end, there is no segment.
     let damage = reader.check(end..end + 1).unwrap_err();
     assert_eq!(damage.next_n, end + 1);
 }

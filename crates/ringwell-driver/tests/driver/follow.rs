@@ -1,4 +1,4 @@
-//! Starting from a log: the messages that are followed, those that are refused, and the owner of
+//! Startups from a log: the messages that are followed, those that are refused, and the owner of
 //! the shard afterwards.
 
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::support::Virtual;
 
-/// A start asks this long for groups that its copy has and the log does not show.
+/// The time for which startup looks for groups that its copy has but the log does not show.
 const STALE_SECONDS: u64 = 25;
 
 /// A log in memory that works as requested, except for the faults that a test injects.
@@ -33,18 +33,19 @@ struct Plain(Rc<Inner>);
 struct Inner {
     messages: RefCell<Vec<Option<Bytes>>>,
     first: Cell<u64>,
-    /// Another process's messages, which come before the next append.
+    /// Messages of another process, which are added before the next append.
     between: RefCell<Vec<Bytes>>,
-    /// The message that the leader has in place of another, and the number of changes of leader
-    /// until that ends.
+    /// A message that the leader has in place of the right one. `leaders_rotten` is the number of
+    /// changes of leader until that ends.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
     leaders_rotten: Cell<u32>,
-    /// Each answered request to read is preceded by this many that get no answer.
+    /// The number of unanswered read requests before each answered one.
     unanswered: Cell<u32>,
     unanswered_left: Cell<u32>,
-    /// No message can be read.
+    /// Whether no message can be read.
     is_unreadable: Cell<bool>,
-    /// This many requests for the range are answered by a server that lacks the last two groups.
+    /// The number of requests for the range that are answered by a server that lacks the last two
+    /// groups.
     lagging: Cell<u32>,
 }
 
@@ -147,12 +148,12 @@ impl Plain {
     }
 }
 
-/// Starts with the files of `data`.
+/// Starts the shard with the files in `data`.
 fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFiles>, FollowError> {
     start_found(platform, log, data, 1)
 }
 
-/// Starts with the files of `data`, after the log was found to end at `end`.
+/// Starts the shard with the files in `data`, after the log was found to end at `end`.
 fn start_found(
     platform: &Virtual,
     log: &Plain,
@@ -162,8 +163,8 @@ fn start_found(
     start_after(platform, log, data, end, Default::default())
 }
 
-/// Starts with the files of `data`, after the log was found to end at `end`, and another process
-/// reported the end that the log had reached, or noted where it failed.
+/// Starts the shard with the files in `data`, after the log was found to end at `end`. Another
+/// process has reported the end that the log had reached, or noted where the log failed.
 fn start_after(
     platform: &Virtual,
     log: &(impl Log + Clone + 'static),
@@ -175,7 +176,7 @@ fn start_after(
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
     let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000), boot: 1 };
     let read = open::read_copy(&OsFiles, &settings, 0, &[], believed).unwrap();
-    // Its tasks need the executor, which has one waker for each run.
+    // The tasks of this future need the executor, which has one waker for each run.
     let (task, log) = (platform.clone(), log.clone());
     let followed = async move {
         let beside = Beside {
@@ -199,7 +200,7 @@ fn next(tip: &Tip) -> Group {
     writer.seal(Vec::new()).unwrap()
 }
 
-/// Adds this many groups as the owner that has started.
+/// Adds `count` groups as the owner that has started.
 fn serve(
     platform: &Virtual,
     log: &Plain,
@@ -218,7 +219,7 @@ fn serve(
     appended
 }
 
-/// A log to which one owner has added three groups after taking the shard over.
+/// Returns a log to which one owner has added three groups after taking the shard over.
 fn served(platform: &Virtual) -> (Plain, TempDir, Followed<OsFiles>) {
     let (log, data) = (Plain::default(), TempDir::new().unwrap());
     let mut owner = start(platform, &log, data.path()).unwrap();
@@ -245,7 +246,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
     let mut newest = owners.pop().unwrap();
     for owner in &mut owners {
         let own = owner.read.recovered.tip.epoch;
-        // It continues from its former place, as far as it can determine.
+        // The owner continues from its previous place, as far as it can determine that place.
         let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
         assert!(*epoch > own);
     }
@@ -258,7 +259,8 @@ fn an_owner_whose_take_over_was_lost_does_not_mistake_the_next_one_for_its_own()
     let (log, _data, _first) = served(&platform);
     let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
     let mut second = start(&platform, &log, one.path()).unwrap();
-    // The log loses its take-over, and a third process takes the same place with the same group.
+    // The log loses the second process's take-over, and a third process takes the same place with
+    // the same group.
     log.0.messages.borrow_mut().pop();
     let mut third = start(&platform, &log, other.path()).unwrap();
     assert_eq!(second.read.recovered.tip, third.read.recovered.tip);
@@ -282,7 +284,7 @@ fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
 #[test]
 fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
     let none = LogEnd::default();
-    // The log's owner had epoch 1, and stored groups 2 to 4.
+    // The log's owner had epoch 1 and stored groups 2 to 4.
     let reports = [(0, 0, false), (1, 0, false), (1, 4, false), (1, 5, true), (2, 4, true)];
     for (epoch, group, is_in_doubt) in reports {
         let platform = Virtual::default();
@@ -302,7 +304,7 @@ fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
 
 #[test]
 fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
-    // The last failure is from an owner before the one that has served since.
+    // The last failure is from an owner before the one that has served since then.
     let failures = [(0, 0, false), (1, 4, false), (1, 5, true), (1, 90, true), (0, 90, false)];
     for (epoch, group, is_in_doubt) in failures {
         let platform = Virtual::default();
@@ -315,7 +317,7 @@ fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
             assert_eq!(started.read.is_in_doubt, wanted, "{failed_at:?}");
         }
     }
-    // A failure at an unknown time.
+    // The failure occurred at an unknown time.
     let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
     let (log, _data, _owner) = served(&platform);
     let of = (LogEnd::default(), LogEnd { epoch: u64::MAX, group: u64::MAX });
@@ -387,12 +389,12 @@ fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
     let owner = start(&platform, &log, elsewhere.path()).unwrap();
     assert!(owner.read.is_in_doubt);
     assert!(owner.read.unknown_before.is_some(), "look-ups must not say that there was no call");
-    // Its owner might have stored a snapshot.
+    // The log's owner might have stored a snapshot, so startup waits.
     assert!(platform.0.now().since(before).as_secs() >= STALE_SECONDS);
     assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");
-    // Its copy has no snapshot either.
+    // The copy from this startup has no snapshot either.
     assert!(start(&platform, &log, elsewhere.path()).unwrap().read.is_in_doubt);
-    // A copy with the beginning is continued.
+    // A copy that has the beginning of the log is continued.
     assert!(!start(&platform, &log, data.path()).unwrap().read.is_in_doubt);
 }
 
@@ -456,7 +458,7 @@ fn a_message_lost_by_one_server_is_read_from_another() {
         for has in [None, Some(Bytes::new())] {
             let platform = Virtual::default();
             let (log, _data, first) = served(&platform);
-            // Some byte of its body has changed.
+            // A byte of the message's body has changed.
             let damaged = |_| {
                 let mut message = log.0.messages.borrow()[2].clone().unwrap().to_vec();
                 *message.last_mut().unwrap() ^= 1;
@@ -474,13 +476,13 @@ fn a_message_lost_by_one_server_is_read_from_another() {
 fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let platform = Virtual::default();
     let (log, data, _first) = served(&platform);
-    // The copy of this start has all four groups, and its own.
+    // The copy of this startup has all four groups, and this startup's own group.
     drop(start(&platform, &log, data.path()).unwrap());
     log.0.messages.borrow_mut().truncate(3);
     let before = platform.0.now();
     let owner = start(&platform, &log, data.path()).unwrap();
     assert!(owner.read.is_in_doubt);
-    // Another server may have had them.
+    // Another server might have had the lost groups, so startup waits.
     let took = platform.0.now().since(before).as_secs();
     assert!((STALE_SECONDS..STALE_SECONDS + 2).contains(&took), "it took {took} s");
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
@@ -510,7 +512,7 @@ fn requests_that_get_no_answer_are_repeated_for_a_minute() {
             let error = start(&platform, &log, TempDir::new().unwrap().path()).err();
             assert!(matches!(error, Some(FollowError::Unreached(_))), "{error:?}");
             let took = platform.0.now().since(before).as_secs();
-            // The start may have waited for another leader before.
+            // Before that, startup may have waited for another leader.
             assert!((60..90).contains(&took), "it took {took} s");
         }
     }

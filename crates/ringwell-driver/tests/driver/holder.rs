@@ -1,4 +1,5 @@
-//! The holder of a number, by the answers of two nodes, one of which is away part of the time.
+//! The holder of a number according to the answers of two nodes, one of which is away for part of
+//! the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
     holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
 }
 
-/// Node a is killed and comes back while node b, to which its numbers have moved, asks it twice:
-/// for its allocations, and for the records of those allocations that b has.
+/// Node a is killed, and comes back while node b, to which its numbers have moved, asks it twice:
+/// first for its allocations, and then for the records of those allocations that node b has.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();
@@ -54,7 +55,7 @@ fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     });
 }
 
-/// The shard that handed the number out next had no record of the visitor before.
+/// The shard that handed the number out next had no record of the visitor before that.
 #[test]
 fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     let platform = Virtual::default();
@@ -92,8 +93,8 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     });
 }
 
-/// Node b took the buckets of node a, and lost its data. Its answers are unknown, and by its new
-/// data it does not own the buckets.
+/// Node b took the buckets of node a and then lost its data. Node b's answers are unknown, and
+/// according to its new data, it does not own the buckets.
 #[test]
 pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     let platform = Virtual::default();
@@ -104,7 +105,7 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
         let owners = || moves::copy_owners(&moved.a.node, Vec::new()).unwrap();
         let (a, b) = (&pair.a, &pair.b);
         let number = *hand_out(a, 0, 1).values().next().unwrap();
-        // After the lockout, when another visitor may have got the number from node b.
+        // The lockout is over, so another visitor may have got the number from node b.
         let began = Millis(wall(&platform) + 120_000);
         platform.sleep_until(platform.moment() + Duration::from_mins(5)).await;
         let mut gaps = Gaps::default();
@@ -120,7 +121,8 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
-/// Node a lost data once, and a number came back to it from node b, which has lost its record since.
+/// Node a once lost data, and a number came back to it from node b, which has lost its record of
+/// the number since.
 #[test]
 pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     let platform = Virtual::default();
@@ -168,7 +170,8 @@ fn a_process_that_was_replaced_names_no_holder() {
     });
 }
 
-/// A list gives a number to a pool of its former node, whose shard has not read the list yet.
+/// A list moves a number to a pool of the node that had it before, but the shard of that pool has
+/// not read the list yet.
 #[test]
 pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();
@@ -187,7 +190,7 @@ pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in()
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
         let at = wall(&platform);
         let newest = ask(b, *number, at).await.past.held.unwrap();
-        // A pool of node a, without the pool that had the number.
+        // The list extends a pool of node a, and omits the pool that had the number.
         let before = a.node.directory();
         let own = before.pools_of(1).next().unwrap().id();
         let mut fields = before.pool(own).unwrap().fields().clone();

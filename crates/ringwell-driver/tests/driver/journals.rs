@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate};
 use crate::support::Virtual;
 
-/// Reports journals to a node, and asks for its former records of some.
+/// Reports `journals` to a node, and asks for its previous records of the journals of `shards`.
 async fn exchange(side: &Side, shards: Value, journals: Value) -> Result<Vec<JournalWord>, String> {
     let body = json!({"shards": shards, "journals": journals});
     let answer = side.answer(Path::Journals, serde_json::to_vec(&body).unwrap().into()).await?;
@@ -33,7 +33,7 @@ fn first_pool(side: &Side, shard: u16) -> PoolId {
 
 #[test]
 fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
-    // The start found that the next group of each journal is group 1.
+    // At startup, the next group of each journal was group 1.
     for (name, n, is_doubted) in
         [("a", 0, false), ("a", 1, false), ("a", 2, true), ("old", 0, true), ("old", 1, true)]
     {
@@ -56,14 +56,15 @@ fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
                 matches!(outcome, Outcome::Exhausted { until } if until >= since + LIFETIME);
             assert_eq!(is_held, is_doubted, "{outcome:?}");
             assert!(matches!(allocate(a.shard(1), first_pool(a, 1), 1), Outcome::Kept { .. }));
-            // The data gets another name, and the lost answers are recorded as a gap.
+            // The data directory gets another name, and the period of the lost answers is recorded
+            // as a gap.
             let (own, data) = (a.node.identity(), &a.node.config.data);
             assert_eq!(own != "a", is_doubted);
             assert_eq!(a.node.gaps() != Gaps::default(), is_doubted);
             assert_eq!(Gaps::read(&OsFiles, data).unwrap(), a.node.gaps());
             let served = ServedMap::read(&OsFiles, data).unwrap().unwrap();
             assert_eq!(served.holds, holds);
-            // The other node has recorded that.
+            // The other node has recorded the new name.
             let known = exchange(b, json!([0, 1, 7]), json!([])).await.unwrap();
             assert_eq!(known.len(), 2);
             assert!(known.iter().all(|(_, name, _)| *name == own), "{known:?}");
@@ -118,7 +119,7 @@ fn only_records_of_other_nodes_journals_are_kept_and_all_of_them() {
     let pair = Pair::new(&platform);
     platform.run(async {
         let b = &pair.b;
-        // A record from before the start.
+        // A record from before the other node's startup.
         let shards = [(0, ("first".to_owned(), 5))].into();
         SeenJournals { shards }.write(&OsFiles, &b.node.config.data).unwrap();
         let read = || SeenJournals::read(&OsFiles, &b.node.config.data).unwrap().shards;
@@ -165,7 +166,7 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
         give_number(2);
         seconds(2).await;
         assert_eq!((reports(), known(0).await), (2, first + 1));
-        // A report that is lost is repeated, until it arrives.
+        // If a report is lost, it is repeated until it arrives.
         pair.a_to_b.set(Links::Without(Path::Journals));
         give_number(3);
         seconds(3).await;
@@ -174,7 +175,7 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
         pair.a_to_b.set(Links::Up);
         seconds(2).await;
         assert_eq!(known(0).await, first + 2);
-        // Between two of the reports.
+        // The moment is between two of the regular reports.
         platform.sleep_until(platform.moment() + Duration::from_millis(300)).await;
         give_number(4);
         platform.sleep_until(platform.moment() + Duration::from_millis(10)).await;
@@ -183,7 +184,7 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
     });
 }
 
-/// Such a node is asked for the journals and for the owners of buckets.
+/// A node that was silent is asked both for the journals and for the owners of buckets.
 #[test]
 fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
     let platform = Virtual::default();
@@ -207,7 +208,8 @@ fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
         let asked = pair.all_sent(Path::Owners).len();
         seconds(10).await;
         assert_eq!(pair.all_sent(Path::Owners).len(), asked);
-        // Buckets that it served by mistake are held by their owner, whenever that is noticed.
+        // Buckets that the first node served by mistake are held by their owner, whenever this is
+        // noticed.
         let theirs = first_pool(b, 2);
         a.node.add_stale(&[bucket(theirs)]);
         know_locked(&pair, theirs);
@@ -217,7 +219,7 @@ fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
     });
 }
 
-/// The first node has locked a number of this pool.
+/// Makes the first node know a lockout of a number in this pool.
 fn know_locked(pair: &Pair, pool: PoolId) {
     let shard = pair.a.shard(1);
     let number = pair.a.node.directory().pool(pool).unwrap().numbers()[0].first();

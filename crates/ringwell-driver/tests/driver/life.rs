@@ -1,4 +1,4 @@
-//! The records of a node's start and end.
+//! The records of a node's startup and shutdown.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// The boot in which the node runs; the data was used in the boot before.
+/// The boot in which the node runs; the data was last used in the boot before.
 const BOOT: u64 = 5;
 
 fn directory(shards: u16) -> Directory {
@@ -34,7 +34,7 @@ fn node(data: &Path, durability: Durability) -> Node {
     Node::new(config, directory(2), durability, &[0, 1], None, (None, begun))
 }
 
-/// Whether the data is marked as restored, and why it may lack groups.
+/// Returns whether the data is marked as restored, and the reason why it may lack groups.
 fn marks(data: &Path) -> (bool, Option<Unkept>) {
     (is_restored(&OsFiles, data), may_lack_groups(&OsFiles, data, BOOT).unwrap())
 }
@@ -121,7 +121,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     assert_eq!(place(Some(&two)), (0, Some(by_file)));
 }
 
-/// The store takes no snapshots.
+/// The store cannot take snapshots.
 #[test]
 fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
     for (durability, has_rows, wanted) in [
@@ -135,7 +135,7 @@ fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
         let (shard, _queue) = shards(&platform, 1, Millis(60_000), durability).remove(0);
         platform.run(async {
             if has_rows {
-                // Nothing stores the group.
+                // No task stores the group.
                 bulk(&shard, body(&shard, 3), &platform.terms(20)).await;
             }
             let store = Memory::new([1; 16], 1 << 20);

@@ -1,5 +1,5 @@
-//! A link from one node to a shard of another, with answers that are slow, late or lost, and the
-//! other node's answers to wrong requests.
+//! A link from one node to a shard of another. Answers are slow, late or lost, and the other node
+//! gets wrong requests.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::support::Virtual;
 
 const LIFETIME: Millis = Millis(60_000);
-/// The owner's shard time is behind the wall clock.
+/// The time by which the owner's shard time is behind the wall clock.
 const BEHIND: Millis = Millis(5_000);
 const CLUSTER: &str = r#"version = 7
 secret = "a-secret-of-the-tests"
@@ -48,7 +48,7 @@ link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
 
-/// The platform in virtual time, with a wire to the other node.
+/// A platform with virtual time and a wire to the other node.
 #[derive(Clone, Debug, Default)]
 struct Wired(Virtual);
 
@@ -99,7 +99,7 @@ impl Platform for Wired {
 struct Wire {
     platform: Wired,
     to: Rc<RefCell<Option<Rc<Shard<Wired>>>>>,
-    /// The time until an answer is back.
+    /// The time from a request until its answer is back.
     delay: Rc<Cell<Duration>>,
     is_cut: Rc<Cell<bool>>,
     calls: Rc<RefCell<Vec<Path>>>,
@@ -138,7 +138,7 @@ impl Net for Wire {
     }
 }
 
-/// The queue of the link, and the shard at its other end.
+/// A link, its queue, and the shard at its other end.
 struct Joined {
     platform: Wired,
     peers: Peers,
@@ -149,7 +149,7 @@ struct Joined {
     _folder: TempDir,
 }
 
-/// A pool whose numbers have a country code other than 1.
+/// Returns a pool whose numbers have a country code other than 1.
 fn abroad() -> PoolId {
     // Shard 1 has the upper half of the buckets.
     (9_000..9_100).map(PoolId).find(|pool| bucket(*pool) >= 512).unwrap()
@@ -215,7 +215,7 @@ fn shard(platform: &Wired, node: &Arc<Node>) -> Rc<Shard<Wired>> {
 }
 
 impl Joined {
-    /// Asks for a number from each of the first `count` pools; the answer comes later.
+    /// Asks for a number from each of the first `count` pools. The answer comes later.
     fn ask(&self, count: usize, retry: Option<[u8; 16]>) -> oneshot::Receiver<PeerAnswer> {
         let (reply, answer) = oneshot::channel();
         let row = |(row, id): (usize, &PoolId)| {
@@ -255,7 +255,7 @@ fn all_are(answer: &PeerAnswer, why: Refusal) -> bool {
 
 #[test]
 fn numbers_of_answers_that_nobody_waits_for_are_returned() {
-    // An answer is slow after 25 ms, and too late after 50 ms.
+    // An answer is slow after 25 ms and too late after 50 ms.
     for (delay, retry) in
         [(0, None), (24, None), (30, None), (49, None), (51, None), (900, None), (25_000, None)]
             .into_iter()
@@ -283,7 +283,7 @@ fn numbers_of_answers_that_nobody_waits_for_are_returned() {
                 assert_eq!(joined.locked(), [], "they are returned, also of a repeatable batch");
                 assert_eq!(joined.link.stats().late_released, 5);
             }
-            // The caller has gone meanwhile.
+            // By the time the answer arrives, the caller has gone.
             joined.wire.delay.set(Duration::from_millis(10));
             let before = joined.locked();
             drop(joined.ask(7, retry.map(|_| [6; 16])));
@@ -311,7 +311,8 @@ fn rows_for_a_node_that_is_gone_or_slow_overflow_soon() {
         joined.pass(5_000).await;
         assert!(joined.wire.calls.borrow().contains(&Path::Ping), "the link was not shut");
         assert_eq!(numbers(&joined.ask(3, None).await.unwrap()).len(), 3);
-        // More rows than the window allows are sent at the same time: some wait, and give up.
+        // More rows than the window allows are sent at the same time, so some wait and then give
+        // up.
         joined.wire.delay.set(Duration::from_millis(20));
         let before = joined.link.stats().paced_rows;
         let sent: Vec<_> = (0..40).map(|_| joined.ask(1, None)).collect();
@@ -373,7 +374,7 @@ fn look_ups_and_releases_reach_the_owner() {
     });
 }
 
-/// The requests that a wrong or older node would send.
+/// Returns the requests that a wrong or older node would send.
 fn frames(shard: u16, pool: PoolId) -> Vec<(Path, Vec<u8>)> {
     let mut rows = Vec::new();
     let ask = frame::Ask { shard, remaining_ms: 50, map_version: 7, retry: None };
@@ -442,7 +443,7 @@ fn requests_for_another_shard_or_in_another_phase_are_refused() {
     });
 }
 
-/// A node of version 1 cannot read such numbers.
+/// A node that speaks only version 1 cannot read such numbers.
 #[test]
 fn numbers_that_a_node_cannot_read_are_not_handed_out() {
     let platform = Wired::default();

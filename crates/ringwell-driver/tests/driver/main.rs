@@ -1,5 +1,5 @@
-//! The driver in virtual time: batches, starts, stores, links, moves and nodes of a cluster. All
-//! are one program, because each program compiles the driver again.
+//! The driver in virtual time: batches, startups, stores, links, moves, and the nodes of a cluster.
+//! All these tests are one program, because each further program would compile the driver again.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]

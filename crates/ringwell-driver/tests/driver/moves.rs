@@ -1,4 +1,4 @@
-//! Two nodes that answer each other's requests: buckets that move between them, and moves that are
+//! Two nodes that answer each other's requests. Buckets move between them, and moves are
 //! interrupted, repeated or taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::pair::{self, Links, Pair, Side, allocate, locked};
 use crate::support::Virtual;
 
-/// All buckets of shard 0, which is on the first node.
+/// Returns all buckets of shard 0, which is on the first node.
 pub fn buckets(pair: &Pair) -> BTreeSet<u16> {
     pair.a.node.directory().placement().buckets_of(0).collect()
 }
@@ -72,14 +72,14 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         assert_eq!(report["buckets"], moving.len());
         assert_eq!(report["ring_pools"], given.len());
         assert_eq!(report["numbers"], given.len());
-        // The lockouts have arrived.
+        // The lockouts have arrived at the next owner.
         let arrived_ends = locked(b.shard(2));
         assert!(arrived_ends.keys().eq(ends_there.keys()), "{arrived_ends:?}");
         for (number, end) in &arrived_ends {
             let added = end.since(ends_there[number]);
             assert!(added <= Millis(2) && *end >= ends_there[number], "{number}: {added:?}");
         }
-        // So have the answers, and the holds of pools.
+        // The answers and the holds of pools have arrived as well.
         assert_eq!(given.len(), pools(b, 2).iter().filter(|pool| given.contains_key(pool)).count());
         for (pool, number) in given.iter().filter(|(pool, _)| **pool != held_pool) {
             assert_eq!(allocate(b.shard(2), *pool, 1), Outcome::Kept { number: *number });
@@ -92,7 +92,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         let outcome = allocate(b.shard(2), free, 2);
         let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
         assert_ne!(number, given[&free]);
-        // The next owner has the allocation, but not its parameters.
+        // The next owner knows the allocation, but not its parameters.
         for number in given.values() {
             let (reply, past) = oneshot::channel();
             let at = Moment::Shard(b.shard(2).now());
@@ -101,7 +101,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             let known = past.await.unwrap().unwrap().held.unwrap();
             assert_eq!((known.pool, known.allocated_at), (None, now));
         }
-        // The files agree, and the other shard keeps its numbers.
+        // The files of both nodes agree, and the other shard keeps its numbers.
         assert!(served(a).leaving.is_empty());
         assert!(served(b).buckets.is_superset(&moving));
         assert!(served(a).buckets.is_disjoint(&moving));
@@ -112,7 +112,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
     });
 }
 
-/// The node that handed the numbers out still has their lockouts, and reports them.
+/// The node that handed out the numbers still has their lockouts, and reports them.
 #[test]
 fn a_suspended_shard_does_not_hold_pools_because_of_lockouts_that_moved_to_it() {
     let platform = Virtual::default();
@@ -142,7 +142,7 @@ fn holds_of_buckets_and_gaps_in_the_history_move_along() {
         let (a, b) = (&pair.a, &pair.b);
         let moving = buckets(&pair);
         let now = a.shard(0).now();
-        // One bucket without pools, and one of another shard.
+        // One of these buckets has no pools, and the other belongs to another shard.
         let empty = *moving.iter().find(|of| a.node.directory().pools_in(**of).is_empty()).unwrap();
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         let hold = BucketHold { since: now - Millis(5_000), until: now + Millis(20_000) };
@@ -183,7 +183,8 @@ fn the_other_node_hears_of_a_move_between_shards_of_one() {
     });
 }
 
-/// The list at the next owner gets numbers after the owner has agreed, but before the move.
+/// After the next owner has agreed to the move, but before the move, the list at that node adds
+/// numbers to the pool.
 #[test]
 fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     let platform = Virtual::default();
@@ -203,7 +204,7 @@ fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
         pair.a_to_b.set(Links::Up);
         again(b, Path::Take, &pair.sent(Path::Take)).await.unwrap();
         let now = b.shard(2).now();
-        // The giver still has the numbers in its list, so it may hand them out.
+        // The giver's list still contains the numbers, so the giver may hand them out.
         let held = b.node.bucket_holds().get(bucket(moved[0])).map(|hold| hold.until);
         assert!(held >= Some(now), "{held:?}");
         assert!(moved[1..].iter().all(|pool| b.node.bucket_holds().get(bucket(*pool)).is_none()));
@@ -228,7 +229,7 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         assert_eq!(pools(a, 0), moved);
         let number = hand_out(a, 0, 5)[&moved[0]];
         let end = locked(a.shard(0))[&number];
-        // It learns of the move.
+        // The first node learns of the move.
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(true));
         assert!(pools(a, 0).is_empty());
@@ -236,7 +237,7 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         let map = served(a);
         assert!(map.buckets.is_disjoint(&moving) && map.stale == moving);
         assert_eq!(map.owners, a.node.owners());
-        // It informs the owner next, which holds the buckets until those lockouts are over.
+        // Next, it informs the owner, which holds the buckets until those lockouts are over.
         assert_eq!(b.node.bucket_holds().get(bucket(moved[0])), None);
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(false));
@@ -284,7 +285,7 @@ fn buckets_that_cannot_move_stay() {
             not_taken(own, "does not accept writes").await;
         }
         b.node.set_journal(2, JournalState::Writing);
-        // The state of another journal does not matter.
+        // The state of the other shard's journal does not matter.
         b.node.set_journal(3, JournalState::Full);
         b.node.enter(Phase::Starting);
         not_taken(own, "starting or stopping").await;
@@ -292,13 +293,13 @@ fn buckets_that_cannot_move_stay() {
         pair.a_to_b.set(Links::Gone);
         not_taken(own, "link has ended").await;
         pair.a_to_b.set(Links::Up);
-        // All buckets in one request are too much for the other node.
+        // A request with all buckets is too large for the other node.
         pair.a_to_b.set(Links::Accepts(20_000));
         let too_many = self::give(&pair, 2).await.unwrap_err();
         let MoveError::NotTaken { reason, .. } = &too_many else { panic!("{too_many}") };
         assert!(reason.contains("move fewer"), "{reason}");
         pair.a_to_b.set(Links::Up);
-        // The lists differ: the other node has a different list of this bucket's pools.
+        // The lists differ: the other node's list has different pools in this bucket.
         let pool = pools(a, 0)[0];
         let short = move |before: &Directory| before.change(Vec::new(), &[pool]);
         change::apply(&platform, &b.node, &b.peers, short).await.unwrap();
@@ -314,7 +315,7 @@ fn buckets_that_cannot_move_stay() {
     });
 }
 
-/// Sends a recorded request again, changed.
+/// Sends a recorded request again, in a changed form.
 async fn again(side: &Side, path: Path, body: &Value) -> Result<Bytes, String> {
     side.answer(path, serde_json::to_vec(body).unwrap().into()).await
 }
@@ -366,8 +367,8 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         b.node.enter(Phase::Serving);
         let has = |side: &Side, shard| given.keys().all(|pool| pools(side, shard).contains(pool));
         assert!(!has(a, 0) && !has(b, 2), "rows of buckets in transit overflow");
-        // It is accepted at last, without the hold of a bucket that is not in it. Repeating it is
-        // no error.
+        // The move is accepted at last, without the hold of a bucket that is not part of it.
+        // Repeating the request causes no error.
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         again(b, Path::Take, &wrong(&take, "holds", json!([[other, 1, 10_000]]))).await.unwrap();
         assert_eq!(b.node.bucket_holds().get(other), None);
@@ -396,7 +397,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         pair.a_to_b.set(Links::Without(Path::Take));
         give(&pair, 2).await.unwrap_err();
         let take = pair.sent(Path::Take);
-        // The next owner must agree first.
+        // The next owner must agree before the buckets are taken back.
         pair.a_to_b.set(Links::Gone);
         let kept = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
         assert!(matches!(kept, MoveError::NotTakenBack { shard: 2, .. }), "{kept}");
@@ -422,7 +423,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         let mut other = abandon.clone();
         other["version"] = json!(2);
         assert!(again(b, Path::Abandon, &other).await.is_err());
-        // A move whose confirmation was lost is completed at its next owner.
+        // If the confirmation of a move was lost, the move is completed at its next owner.
         pair.a_to_b.set(Links::Deaf(Path::Take));
         give(&pair, 2).await.unwrap_err();
         assert!(given.keys().all(|pool| pools(b, 2).contains(pool)));
@@ -437,7 +438,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
     });
 }
 
-/// The answer of the next owner was lost, and so was what it announced after its own move.
+/// The answer of the next owner was lost, and so was the announcement after its own move.
 #[test]
 fn a_move_that_was_accepted_is_not_taken_back_after_another_move_there() {
     let platform = Virtual::default();
@@ -503,7 +504,7 @@ fn an_interrupted_move_continues_in_pieces_that_are_accepted() {
     });
 }
 
-/// More numbers have left their pools than are processed in one piece.
+/// More numbers have left their pools than fit into one piece.
 #[test]
 fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     let platform = Virtual::default();
@@ -542,7 +543,7 @@ fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     });
 }
 
-/// Records this bucket as one of the first shard, which does not serve it yet.
+/// Records this bucket as belonging to the first shard, which does not serve it yet.
 fn record_taken(side: &Side, bucket: u16) {
     let mut owners = side.node.owners().unwrap();
     owners.give(bucket, 0);
@@ -570,7 +571,7 @@ fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
             owners["version"] = json!(version);
             owners["buckets"][usize::from(gone)] = json!([1, 2]);
             a.node.enter(phase);
-            // A bucket that is being taken is already recorded.
+            // A bucket that is being taken over is already recorded.
             let taken = before.placement().buckets_of(3).next().unwrap();
             record_taken(a, taken);
             again(a, Path::Owners, &json!({"owners": owners})).await.unwrap();

@@ -1,4 +1,4 @@
-//! Buckets that come back to a node that does not know that they were away.
+//! Buckets that come back to a node that does not know that they were on another node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::moves::{buckets, give, hand_out, pools, served};
 use crate::pair::{Links, Pair, Side, allocate, locked};
 use crate::support::Virtual;
 
-/// Hands out a number from each of these pools, for the same batch every time.
+/// Hands out a number from each of these pools, each time for the same batch.
 fn hand_out_of(side: &Side, shard: u16, of: &[PoolId]) -> BTreeMap<PoolId, PromoNumber> {
     hand_out(side, shard, 1).into_iter().filter(|(pool, _)| of.contains(pool)).collect()
 }
 
-/// The next owner has accepted the buckets, and returns them, but neither move is known to be
-/// complete at the first owner.
+/// The next owner has accepted the buckets and returns them, but the first owner does not know that
+/// either move is complete.
 #[test]
 pub fn buckets_on_their_way_back_are_not_taken_back_without_their_lockouts() {
     let platform = Virtual::default();
@@ -48,8 +48,8 @@ pub fn buckets_on_their_way_back_are_not_taken_back_without_their_lockouts() {
     });
 }
 
-/// The data of the first owner was replaced by an older copy while the buckets were on their way
-/// back to it.
+/// While the buckets were on their way back to the first owner, its data was replaced by an older
+/// copy.
 #[test]
 pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
     let platform = Virtual::default();
@@ -73,7 +73,7 @@ pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
         assert!(served(b).leaving.is_empty());
         assert!(given.values().all(|number| locked(a.shard(0)).contains_key(number)));
         for (pool, number) in &given {
-            // It may not be known who had the number last.
+            // It may be unknown who had the number last.
             let repeated = allocate(a.shard(0), *pool, 1);
             let is_same = repeated == Outcome::Kept { number: *number };
             assert!(is_same || matches!(repeated, Outcome::Exhausted { .. }), "{repeated:?}");

@@ -1,4 +1,4 @@
-//! Starts from the files of an earlier process, with other shards, lists, clocks and maps.
+//! Startups from the files of an earlier process, with different shards, lists, clocks and maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ const START: Millis = Millis(1_700_000_000_000);
 const LIFETIME: Millis = Millis(60_000);
 const POOLS: u32 = 40;
 
-/// The result of handing out one number from each pool.
+/// The results of handing out one number from each pool.
 type Given = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
 
 /// A data directory.
@@ -49,7 +49,8 @@ impl Data {
         self.start_after(directory, reading, member, None)
     }
 
-    /// If another process has served these shards, the journals are in a log.
+    /// Starts after another process that may have served these shards; if one has, the journals are
+    /// in a log.
     fn start_after(
         &self,
         directory: &Directory,
@@ -92,7 +93,7 @@ fn believed(boot: u64) -> Believed {
     Believed { answer_rows_max: 1_000, clock_skew_max: Millis::ZERO, boot }
 }
 
-/// The clocks of a machine this long after [`START`].
+/// Returns the clocks of a machine at the time `since` after [`START`].
 fn reading(since: Millis) -> Reading {
     Reading { boot: 1, since_boot: Millis(1_000_000) + since, wall: START + since }
 }
@@ -105,8 +106,8 @@ fn directory(shards: u16, lifetime: Millis) -> Directory {
     Directory::new(1, demo_pools(POOLS, 3, lifetime).unwrap(), shards).unwrap()
 }
 
-/// Asks for a number from each pool, and stores the answers. The batch is repeatable, and the same
-/// one if `batch` is the same.
+/// Asks for a number from each pool, and stores the answers. The batch is repeatable; calls with
+/// the same `batch` repeat the same batch.
 fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch: u8) -> Given {
     let clocks = begun.clocks;
     let mut given = Vec::new();
@@ -115,7 +116,7 @@ fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch
         for pool in directory.pools_of(shard.shard) {
             given.push((pool.id(), ask(&mut shard.engine, directory, pool, at, batch)));
         }
-        // A former shard that has no pools has nothing to store.
+        // A shard of an earlier run that now has no pools has nothing to store.
         let Some(group) = shard.engine.seal(Vec::new()) else { continue };
         let Inline::Left(journal) = &shard.store else { panic!("it is in memory") };
         journal.store(group).unwrap();
@@ -195,7 +196,7 @@ fn a_lost_journal_holds_the_pools_of_all_shards() {
     }
 }
 
-/// The list becomes shorter before a journal is lost.
+/// The lifetime in the list becomes shorter before a journal is lost.
 #[test]
 fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
     let (long, short) = (directory(1, LIFETIME), directory(1, Millis(5_000)));
@@ -216,7 +217,7 @@ fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
     }
 }
 
-/// Fewer shards than before, or more.
+/// There are now fewer shards than before, or more.
 #[test]
 fn holds_lockouts_and_answers_go_to_the_shards_that_own_the_pools_now() {
     for (before, after) in [(3, 1), (1, 3), (2, 3), (3, 2)] {
@@ -281,7 +282,7 @@ fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
         hand_out(&mut begun, &two, at, 1);
     }
     assert_eq!(replaced(), None);
-    // Earlier releases recorded no names of journals.
+    // Earlier releases did not record the names of journals.
     let identity = data.settings.data.join("identity.json");
     let text = std::fs::read(&identity).unwrap();
     let mut without: serde_json::Value = serde_json::from_slice(&text).unwrap();
@@ -296,7 +297,7 @@ fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
     assert_eq!(replaced(), Some(1));
 }
 
-/// Each start begins a segment, so the file identifies the last start.
+/// Each startup begins a segment, so the file identifies the last startup.
 #[test]
 fn an_older_journal_of_a_shard_and_later_its_original_are_noticed() {
     let data = Data::new(Durability::Disk);
@@ -331,7 +332,7 @@ fn starts_that_end_before_they_serve_leave_the_journal_that_was_written_last() {
     let segments = || std::fs::read_dir(data.settings.data.join("journal/0")).unwrap().count();
     drop(data.start(&two, Millis::ZERO));
     for _ in 0..3 {
-        // Each process begins a segment, and ends before that is recorded.
+        // Each process begins a segment, but ends before this is recorded.
         let read = open::read(&OsFiles, &data.settings, 0, &[], believed(1)).unwrap();
         open::open(read, Millis(2_000_000)).unwrap();
     }
@@ -397,7 +398,7 @@ fn a_number_that_a_visitor_holds_does_not_become_an_overflow_number() {
     assert_eq!(refused(lockout), None);
 }
 
-/// A map with these buckets of the node's shard, and holds.
+/// Returns a map with these buckets of the node's shard and these holds.
 fn map(version: u64, buckets: impl IntoIterator<Item = u16>, holds: BucketHolds) -> ServedMap {
     ServedMap {
         version,
@@ -448,7 +449,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     }
     assert!(begun.unknown_until > now + LIFETIME);
     drop(begun);
-    // The log has the lockouts of the earlier owner of these buckets.
+    // The log contains the lockouts of the earlier owner of these buckets.
     let owner = LastOwner { recorded: NOTHING, epochs: Vec::new(), reached: Vec::new() };
     let begun = data.start_after(&list, reading(later), member(2), Some(&owner)).unwrap();
     assert_eq!(begun.holds, holds);
@@ -465,7 +466,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     assert!(matches!(old, Some(StartError::OldMap(OldMap { version: 0, served: 1 }))), "{old:?}");
 }
 
-/// Another node has served a list with shorter lifetimes meanwhile.
+/// In the meantime, another node has served a list with shorter lifetimes.
 #[test]
 fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
     let data = Data::new(Durability::Disk);
@@ -498,7 +499,7 @@ fn a_leap_of_the_clock_lengthens_earlier_holds_once_and_durably() {
     for known in [BucketHolds::default(), holds] {
         map(1, 0..512, known.clone()).write(&OsFiles, &data.settings.data).unwrap();
         let year = Millis(365 * 86_400_000);
-        // After a boot the wall clock shows another year.
+        // After a reboot, the wall clock shows another year.
         let leap = Reading { boot: 2, since_boot: Millis(1), wall: START + year };
         let begun = data.start_as(&list, leap, member).unwrap();
         let Some(by) = begun.shards[0].doubts.lengthened else { panic!("no leap was noticed") };
@@ -524,13 +525,13 @@ fn answers_that_waited_for_no_disk_are_in_doubt_after_a_boot_until_a_hold_is_sto
         let third = at_boot(2).unwrap();
         assert_eq!((third.copied, third.identity == name), (boot, boot.is_none()));
         drop(third);
-        // Until the hold is stored, each start is in doubt.
+        // Until the hold is stored, each startup is in doubt.
         assert_eq!(copied(2), boot);
         settle_unflushed(&OsFiles, &data.settings.data, durability, 2).unwrap();
         assert_eq!(copied(2), None);
         assert_eq!(copied(3), boot);
         settle_unflushed(&OsFiles, &data.settings.data, durability, 3).unwrap();
-        // After an orderly stop nothing is in doubt.
+        // After an orderly shutdown, nothing is in doubt.
         end_unflushed(&OsFiles, &data.settings.data).unwrap();
         assert_eq!(copied(4), None);
     }

@@ -1,4 +1,4 @@
-//! Two nodes with two shards each, in one process and in virtual time, that answer each other's
+//! Two nodes with two shards each, in one process and in virtual time. They answer each other's
 //! requests.
 
 use std::cell::{Cell, RefCell};
@@ -50,28 +50,28 @@ link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
 
-/// The links from one node to the other.
+/// The state of the links from one node to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
     /// Every request is answered.
     Up,
-    /// No request is answered, and the failure is noticed at once.
+    /// No request is answered, and each failure is noticed at once.
     Gone,
-    /// The same for this many look-ups; everything else is answered.
+    /// Like `Gone`, but only for this many look-ups; all other requests are answered.
     GoneFor(u8),
-    /// No request is answered.
+    /// No request is answered, and no failure is noticed.
     Silent,
-    /// The same for these requests; they do not arrive.
+    /// Like `Silent`, but only for requests with this path, which do not arrive.
     Without(Path),
-    /// These requests arrive, but their answers are lost.
+    /// Requests with this path arrive, but their answers are lost.
     Deaf(Path),
-    /// Longer requests are refused.
+    /// Requests longer than this are refused.
     UpTo(usize),
-    /// The other node agrees to a move, but accepts no longer requests for it.
+    /// The other node agrees to a move, but refuses requests longer than this for it.
     Accepts(usize),
 }
 
-/// One of the nodes.
+/// One of the two nodes.
 pub struct Side {
     pub node: Arc<Node>,
     pub peers: Peers,
@@ -83,7 +83,7 @@ impl Side {
         self.shards.iter().find(|it| it.id == shard).unwrap()
     }
 
-    /// Continues interrupted moves of this node.
+    /// Continues the interrupted moves of this node.
     pub fn resume_moves(&self, platform: &Virtual) {
         let (node, peers) = (Arc::clone(&self.node), self.peers.clone());
         platform.spawn(moves::resume(platform.clone(), node, peers));
@@ -102,7 +102,7 @@ pub struct Pair {
     pub b: Rc<Side>,
     pub a_to_b: Rc<Cell<Links>>,
     pub b_to_a: Rc<Cell<Links>>,
-    /// The requests of the first node.
+    /// The requests that the first node has sent.
     sent: Rc<RefCell<Vec<(Path, Bytes)>>>,
     _folder: TempDir,
 }
@@ -112,7 +112,7 @@ impl Pair {
         Self::with(platform, pools(), |_| Begun::default())
     }
 
-    /// Nodes that serve `pools` and begin with the findings that `begun` returns.
+    /// Creates nodes that serve `pools`, with the startup findings that `begun` returns.
     pub fn with(
         platform: &Virtual,
         pools: Vec<RingPool>,
@@ -142,20 +142,20 @@ impl Pair {
         Self { platform: platform.clone(), a, b, a_to_b, b_to_a, sent, _folder: folder }
     }
 
-    /// The first node's requests of this kind.
+    /// Returns all requests with this path that the first node has sent.
     pub fn all_sent(&self, path: Path) -> Vec<Value> {
         let sent = self.sent.borrow();
         let bodies = sent.iter().filter(|(of, _)| *of == path);
         bodies.map(|(_, body)| serde_json::from_slice(body).unwrap()).collect()
     }
 
-    /// The last of these.
+    /// Returns the last request with this path that the first node has sent.
     pub fn sent(&self, path: Path) -> Value {
         self.all_sent(path).pop().unwrap()
     }
 }
 
-/// The pools of the nodes, some in each shard.
+/// Returns the pools of the nodes, which include some in each shard.
 pub fn pools() -> Vec<RingPool> {
     demo_pools(POOLS, NUMBERS, LIFETIME).unwrap()
 }
@@ -192,7 +192,7 @@ fn begun_lifetimes(directory: &Directory) -> ringwell_driver::lifetimes::Lifetim
 
 type Queue = mpsc::Receiver<Message>;
 
-/// The node's shards, with their queues processed, and the queues of its links.
+/// Creates the node's shards, whose queues are processed, and the queues of its links.
 fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<(u16, Queue)>) {
     let (mut peers, mut links, mut queues) = (Peers::default(), Vec::new(), Vec::new());
     for shard in 0..4 {
@@ -278,7 +278,7 @@ async fn link(
     }
 }
 
-/// The time that rows need to reach the other node.
+/// The time that rows take to reach the other node.
 pub const ROWS_TAKE: Duration = Duration::from_millis(3);
 
 /// Answers rows for a shard of `to`.
@@ -308,7 +308,8 @@ async fn answer_rows(to: Rc<Side>, shard: u16, asked: PeerRows) {
     let _ = asked.reply.send(PeerAnswer { at: answered.at, outcomes });
 }
 
-/// Asks for a number from a pool, as its row of this batch, and lets the journal store it.
+/// Asks for a number from a pool, as the pool's row of this batch, and lets the journal store the
+/// answer.
 pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome {
     let retry = Some(RowKey { batch: [batch; 16], row: u16::try_from(pool.0).unwrap() });
     let index = shard.directory().lookup(pool).unwrap().index();
@@ -321,7 +322,7 @@ pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome 
     outcome
 }
 
-/// The locked numbers of the shard, each with the end of its lockout.
+/// Returns the locked numbers of the shard, with the ends of their lockouts.
 pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
     let now = shard.now();
     let engine = shard.engine.borrow();
@@ -329,7 +330,7 @@ pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
     slots.map(|slot| (slot.number, slot.locked_until)).collect()
 }
 
-/// Gives the shard a number that is in none of its pools, locked until then.
+/// Makes the shard know a number that is in none of its pools and is locked until `locked_until`.
 pub fn know(shard: &Shard<Virtual>, number: PromoNumber, locked_until: Millis) {
     let at = Millis(shard.now().0 - 1_000);
     let slot = Slot { allocated_at: at, locked_until, ..Slot::new(number) };

@@ -1,4 +1,4 @@
-//! Rows of a batch whose pools belong to several shards, and move between them.
+//! Rows of a batch whose pools belong to several shards and move between them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::support::{Virtual, body};
 
 const POOLS: usize = 40;
 
-/// Asks shard 0 for a number from each pool. Returns each number with the reported time.
+/// Asks shard 0 for a number from each pool. Returns each number with the reported allocation time.
 async fn ask(side: &Side, shard: u16) -> Vec<Option<(PromoNumber, Millis)>> {
     let shard = side.shard(shard);
     let body = body(shard, POOLS);
@@ -33,8 +33,8 @@ async fn ask(side: &Side, shard: u16) -> Vec<Option<(PromoNumber, Millis)>> {
     answer.unwrap()
 }
 
-/// Moves all buckets of one shard of the second node to the other one, without informing the first
-/// node.
+/// Moves all buckets of one of the second node's shards to its other shard, without informing the
+/// first node.
 async fn move_silently(pair: &Pair, from: u16, to: u16) {
     let b = &pair.b;
     pair.b_to_a.set(Links::Gone);
@@ -63,7 +63,7 @@ fn each_number_comes_with_the_time_of_its_owner() {
     });
 }
 
-/// No record is added for them, as long as much time is left of their lockouts.
+/// No record is added for these rows while enough time is left until their lockouts end.
 #[test]
 fn rows_that_are_repeated_for_another_shard_are_answered_at_once() {
     let platform = Virtual::default();
@@ -104,7 +104,8 @@ fn rows_of_pools_that_have_moved_are_asked_again_but_owners_only_now_and_then() 
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
         assert_eq!(a.node.directory().pools_of(2).count(), 0);
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
-        // The other node may simply not have got them yet, so it is not asked every time.
+        // The other node may simply not have received the buckets yet, so it is not asked every
+        // time.
         move_silently(&pair, 3, 2).await;
         let all = b.node.directory().pools_of(2).count();
         assert!(all > moved);

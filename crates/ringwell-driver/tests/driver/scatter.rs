@@ -8,13 +8,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// The CPU time of this thread: another process on the core does not count.
+/// Returns the CPU time of this thread, which does not include other processes on the core.
 fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// The longest of some batches of 500 rows: reading, planning, requests to 255 other shards, and
-/// rendering.
+/// Measures the longest of several batches of 500 rows, each with reading, planning, requests to
+/// 255 other shards, and rendering.
 #[test]
 fn a_batch_of_500_rows_over_256_shards_blocks_its_thread_for_little_time() {
     let platform = Virtual::default();

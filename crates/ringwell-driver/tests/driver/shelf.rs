@@ -1,5 +1,5 @@
-//! Snapshots beside a log: a machine without a copy starts with one, and the log's beginning is
-//! dropped once no snapshot needs it.
+//! Snapshots beside a log. A machine without a copy starts with one of them, and the log's
+//! beginning is dropped once no snapshot needs it.
 
 mod limits;
 
@@ -36,11 +36,12 @@ struct Servers(Arc<Mutex<Kept>>);
 struct Kept {
     messages: Vec<Option<Bytes>>,
     first: u64,
-    /// Pieces and indexes; the flag marks an index.
+    /// Pieces and indexes; the flag is set for an index.
     shelf: Vec<Option<(bool, Bytes)>>,
-    /// A leader that lacks these messages answers the next request for the end of the log.
+    /// The next request for the end of the log is answered by a leader that lacks this many of the
+    /// newest messages.
     ends_early: u64,
-    /// After this many requests for the end of the log, the newest index is damaged.
+    /// The number of requests for the end of the log after which the newest index is damaged.
     index_rots_after: u32,
     /// The count of messages that were read.
     reads: u64,
@@ -151,12 +152,12 @@ struct Owner {
     platform: Virtual,
     engine: Engine,
     store: LogStore<Servers, InlineJournal<OsFiles>, Virtual>,
-    /// The count of messages that its start has read, plus the one that it has added.
+    /// The count of messages that its startup has read, plus the one that it has added.
     groups: u64,
     now: Millis,
-    /// The part of the log that the copy lacks.
+    /// The part of the log that is missing in the copy.
     prefix: Prefix,
-    /// Nothing is handed out for one lockout.
+    /// Whether no number is handed out for one lockout.
     is_in_doubt: bool,
 }
 
@@ -204,7 +205,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
 }
 
 impl Owner {
-    /// Stores this many groups of one allocation each.
+    /// Stores `count` groups with one allocation each.
     fn allocate(&mut self, count: u64) {
         for _ in 0..count {
             self.now = self.now + Millis(3_000);
@@ -226,7 +227,7 @@ impl Owner {
         }
     }
 
-    /// Takes a snapshot; a group is stored in the meantime.
+    /// Takes a snapshot, while a group is stored.
     fn snapshot(&mut self) {
         let mut snapshot = Snapshot::begin(&self.store, &self.engine, 0).unwrap();
         let mut is_begun = false;
@@ -246,7 +247,7 @@ impl Owner {
         self.engine.shard().slots().to_vec()
     }
 
-    /// Drops one part of the oldest history, if there is too much.
+    /// Drops one part of the oldest history, if there is more history than allowed.
     fn give_up(&mut self) -> bool {
         let rounds = Rounds::new(&self.store, u64::MAX, None, self.now);
         let Some(mut carry) = rounds.expired(&self.store, self.now, CLOCKS) else { return false };
@@ -262,7 +263,7 @@ impl Owner {
     }
 }
 
-/// An owner that has taken two snapshots, with five groups after the newer one.
+/// Runs an owner that takes two snapshots and stores five groups after the newer one.
 fn served(servers: &Servers, data: &Path) -> Vec<Slot> {
     let mut owner = start(servers, data, ALL).unwrap();
     owner.allocate(10);
@@ -290,17 +291,17 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     let last_at = taker.prefix.last_at;
     assert_eq!(taker.prefix, Prefix { first_n: 1, copied_n, bytes, last_at });
     assert_eq!(taker.groups, 1 + 5 + 1, "one while it was taken, five after it, its own");
-    // History that the copy lacks is read from the log.
+    // History that is missing in the copy is read from the log.
     let read = taker.store.reader().read(3).unwrap();
     let message = servers.message(3).unwrap().unwrap();
     assert_eq!(read, decode_message(&message).unwrap().1);
     drop(taker);
-    // Now it has a copy.
+    // The second time, this machine has a copy.
     let again = start(&servers, elsewhere.path(), ALL).unwrap();
     assert_eq!((again.slots(), again.groups), (slots, 1));
 }
 
-/// Damages a snapshot; `which` is zero for the newest one.
+/// Damages a snapshot; `which` is 0 for the newest one.
 fn rot(servers: &Servers, which: usize, is_torn: bool) {
     let piece = servers.indexes()[which].pieces[0];
     servers.with(|kept| {
@@ -332,7 +333,7 @@ fn a_torn_or_rotten_snapshot_is_skipped_for_the_previous_one() {
     }
 }
 
-/// The next row, and whether it got a number.
+/// Asks for a number for the next row, and returns whether the row got one.
 fn gets_a_number(owner: &mut Owner) -> bool {
     let now = owner.engine.at(owner.now);
     let ask = Ask { pool: 0, id: POOL, params: [b"", b""], visitor: None, retry: None };
@@ -359,7 +360,8 @@ fn a_shard_whose_log_has_lost_groups_that_a_snapshot_covers_hands_out_nothing_fo
         let mut owner = start(&servers, elsewhere.path(), ALL).unwrap();
         assert!(owner.is_in_doubt, "{lost} lost");
         assert!(!gets_a_number(&mut owner));
-        // No process begins with the snapshot of lost groups any more; the hold is in the log.
+        // No process begins with the snapshot of lost groups any more, and the hold is recorded in
+        // the log.
         assert_eq!(servers.indexes(), [SnapshotIndex { before: 0, ..older }]);
         drop(owner);
         let last = folder();
@@ -391,8 +393,8 @@ fn a_shard_whose_log_has_lost_groups_of_the_copy_hands_out_nothing_for_one_locko
     }
 }
 
-/// A leader without a quorum may lack the newest groups: only a stored message shows what is
-/// stored.
+/// A leader without a quorum may lack the newest groups, so only a stored message proves which
+/// groups are stored.
 #[test]
 fn a_log_that_only_seems_to_end_early_has_lost_nothing() {
     let (servers, data) = (Servers::default(), folder());
@@ -420,7 +422,8 @@ fn an_incomplete_copy_is_started_again() {
     let (servers, data) = (Servers::default(), folder());
     let slots = served(&servers, data.path());
     let elsewhere = folder();
-    // The owner is killed after the snapshot, which covers groups that are not in the copy.
+    // The owner is killed after the snapshot. The snapshot covers groups that are missing in the
+    // copy.
     let copy = |kept: &mut Kept| Kept {
         messages: kept.messages.clone(),
         shelf: kept.shelf.clone(),
@@ -439,7 +442,7 @@ fn an_incomplete_copy_is_started_again() {
 fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     let limits = HistoryLimits { bytes: 256 << 10, age: None };
     let (servers, data, old) = (Servers::default(), folder(), folder());
-    // This copy will be older than the log's beginning.
+    // At the end of the rounds, this copy is older than the log's beginning.
     start(&servers, old.path(), limits).unwrap().allocate(1);
     let mut owner = start(&servers, data.path(), limits).unwrap();
     for round in 0..20 {
@@ -462,8 +465,8 @@ fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     assert_eq!(taker.slots(), slots);
     assert!(matches!(taker.store.reader().read(first_n - 1), Err(ReadError::Gone(_))));
     taker.store.reader().read(first_n).unwrap();
-    // Groups that the copy lacks are dropped like the others, but every number's newest record is
-    // kept.
+    // Groups that are missing in the copy are dropped like the others, but the newest record of
+    // every number is kept.
     for _ in 0..4 {
         taker.allocate(20);
         taker.snapshot();
@@ -495,7 +498,7 @@ fn the_log_keeps_its_beginning_while_a_snapshot_is_damaged() {
         let taker = start(&servers, folder().path(), limits).unwrap();
         assert_eq!(taker.slots(), owner.slots());
         assert!(!taker.is_in_doubt);
-        // The next snapshot takes the damaged one's place.
+        // The next snapshot replaces the damaged one.
         let mut owner = start(&servers, data.path(), limits).unwrap();
         for _ in 0..2 {
             owner.allocate(20);

@@ -1,5 +1,5 @@
-//! Rows do not wait for a store that hangs, and numbers are handed out again when it has stored the
-//! group.
+//! Rows do not wait for a store that hangs. Numbers are handed out again once the store has stored
+//! the group.
 
 mod look_ups;
 
@@ -16,7 +16,7 @@ use ringwell_journal::{Clocks, Durability, Group};
 
 use crate::support::{Virtual, body, bulk, locked, shards};
 
-/// Stores in memory, but not before a given time.
+/// Stores groups in memory, but not before a given time.
 struct Hanging {
     platform: Virtual,
     until: Moment,
@@ -70,7 +70,7 @@ impl Store for Hanging {
     }
 }
 
-/// A shard with a store that hangs for `ms`, and then returns `outcome` once.
+/// Creates a shard with a store that hangs for `ms` and then returns `outcome` once.
 fn hanging(
     platform: &Virtual,
     ms: u64,
@@ -91,11 +91,12 @@ fn overflows(answer: &str) -> usize {
     answer.matches("\"overflow\":true").count()
 }
 
-/// The number of overflowing rows of 10 that have 100 ms, and the milliseconds that they took.
+/// Asks for 10 rows with a time limit of 100 ms. Returns the number of rows that overflow, and the
+/// milliseconds that the batch took.
 async fn ask(shard: &Rc<Shard<Virtual>>) -> (usize, u128) {
     let begun = shard.platform.moment();
     let asking = Rc::clone(shard);
-    // On a separate task, like that of a connection: the same waker stays in use.
+    // Runs on a separate task, like a connection does, so that the same waker stays in use.
     let answer = shard
         .platform
         .task(async move { bulk(&asking, body(&asking, 10), &asking.platform.terms(100)).await });

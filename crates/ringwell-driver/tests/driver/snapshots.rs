@@ -1,4 +1,5 @@
-//! The schedule of a shard's snapshots and dropped history, and a snapshot's wait for a log.
+//! The schedule of a shard's snapshots and of dropping history, and the time for which a snapshot
+//! waits for a log.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,17 +18,17 @@ use ringwell_journal::{Clocks, Durability, Group};
 
 use crate::support::{Virtual, body, bulk, shards_with};
 
-/// For each published snapshot, the last group that it covers.
+/// The last group that each published snapshot covers.
 type Published = Arc<Mutex<Vec<u64>>>;
 
-/// Keeps groups in memory, but not before a given time, and counts snapshots.
+/// Keeps groups in memory, but not before a given time, and counts the snapshots.
 struct Keeping {
     platform: Virtual,
     until: Moment,
     memory: Memory,
     published: Published,
     is_held_up: Cell<bool>,
-    /// The history that the schedule may drop, although this store cannot drop it.
+    /// The history that the schedule may drop. This store cannot actually drop it.
     part: Cell<Option<Part>>,
     dropped: Cell<u32>,
 }
@@ -93,7 +94,7 @@ impl Store for Keeping {
     }
 }
 
-/// A shard whose store stores nothing before `ms`, and whose history may be 80 s old.
+/// Creates a shard whose store stores nothing before `ms`, and whose history may be up to 80 s old.
 fn shard(platform: &Virtual, ms: u64) -> (Rc<Shard<Virtual>>, Rc<Keeping>) {
     let mut config = Config::new("unused".into(), 1);
     config.journal.history_age = Millis(80_000);
@@ -122,7 +123,7 @@ async fn at(platform: &Virtual, ms: u64) {
     platform.sleep_until(Moment(Duration::from_millis(ms))).await;
 }
 
-/// The engine's tests show that this step writes them.
+/// The tests of the engine show that this step writes those numbers.
 #[test]
 pub fn a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken() {
     let platform = Virtual::default();
@@ -153,7 +154,7 @@ fn a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_full_
             if let Some(why) = why {
                 shard.refuse(why);
             }
-            // Lockouts were lengthened, so the start needs this snapshot.
+            // Lockouts were lengthened, so startup needs this snapshot.
             let taken = life::begin_shard(&shard, &*store, true).await;
             let took = u64::try_from(platform.moment().0.as_millis()).unwrap();
             let (Ok(expected) | Err(expected)) = wanted;

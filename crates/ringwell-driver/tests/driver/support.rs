@@ -1,4 +1,4 @@
-//! A platform in virtual time, for tests: nothing sleeps, and every run is the same.
+//! A platform in virtual time, for tests. No thread sleeps, and every run is the same.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,13 +25,13 @@ use ringwell_os::OsFiles;
 use ringwell_wire::RequestError;
 use tokio::sync::mpsc;
 
-/// The time between the machine's boot and the start of the process.
+/// The time from the machine's boot to the start of the process.
 const SINCE_BOOT: Duration = Duration::from_secs(1_000);
 
-/// The time at the start of a test.
+/// The wall-clock time at the start of a test.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-/// Time does not pass except in [`Virtual::run`] and [`Executor::advance`].
+/// Time passes only in [`Virtual::run`] and [`Executor::advance`].
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(pub Executor);
 
@@ -73,7 +73,7 @@ impl Platform for Virtual {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // The caller may be dropped after the work is done.
+        // The caller may be dropped, but only after the work is done.
         let done = work();
         async {
             turn().await;
@@ -83,10 +83,10 @@ impl Platform for Virtual {
 }
 
 impl Virtual {
-    /// Runs `work` and all tasks; while nothing is ready, time jumps to the next timer.
+    /// Runs `work` and all tasks. While no task is ready, time jumps to the next timer.
     ///
     /// # Panics
-    /// If nothing is left to wait for.
+    /// Panics if there is nothing left to wait for.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -97,13 +97,14 @@ impl Virtual {
         }
     }
 
-    /// The terms of a batch with a deadline in this many milliseconds.
+    /// Returns the terms of a batch whose deadline is `ms` milliseconds from now.
     pub fn terms(&self, ms: u64) -> Terms {
         Terms { retry: None, deadline: self.moment() + Duration::from_millis(ms), traced: None }
     }
 }
 
-/// A node's shards without their tasks: sealed groups are not stored, and queues are not read.
+/// Creates a node's shards without their tasks, so sealed groups are not stored and queues are not
+/// read.
 pub fn shards(
     platform: &Virtual,
     count: u16,
@@ -113,7 +114,7 @@ pub fn shards(
     shards_with(platform, count, lifetime, durability, Config::new("unused".into(), 1))
 }
 
-/// The same with the configuration `config`.
+/// Like [`shards`], with the configuration `config`.
 pub fn shards_with(
     platform: &Virtual,
     count: u16,
@@ -121,7 +122,7 @@ pub fn shards_with(
     durability: Durability,
     config: Config,
 ) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
-    // At least four for each shard.
+    // Creates at least four pools for each shard.
     let pools = demo_pools(100.max(4 * u32::from(count)), 200, lifetime).unwrap();
     let directory = Directory::new(1, pools, count).unwrap();
     let ids: Vec<u16> = (0..count).collect();
@@ -146,7 +147,7 @@ pub fn shards_with(
     ids.into_iter().zip(queues).map(shard).collect()
 }
 
-/// The body of a bulk request for this many rows, one from each pool in turn.
+/// Returns the body of a bulk request with this many rows, for one pool after another.
 pub fn body(shard: &Shard<Virtual>, rows: usize) -> Bytes {
     let directory = shard.directory();
     let pools = directory.pools().collect::<Vec<_>>().into_iter().cycle().take(rows);
@@ -170,7 +171,7 @@ pub async fn bulk(shard: &Rc<Shard<Virtual>>, body: Bytes, terms: &Terms) -> Str
     String::from_utf8(answer.unwrap()).unwrap()
 }
 
-/// The count of locked numbers in the shard.
+/// Returns the count of locked numbers in the shard.
 pub fn locked(shard: &Shard<Virtual>) -> usize {
     let now = shard.now() + Millis(2);
     let engine = shard.engine.borrow();

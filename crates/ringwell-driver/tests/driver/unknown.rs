@@ -1,4 +1,4 @@
-//! Rows of pools that the list lacks, but another source has.
+//! Rows whose pools are missing in the list but known to another source.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::support::{Virtual, bulk, shards_with};
 const LIFETIME: Millis = Millis(60_000);
 const BASE: &str = "https://clicks.example/c";
 
-/// Adds a pool to the list, some time after it was asked for.
+/// Adds a pool to the list some time after the pool was asked for.
 #[derive(Debug)]
 struct Source {
     platform: Virtual,
@@ -47,7 +47,7 @@ impl PoolSource for Source {
     }
 }
 
-/// The hundredth and first pool, whose numbers are tracked.
+/// Returns pool 101, whose answers contain tracking URLs.
 fn pool() -> RingPool {
     let pool = demo_pools(101, 200, LIFETIME).unwrap().pop().unwrap();
     let (base_url, destination_url) = (BASE.to_owned(), "https://shop.example/".to_owned());
@@ -84,14 +84,14 @@ fn a_pool_that_the_list_lacks_is_asked_for_and_its_rows_get_numbers() {
         let ask =
             async |rows: &[(PoolId, &str)]| bulk(&shard, body(rows), &platform.terms(500)).await;
         let count = |answer: &str, text| answer.matches(text).count();
-        // Only rows of such pools, so that there is nothing else to wait for.
+        // All rows name such pools, so that there is nothing else to wait for.
         let answer = ask(&[(id, &key), (nowhere, "a"), (id, &key)]).await;
         assert_eq!(count(&answer, BASE), 2, "{answer}");
         assert_eq!(platform.moment(), Moment::default() + Duration::from_millis(5));
         let mut asked = source.asked.take();
         asked.sort_unstable();
         assert_eq!(asked, [id, nowhere], "each once");
-        // Now the list has it.
+        // By now, the list contains the pool.
         let answer = ask(&[(id, &key)]).await;
         assert_eq!((count(&answer, BASE), source.asked.take()), (1, Vec::new()), "{answer}");
     });

@@ -1,4 +1,4 @@
-//! Rows with a visitor, or of a repeatable batch, whose answers are not sent.
+//! Rows with a visitor or of a repeatable batch whose answers are not sent.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::{Virtual, body, bulk, locked, shards};
 const LIFETIME: Millis = Millis(60_000);
 const KEY: [u8; 16] = [7; 16];
 
-/// The body of a bulk request with one visitor for each row.
+/// Returns the body of a bulk request with a different visitor for each row.
 fn visitors(shard: &Shard<Virtual>, rows: usize) -> Bytes {
     let text = String::from_utf8(body(shard, rows).to_vec()).unwrap();
     let with = |(visitor, part): (usize, &str)| match part.strip_suffix('?') {
@@ -30,7 +30,7 @@ fn terms(platform: &Virtual, retry: Option<[u8; 16]>) -> Terms {
     Terms { retry, ..platform.terms(20) }
 }
 
-/// Numbers for which look-ups would name a visitor.
+/// Returns the count of numbers for which look-ups would name a visitor.
 fn held(shard: &Shard<Virtual>) -> usize {
     let engine = shard.engine.borrow();
     engine.shard().slots().iter().filter(|slot| slot.allocated_at > Millis::ZERO).count()
@@ -65,7 +65,7 @@ fn a_late_allocation_of_another_shard_is_withdrawn_there() {
             let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
             other.serve_peer(rows).await;
             let answer = answer.await.unwrap();
-            // The group is stored when no caller waits for it any longer.
+            // The group is stored when no caller is waiting for it any more.
             let group = other.engine.borrow().newest_group();
             other.stored(group);
             answer

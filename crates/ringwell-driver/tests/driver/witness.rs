@@ -1,5 +1,5 @@
-//! A node whose journal differs from the one that its peer recorded, on a disk that accepts no
-//! writes.
+//! A node whose journal differs from the one that the other node recorded, on a disk that accepts
+//! no writes.
 
 use std::cell::Cell;
 use std::path::Path as FilePath;
@@ -42,12 +42,12 @@ link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
 
-/// One of the two nodes, which begins with the journal `found`.
+/// Creates one of the two nodes, which begins with the journal `found`.
 fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc<Node> {
     node_with(10, cluster, own, data, found)
 }
 
-/// The same with a different count of pools.
+/// Like [`node`], but with a different number of pools.
 fn node_with(
     pools: u32,
     cluster: &Cluster,
@@ -68,12 +68,13 @@ fn node_with(
     Arc::new(node)
 }
 
-/// The shard of `node`, with its queue processed, and its connection to the other node's `learn`.
+/// Creates the shard of `node`. Its queue is processed, and it is connected to the other node's
+/// `learn`.
 fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Virtual>> {
     shard_with(platform, node, other, &Rc::default())
 }
 
-/// The same; `answered` becomes the time of the other node's last answer.
+/// Like [`shard`]; `answered` is set to the time of the other node's last answer.
 fn shard_with(
     platform: &Virtual,
     node: &Arc<Node>,
@@ -97,7 +98,7 @@ fn shard_with(
     platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
     let (at, other, answered) = (platform.clone(), Arc::clone(other), Rc::clone(answered));
     platform.spawn(async move {
-        // The other node answers no other request.
+        // The other node does not answer any other requests.
         let mut unanswered = Vec::new();
         while let Some(message) = posts.recv().await {
             let Message::Post { path: Path::Journals, body, reply } = message else {
@@ -113,7 +114,7 @@ fn shard_with(
     shard
 }
 
-/// The record of shard 0 on `node`.
+/// Returns the record that `node` has of shard 0.
 async fn remembered(platform: &Virtual, node: &Arc<Node>) -> Vec<JournalWord> {
     let asked = serde_json::from_str(r#"{"shards":[0],"journals":[]}"#).unwrap();
     witness::learn(platform, node, asked).await.unwrap()
@@ -127,7 +128,7 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         .unwrap();
     let cluster = Cluster::load(&path("cluster.toml")).unwrap();
     std::fs::create_dir(path("b")).unwrap();
-    // A file cannot become a directory.
+    // A file cannot become a directory, so this one makes all writes fail.
     std::fs::write(path("full"), "").unwrap();
     let platform = Virtual::default();
     let own = node(&cluster, 0, &path("full"), ("new", 1));
@@ -147,14 +148,14 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // No file contains the hold, so the next start must detect the doubt again.
+        // No file contains the hold, so the next startup must find the doubt again.
         assert_eq!(remembered(&platform, &other).await, [before]);
-        // Once the disk accepts writes, the other node gets the report.
+        // Once the disk accepts writes, the report is sent to the other node.
         std::fs::remove_file(path("full")).unwrap();
         std::fs::create_dir(path("full")).unwrap();
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
         let known = remembered(&platform, &other).await;
-        // The data gets another name, so that a copy of it can be detected later.
+        // The data directory gets another name, so that a copy of it can be detected later.
         assert_eq!(known[0].1, own.identity());
         assert!(!["old", "new"].contains(&&*known[0].1), "{known:?}");
     });
@@ -207,7 +208,8 @@ fn pools_are_held_as_soon_as_a_lost_journal_is_known() {
     });
 }
 
-/// Both nodes of a cluster, each with this many pools and an empty data directory in `folder`.
+/// Creates both nodes of a cluster. Each has this many pools and an empty data directory in
+/// `folder`.
 fn two_nodes(pools: u32, folder: &FilePath) -> (Arc<Node>, Arc<Node>) {
     let path = |name: &str| folder.join(name);
     ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
@@ -254,7 +256,7 @@ fn a_first_start_with_many_pools_waits_once_for_a_silent_node() {
         let shard = shard(&platform, &own, &other);
         let begun = platform.moment();
         witness::begin(&platform, &own, &shard.peers).await;
-        // The extra second is for the report of journals.
+        // The extra second is allowed for the report of journals.
         let took = platform.moment().since(begun);
         assert!(took < Duration::from_secs(3), "{took:?}");
     });

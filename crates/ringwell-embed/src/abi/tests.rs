@@ -1,5 +1,4 @@
-//! Tests of the engine through its C ABI, as another language calls it, and of misuse that it must
-//! survive.
+//! Tests the engine through its C ABI, as other languages call it.
 
 mod calls;
 mod durability;
@@ -26,7 +25,8 @@ impl Opened {
         bulk(self.0, body, None, 0)
     }
 
-    /// Returns the numbers for `rows` rows of pool 1. An overflow number is shown as `over`.
+    /// Requests numbers for `rows` rows of pool 1, and returns them. An overflow number is returned
+    /// as `over`.
     pub(super) fn numbers(&self, rows: usize) -> Vec<String> {
         let (status, text) = self.bulk(&batch(rows));
         assert_eq!(status, OK, "{text}");
@@ -63,15 +63,16 @@ impl Drop for Opened {
     }
 }
 
-/// Calls a function with room for its bytes, copies the bytes, and frees them.
+/// Calls a function of the ABI, copies the bytes that it returns, and frees them.
 pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
     let mut out = Bytes::NONE;
     let status = work(&mut out);
-    // SAFETY: `out` holds the function's result; the text is copied before it is freed.
+    // SAFETY: `out` contains the function's result. The text is copied before the result is freed.
     let text = unsafe { input(out.at, out.len) }.unwrap_or_default();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for _ in 0..2 {
-        // SAFETY: `out` was written by the function, and the second time by the first free.
+        // SAFETY: `out` contains the function's result in the first call, and is cleared in the
+        // second call.
         unsafe { ringwell_embed_free(&raw mut out) };
         assert!(out.at.is_null());
     }
@@ -91,7 +92,7 @@ pub(super) fn bulk(handle: u64, body: &str, key: Option<&str>, deadline_ms: u64)
     let (key_at, key_len) = key.map_or((std::ptr::null(), 0), |key| (key.as_ptr(), key.len()));
     let (at, len) = (body.as_ptr(), body.len());
     call(|out| {
-        // SAFETY: all pointers and lengths come from texts that outlive the call.
+        // SAFETY: all pointers and lengths come from slices that outlive the call.
         unsafe { ringwell_embed_bulk(handle, at, len, key_at, key_len, deadline_ms, out) }
     })
 }
@@ -103,7 +104,7 @@ pub(super) fn close(handle: u64) -> (i32, String) {
     })
 }
 
-/// Makes options with one pool of numbers from 8885550101 on.
+/// Creates options with one pool, whose numbers begin at 8885550101.
 pub(super) fn options(data: &Path, durability: &str, numbers: u32) -> String {
     let last = 8_885_550_100_u64 + u64::from(numbers);
     format!(

@@ -1,20 +1,20 @@
-//! The answered rows of one pool, oldest first: a queue that grows and shrinks by chunks.
+//! The answered rows of one pool, oldest first, in a queue that grows and shrinks by chunks.
 
 use std::collections::VecDeque;
 
 use ringwell_core::Millis;
 use ringwell_journal::RowKey;
 
-/// Rows of a chunk: the unit that moves when a queue grows, at most 32 KiB.
+/// The rows per chunk. A growing queue moves at most one chunk, of at most 32 KiB.
 const CHUNK: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// All but the last are full.
+    /// All chunks but the last are full.
     chunks: VecDeque<Vec<(Millis, RowKey)>>,
-    /// Rows of the first chunk that have been removed.
+    /// The count of rows that have been removed from the first chunk.
     taken: usize,
-    /// The count of rows that have been removed since the queue began.
+    /// The count of rows that have been removed since the queue was created.
     dropped: u64,
     len: usize,
 }
@@ -49,13 +49,14 @@ impl Queue {
         self.len
     }
 
-    /// The numbers of the oldest row and of the next row to be added, counted since the queue
-    /// began.
+    /// Returns the numbers of the oldest row and of the next row to be added, counted since the
+    /// queue was created.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.dropped, self.dropped + self.len as u64)
     }
 
-    /// The rows from number `from` on, or from the oldest if that one has been removed.
+    /// Returns the rows from number `from` onward, or from the oldest row if row `from` has been
+    /// removed.
     pub(super) fn iter(&self, from: u64) -> impl Iterator<Item = (Millis, RowKey)> {
         let skipped = usize::try_from(from.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
         let first = self.taken.saturating_add(skipped);

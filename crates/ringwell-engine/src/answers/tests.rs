@@ -28,7 +28,8 @@ fn a_pool_with_too_many_answers_displaces_its_own() {
     for n in (0..20).chain(9_020..10_000) {
         assert!(answers.get(now, key(n)).is_some(), "{n}");
     }
-    // A later pool with fewer answers takes room from the pool with the most.
+    // A pool that is added later and has fewer answers takes room from the pool with the most
+    // answers.
     for n in 0..400 {
         answers.remember(now, PoolId(8), key(20_000 + n), number());
     }
@@ -63,8 +64,8 @@ fn a_walk_visits_every_answer_once_and_ends_while_more_arrive() {
 }
 
 proptest! {
-    /// Compares with the simple rule: the newest answer of each row, by age, up to the maximum
-    /// count.
+    /// Compares the answers with a simple rule: the newest answer of each row is kept until it is
+    /// too old or there are too many answers.
     #[test]
     fn the_remembered_answer_is_the_last_one(
         rows in prop::collection::vec((0..40_u64, 0..4_u64, 0..3_u64), 1..300),
@@ -95,7 +96,7 @@ proptest! {
     }
 }
 
-/// No single answer costs more than moving a few rows, regardless of their count.
+/// Adding an answer never costs more than moving a few rows, regardless of the count of answers.
 #[test]
 fn a_table_holds_a_thousandth_of_all_rows() {
     let mut answers = Answers::new(200_000);

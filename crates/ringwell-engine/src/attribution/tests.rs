@@ -1,4 +1,4 @@
-//! Look-ups in an engine whose clocks the tests set.
+//! Tests look-ups in an engine whose clocks the tests set.
 
 use ringwell_core::{NumberRange, PoolSpec, Retired, VisitorId};
 use ringwell_journal::{Clocks, Group, Noted, Tip, position_parts};
@@ -7,15 +7,15 @@ use super::*;
 use crate::{Ask, Outcome, Refusal, Restore};
 
 const LIFETIME: Millis = Millis(1_000);
-/// The shard time at which all tests begin.
+/// The shard time at which every test begins.
 const START: Millis = Millis(1_800_000_000_000);
 
-/// One number, and all its records.
+/// An engine with one number, and all records of that number.
 struct Rig {
     engine: Engine,
     clocks: Clocks,
     groups: Vec<Group>,
-    /// There is no segment head unless a test sets one.
+    /// The clocks in the heads of the segments, which are empty unless a test adds some.
     noted: Vec<Noted>,
     number: PromoNumber,
 }
@@ -58,7 +58,8 @@ impl Rig {
         self.hear_late(ms, ms);
     }
 
-    /// Like [`Self::hear`], for an allocation that the other shard made at `at_ms`.
+    /// Like [`Self::hear`], for an allocation that the other shard made at `at_ms` and that arrives
+    /// at `ms`.
     fn hear_late(&mut self, ms: u64, at_ms: u64) {
         let (now, at) = (self.engine.at(START + Millis(ms)), START + Millis(at_ms));
         let slot = Slot { allocated_at: at, locked_until: at + LIFETIME, ..Slot::new(self.number) };
@@ -72,15 +73,17 @@ impl Rig {
         self.follow(self.engine.attribution(self.number, at, &self.noted))
     }
 
-    /// The visitor named for a wall-clock time, and the count of records read for it.
+    /// Returns the visitor that a look-up names for a wall-clock time, and the count of records it
+    /// read.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (past, read) = self.look_up(at);
         (past.held.map(|held| String::from_utf8(held.params).unwrap()), read)
     }
 
-    /// The keep-alives of the visitor named for a wall-clock time, until that time, in
-    /// milliseconds; and whether there may be others.
+    /// Returns the keep-alives up to a wall-clock time, in milliseconds, of the visitor that a
+    /// look-up names for it. Also returns whether there may be further keep-alives, and the count
+    /// of records read.
     fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (walk, step) = self.engine.attribution(self.number, at, &self.noted);
@@ -89,7 +92,7 @@ impl Rig {
         (kept.at.iter().map(|at| at.0 - START.0).collect(), kept.is_part, read)
     }
 
-    /// The result of a look-up, and the count of records read for it.
+    /// Returns the result of a look-up, and the count of records it read.
     fn follow(&self, (mut walk, mut step): (Walk<'_>, Step)) -> (Past, usize) {
         let mut read = 0;
         loop {
@@ -147,7 +150,7 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
     for wrong in [3_600_000, -60 * 86_400_000] {
         let mut rig = Rig::new();
         rig.ask(1_000, "own", None);
-        // This shard is idle from then on, so that only the other one has recorded the end of the
+        // From here on this shard is idle, so that only the other shard has recorded the end of the
         // boot.
         rig.noted.push(Noted { at: START + Millis(3_200), clocks: rig.clocks });
         rig.boot();
@@ -156,7 +159,7 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.engine.set_clocks(rig.clocks);
         let empty = Some("");
         rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
-        // The number was taken over at startup, without a record here.
+        // At startup the number was adopted without a record here.
         rig.boot();
         rig.wall(-wrong);
         let slot = Slot { allocated_at: START + Millis(3_100), ..Slot::new(rig.number) };
@@ -171,7 +174,8 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
 fn a_fact_whose_clocks_were_dropped_has_no_date_and_hides_nobody() {
     let mut rig = Rig::new();
     rig.ask(1_000, "own", None);
-    // Old history was dropped, with the clocks of that boot. Shard time has leapt since.
+    // Old history was dropped, including the clocks of that boot. Shard time has jumped forward
+    // since.
     rig.boot();
     rig.clocks.shard_offset += 400 * 86_400_000;
     rig.hear_late(9_000, 3_000);
@@ -181,7 +185,7 @@ fn a_fact_whose_clocks_were_dropped_has_no_date_and_hides_nobody() {
     let missing = |at| rig.look_up(at).0.missing;
     assert_eq!(missing(Moment::Wall(START + Millis(1_500))), None);
     assert_eq!(missing(Moment::Wall(START + Millis(2_000))), Some(Missing::NotKept));
-    // Shard time is enough.
+    // A look-up by shard time needs no clocks.
     let held = |ms| rig.look_up(Moment::Shard(START + Millis(ms))).0.held.unwrap().allocated_at;
     assert_eq!((held(2_999), held(3_000)), (START + Millis(1_000), START + Millis(3_000)));
 }
@@ -196,7 +200,7 @@ fn if_a_boot_ended_with_a_wrong_clock_only_a_running_lockout_is_named() {
     rig.boot();
     rig.wall(0);
     rig.ask(9_000, "again", None);
-    // Somewhere between there was another visitor.
+    // Another visitor had the number at some time in between.
     rig.check(&[(1_000, Some("right")), (1_999, Some("right")), (2_000, None), (8_999, None)]);
     rig.check(&[(9_000, Some("again")), (60_000, Some("again"))]);
 }
@@ -231,7 +235,7 @@ fn a_look_up_collects_the_keep_alives_until_its_time() {
     for at in 0..400 {
         rig.ask(500_000 + at * 900, "next", visitor(3));
     }
-    // These look-ups come much later, with many keep-alives after the requested time.
+    // These look-ups are made much later, when there are many keep-alives after the requested time.
     for (at, wanted) in [(0, vec![]), (499, vec![]), (500, vec![500]), (2_999, vec![900, 500])] {
         let (found, is_part, read) = rig.keep_alives(at);
         assert_eq!((found, is_part), (wanted, false), "{at}");

@@ -1,4 +1,5 @@
-//! A number changes owners whose clocks differ: no visitor gets a number that another one has.
+//! Tests that no visitor gets a number that another visitor has, when the number moves between
+//! owners whose clocks differ.
 
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
@@ -20,10 +21,10 @@ fn spec() -> PoolSpec {
     PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }
 }
 
-/// The state that an owner sends to the next one.
+/// The state that one owner sends to the next.
 type Report = (Vec<Retired>, Vec<AnswerEntry>);
 
-/// A shard whose clock is `ahead` of true time. Times are given in true time.
+/// A shard whose clock is `ahead` of true time. The times that tests pass in are true times.
 struct Shard {
     engine: Engine,
     ahead: i64,
@@ -71,7 +72,7 @@ impl Shard {
         self.known()
     }
 
-    /// Makes the report that all shards of a node make together, as in `ringwell-node`.
+    /// Returns what all shards of a node report together, as in `ringwell-node`.
     fn known(&self) -> Report {
         self.facts().settle()
     }
@@ -90,7 +91,7 @@ impl Shard {
         facts
     }
 
-    /// The pool arrives through a new map: no state is received, and the pool is held for a
+    /// The pool comes here by a new map: no state is received, and the pool is held for one
     /// lifetime.
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
@@ -98,7 +99,7 @@ impl Shard {
         self.engine.hold_unrecorded(spec().id, now + spec().lifetime);
     }
 
-    /// The same engine after a restart from a snapshot alone.
+    /// Returns the same engine after a restart from a snapshot alone.
     fn again(&mut self, at: u64) -> Self {
         self.seal();
         let mut writer = SnapshotWriter::new(&snapshot_header(&self.engine));
@@ -112,7 +113,7 @@ impl Shard {
         Self { engine, ahead: self.ahead, groups: Vec::new() }
     }
 
-    /// Takes over the report of a shard on another node, made at the same moment.
+    /// Adopts the state that a shard on another node reports at the same moment.
     fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Report) {
         let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
         for retired in numbers {
@@ -125,7 +126,7 @@ impl Shard {
         }
     }
 
-    /// Takes over the report of a shard on the same node.
+    /// Adopts the state that a shard on the same node reports.
     fn hear_at_home(&mut self, at: u64, (numbers, answers): &Report) {
         let now = self.engine.at(self.clock(at));
         assert!(numbers.iter().all(|retired| self.engine.adopt(now, retired)));
@@ -136,7 +137,7 @@ impl Shard {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
-    /// Moves the number to `next`, on another node.
+    /// Moves the number to `next`, a shard on another node.
     fn give(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let now = self.clock(at);
@@ -145,7 +146,8 @@ impl Shard {
         next.enter();
     }
 
-    /// Moves the pool's bucket to `next` while the pool is in no list; then the pool comes back.
+    /// Moves the pool's bucket to `next` while no list contains the pool. The pool is then added
+    /// again.
     fn give_unlisted(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let apart = self.facts().settle_apart(self.clock(at), |_| None, |_| false);
@@ -198,7 +200,7 @@ fn an_expired_allocation_of_a_number_that_left_its_pool_is_not_moved() {
     assert_eq!(given, [RecordedAnswer::Overflow], "the row does not get the number again");
 }
 
-/// The next owner knows an older allocation, and must not report that as the newest.
+/// The next owner knows an older allocation, and must not report the older one as the newest.
 #[test]
 fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
     for ahead in [-50_000, 0, 50_000] {
@@ -212,14 +214,14 @@ fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
         a.give_unlisted(1200, &mut b);
         b = b.again(1210);
         b.give(1220, &mut c);
-        // The same applies to an owner that had older state of the number and gets no report of it
-        // now.
+        // The same applies to an owner that has an older state of the number and does not receive
+        // the newer state now.
         c.give(1230, &mut a);
         assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
     }
 }
 
-/// Before the row is repeated, another visitor may have had the number elsewhere.
+/// Before the row is repeated, another visitor may have had the number on another shard.
 #[test]
 fn a_row_does_not_get_back_a_number_that_may_have_gone_out_elsewhere() {
     let (mut a, mut b) = (Shard::new(0), Shard::new(0));
@@ -242,7 +244,7 @@ fn a_visitor_keeps_a_number_that_moves_to_another_shard_of_the_node() {
         one.give(1010, &mut b);
         b.gives(1060, Some(2), None);
         b.give(1070, &mut two);
-        // Shard one still knows the first holder.
+        // Shard `one` still knows the first holder.
         let report = two.leave();
         one.hear_at_home(1080, &report);
         one.enter();
@@ -270,7 +272,7 @@ fn of_facts_from_two_shards_of_a_node_the_newer_wins() {
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
 }
 
-/// The pool moves from `b` to `a` by a new map, and back by a move: the state of `a` is older than
+/// The pool goes from `b` to `a` by a new map, and back by a move. The state of `a` is older than
 /// the allocations of `b`.
 #[test]
 fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
@@ -288,7 +290,7 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // The last owner must assume that the number was handed out elsewhere since.
+        // The last owner must assume that another owner has handed the number out since.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }
@@ -334,8 +336,8 @@ fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
     assert!(shard.engine.is_doubted(number()), "nor does a restart");
 }
 
-/// After a start each shard has the answers of all shards; another shard reports them with a bucket
-/// that the number was in long ago.
+/// After startup, each shard has the answers of all shards. Another shard reports them with a
+/// bucket that contained the number long ago.
 #[test]
 fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
     let mut shard = Shard::new(0);
@@ -369,7 +371,8 @@ fn an_allocation_after_a_hold_is_reported() {
     b.gives(1131, None, Some(2));
 }
 
-/// After a clock was set back, an expired lockout seems to run, but the next one has begun.
+/// After a clock was set back, the first lockout seems to be running, although it has ended and the
+/// next one has begun.
 #[test]
 fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     let mut a = Shard::new(0);
@@ -383,8 +386,8 @@ fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     a.gives(1056, None, Some(2));
 }
 
-/// A snapshot passes the number; then the number returns with another allocation, before the
-/// snapshot reaches the times by other clocks.
+/// The snapshot first passes the number. The number then returns with another allocation, before
+/// the snapshot reaches the times by other clocks.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
     for ahead in [-600, 0, 50_000] {

@@ -1,15 +1,15 @@
-//! The decisions about clocks at startup, as tables.
+//! Uses tables to test the decisions about clocks at startup.
 
 use super::*;
 
 const BOOT: u64 = 7;
 const HOUR: u64 = 3_600_000;
 const DAY: Millis = CLOCK_GAP_MAX;
-/// The time of the machine's boot, by a correct clock.
+/// The time when the machine booted, by a correct clock.
 const BOOTED: u64 = 1_800_000_000_000;
 const MINUTE: Millis = Millis(60_000);
 
-/// The clocks of a machine whose wall clock and shard time are correct.
+/// Returns the clocks of a machine whose wall clock and shard time are correct.
 fn right(boot: u64) -> Clocks {
     let offset = BOOTED.cast_signed();
     Clocks { boot, shard_offset: offset, wall_offset: offset }
@@ -24,7 +24,7 @@ fn read(boot: u64, since_boot: u64, wall_error: i64) -> Reading {
     Reading { boot, since_boot: Millis(since_boot), wall }
 }
 
-/// Shard time less true time after a start, in milliseconds.
+/// Returns shard time minus true time after startup, in milliseconds.
 fn ahead(reading: &Reading, recorded: &[Recorded]) -> i64 {
     let now = reading.resume(recorded).shard(reading.since_boot);
     now.0.cast_signed() - (BOOTED + reading.since_boot.0).cast_signed()
@@ -61,7 +61,7 @@ fn after_a_boot_the_wall_clock_measures_the_stop() {
 
 #[test]
 fn a_difference_between_shard_time_and_wall_clock_survives_a_boot() {
-    // Shard time had started an hour ahead, and the wall clock was corrected.
+    // Shard time was an hour ahead at startup, and the wall clock has been corrected since.
     let off = Clocks { shard_offset: right(BOOT).shard_offset + 3_600_000, ..right(BOOT) };
     let reading = read(BOOT + 1, 50_000, 0);
     assert_eq!(ahead(&reading, &[recorded(10_000, off)]), 3_600_000);
@@ -75,7 +75,7 @@ fn all_shards_of_a_process_have_the_same_time() {
     let of_another_boot = recorded(2_000, right(BOOT - 1));
     let reading = read(BOOT, 10_000, 5_000);
     assert_eq!(ahead(&reading, &[late, early, of_another_boot]), 0);
-    // A shard that was ahead advances the others, and their lockouts are longer as a result.
+    // A shard whose time was ahead moves the others forward, so their lockouts become longer.
     let ahead_of_all = Recorded { last_at: Millis(BOOTED + HOUR), clocks: None };
     let clocks = reading.resume(&[late, ahead_of_all]);
     let now = clocks.shard(reading.since_boot);
@@ -84,8 +84,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     assert_eq!(doubtful(late, now, Some(clocks), MINUTE), Millis(jump - 1));
 }
 
-/// Otherwise the other shards' lockouts would end early, by the time for which shard time has
-/// waited since.
+/// If startup continued from the clocks of the idle shard, the other shard's lockouts would end too
+/// early, by the milliseconds that shard time has lost since.
 #[test]
 fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard() {
     let mut waited = Clocks { wall_offset: 0, ..right(BOOT) };
@@ -94,7 +94,7 @@ fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard(
     }
     let recorded = [recorded(9_000, right(BOOT)), recorded(20_000, waited)];
     assert_eq!(ahead(&read(BOOT, 20_500, 0), &recorded), -5);
-    // Shard time never falls.
+    // Shard time never goes back.
     assert_eq!(ahead(&read(BOOT, 9_001, 0), &recorded), 20_000 - 5 - 9_001);
 }
 
@@ -123,7 +123,7 @@ fn shard_time_rejoins_the_wall_clock_slowly_and_lockouts_allow_for_it() {
     assert_eq!(slewed(right(BOOT)), right(BOOT));
     for lifetime in (0..5_000).chain([30 * 60_000, 30 * 86_400_000]) {
         let lockout = lockout(Millis(lifetime));
-        // The shard time that can pass within the lifetime.
+        // The lockout exceeds the shard time that can pass within the lifetime.
         assert!(lockout.0 > lifetime + lifetime.div_ceil(SLEW_EVERY.0), "{lifetime} ms");
         assert_eq!(super::lifetime(lockout), Millis(lifetime));
     }

@@ -1,4 +1,4 @@
-//! The leap of a clock that is accepted at startup.
+//! Tests jumps of the clock that are accepted at startup.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_journal::Group;
@@ -15,13 +15,13 @@ fn restore() -> Restore {
     Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }], 9)
 }
 
-/// The head of a snapshot that was begun at a time, before group 5.
+/// Returns the head of a snapshot that was begun at `created_at`, before group 5.
 fn snapshot(created_at: Millis) -> SnapshotHeader {
     let header = crate::tests::snapshot_header(&restore().finish(Tip::FIRST, START, false).0);
     SnapshotHeader { created_at, replay_from: 5, ..header }
 }
 
-/// A group with an allocation of the pool's only number.
+/// Returns a group with an allocation of the pool's only number.
 fn allocation() -> Group {
     let mut engine = restore().finish(Tip::FIRST.raise_epoch(), START, false).0;
     let ask = Ask { pool: 0, id: PoolId(1), params: [b"", b""], visitor: None, retry: None };
@@ -31,7 +31,7 @@ fn allocation() -> Group {
     engine.seal(Vec::new()).unwrap()
 }
 
-/// The number's state after a start at `LATER`.
+/// Starts up at `LATER`, and returns whether the number is free then.
 fn started(restore: Restore, last: &Group) -> (bool, Doubts) {
     let tip = Tip::after(&last.header).raise_epoch();
     let (engine, doubts) = restore.finish(tip, LATER, false);
@@ -66,7 +66,7 @@ fn a_shard_far_behind_the_others_has_not_recovered_from_their_leap() {
     assert_eq!(doubts.lengthened, Some(LATER - START));
 }
 
-/// The taker's own journal shows no leap.
+/// The taker's own journal shows no jump of the clock.
 #[test]
 fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     let group = allocation();
@@ -81,7 +81,7 @@ fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     assert!(!engine.shard().slots()[0].is_free(LATER));
 }
 
-/// Otherwise each start would lengthen a lockout by the leap.
+/// If the snapshot were not trusted, each startup would lengthen the lockout by the jump.
 #[test]
 fn a_snapshot_begun_after_the_leap_is_trusted() {
     let group = allocation();
@@ -110,18 +110,18 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
     };
-    // A number whose first lockout was withdrawn a while ago; and one that is still locked for
-    // longer than its pool's current lockouts.
+    // First a number whose first lockout was withdrawn a while ago, then a number that is still
+    // locked for longer than its pool's current lockouts.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
 }
 
-/// Its slot has no time of allocation, and is locked for the rest of the millisecond.
+/// The slot of the number has no time of allocation, and is locked for the rest of the millisecond.
 #[test]
 fn a_number_that_no_visitor_has_seen_does_not_lengthen_the_next_hold() {
     let number = PromoNumber::from_e164(18_885_550_100).unwrap();
-    // The number was released when the snapshot was begun, or later, in a group that is replayed;
-    // each also with an allocation of an hour ago that became the newest again.
+    // The number was released when the snapshot was begun, or later in a group that is replayed.
+    // After the release it has no allocation, or one from an hour ago.
     let hour_ago = Millis(START.0 - 3_600_000);
     for (n, at, allocated_at) in [
         (4, START, Millis::ZERO),

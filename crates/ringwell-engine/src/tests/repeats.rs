@@ -34,14 +34,14 @@ fn a_repeated_row_gets_no_number_that_has_gone_to_another_visitor() {
         Outcome::Kept { number } => number,
         outcome => panic!("{outcome:?}"),
     });
-    // Its lockout is over and it has no holder: a new lockout begins, for a visitor who may see it
-    // only now.
+    // The lockout is over and the number has no holder. A new lockout begins, for a visitor who may
+    // only see the number now.
     rig.now = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Kept { number: own });
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
     let until = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, None), Outcome::Exhausted { until });
-    // The other number has gone to another visitor.
+    // The number of the other row has gone to another visitor.
     assert_eq!(rig.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
     rig.apply(&Input::Seal);
     let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
@@ -138,7 +138,7 @@ fn a_repeated_row_gets_no_number_that_has_moved_to_another_pool() {
     }
 }
 
-/// The answer may be sent after the rest of the lockout is over.
+/// The answer may be sent after the remaining lockout is over, so a new lockout begins.
 #[test]
 fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
     let mut rig = Rig::new();
@@ -150,8 +150,9 @@ fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(until, rig.now + Millis(40));
 }
 
-/// The remembered answers: row, time, answer. After a restart an answer may be in its queue twice,
-/// from the snapshot and from the journal, with another between them.
+/// Returns the remembered answers, each as row, time and answer. After a restart, a queue may
+/// contain an answer twice, once from the snapshot and once from the journal, with another answer
+/// in between.
 pub(super) fn remembered(
     engine: &Engine,
 ) -> Vec<(RowKey, Millis, ringwell_journal::RecordedAnswer)> {
@@ -212,15 +213,16 @@ fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_wa
     rig.now = rig.now + Millis(20);
     let Outcome::Kept { number: second } = rig.allocate(1, Some(1), None) else { panic!() };
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: first });
-    // Its client has disconnected.
+    // The client of this row has disconnected.
     rig.withdraw(0);
     assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
 }
 
-/// The number that each visitor of a pool was shown last, and the end of its lockout then.
+/// The number that was last shown to each visitor of a pool, and the end of its lockout at that
+/// time.
 type ShownLast = std::collections::BTreeMap<(u32, u8), (PromoNumber, Millis)>;
 
-/// Applies inputs; a row of a repeatable batch always has the same pool and visitor.
+/// Applies the inputs. A row of a repeatable batch always has the same pool and visitor.
 fn assert_one_number_a_visitor(inputs: &[Input], replays: bool) -> Result<(), TestCaseError> {
     let mut rig = Rig::new();
     let mut shown = ShownLast::new();
@@ -228,7 +230,7 @@ fn assert_one_number_a_visitor(inputs: &[Input], replays: bool) -> Result<(), Te
         let Input::Allocate { pool, visitor, retry } = *input else {
             let before: Vec<Slot> = rig.engine.shard().slots().to_vec();
             rig.apply(input);
-            // A lockout that was ended on request, or undone, protects no visitor.
+            // A lockout that was undone or ended on request protects no visitor.
             for (then, now) in before.iter().zip(rig.engine.shard().slots()) {
                 if now.locked_until < then.locked_until {
                     shown.retain(|_, (number, _)| *number != then.number);

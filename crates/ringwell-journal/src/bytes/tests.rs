@@ -1,7 +1,7 @@
 use super::*;
 
-/// A simple reference version: seven bits a byte, lowest first, the highest bit set in all but the
-/// last.
+/// A simple reference version: seven bits per byte, the lowest first, with the highest bit set in
+/// every byte but the last.
 fn leb128(value: u64) -> Vec<u8> {
     let last = (0..10).rev().find(|at| value >> (7 * at) > 0).unwrap_or(0);
     let part =
@@ -9,7 +9,7 @@ fn leb128(value: u64) -> Vec<u8> {
     (0..=last).map(part).collect()
 }
 
-/// Every power of two with its neighbours: the places where an encoding gets longer.
+/// Every power of two with its neighbours: the values at which an encoding gets longer.
 fn values() -> impl Iterator<Item = u64> {
     let powers = (0..64).map(|bits| 1_u64 << bits);
     let near = powers.flat_map(|power| [power - 1, power, power + 1, power | power >> 1]);
@@ -70,7 +70,7 @@ fn the_bytes_are_present_and_the_lowest_comes_first() {
     assert_eq!((cursor.remaining(), cursor.byte()), (0, None));
 }
 
-/// The bytes that `write` appends after a first byte.
+/// Returns the bytes that `write` appends after a first byte.
 fn written(write: impl FnOnce(&mut Scratch<'_>)) -> Vec<u8> {
     let mut bytes = [0; ROOM];
     let mut scratch = Scratch::new(&mut bytes);
@@ -107,7 +107,8 @@ fn five_bytes_are_the_lowest_and_the_rest_follows() {
     assert_eq!(bytes, [1, 2, 3, 4, 5, 0xAA, 0xAA, 0xAA]);
 }
 
-/// Writes `pieces` pieces of increasing length; returns them, and how often the room was too small.
+/// Writes `pieces` pieces of increasing length. Returns the written bytes, and how often the room
+/// was too small.
 fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
     let (mut wanted, mut grown) = (Vec::new(), 0);
     for piece in 0..pieces {

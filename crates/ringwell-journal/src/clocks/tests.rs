@@ -38,10 +38,10 @@ fn a_boot_with_another_date_than_those_before_and_after_it_had_a_wrong_clock() {
     let date = |then, now, ends: &[Noted]| wall_less_shard(Some(then), now, ends.iter().copied());
     assert_eq!(date(second, Some(third), &ends), 300);
     assert_eq!(date(first, Some(third), &ends), 100);
-    // Two clocks agree, whichever is wrong.
+    // The second and the third clock agree, so neither is replaced, although they may be wrong.
     assert_eq!(date(first, Some(clocks(3, 0, 300 - YEAR)), &ends), 100);
     assert_eq!(date(second, Some(clocks(3, 0, 300 - YEAR)), &ends), 200 - YEAR);
-    // Nothing else is known.
+    // No other clocks are known.
     assert_eq!(date(second, Some(third), &ends[1..]), 200 - YEAR);
     assert_eq!(date(second, None, &ends), 200 - YEAR);
     assert_eq!(date(second, Some(clocks(2, 0, 7)), &ends), 7);
@@ -76,9 +76,9 @@ fn an_event_after_the_last_record_of_its_boot_is_not_dated_by_a_boot_that_began_
         assert_eq!(date(at, &ends), Some(wanted), "{at}");
     }
     assert_eq!((date(1_600, &ends), date(1_950, &ends)), (Some(-8_600), Some(-8_600)));
-    // Old history was dropped.
+    // Old history was dropped, including the clocks of that boot.
     assert_eq!((date(1_599, &ends[1..]), date(1_600, &ends[1..])), (None, Some(-8_600)));
-    // But the event was before the second boot.
+    // The event is known, however, to have happened before the second boot.
     let by = |at| {
         let times = (Millis(at), Millis(2_000));
         wall_before(times, Some(second), Some(second), ends[1..].iter().copied())
@@ -113,7 +113,8 @@ fn a_wall_clock_that_leaps_ahead_makes_no_history_old_before_a_day_has_passed() 
     let leapt = clocks(7, 0, 1_040 * DAY.cast_signed());
     let believed =
         |now, clocks, ends: &[Noted]| believed_wall(Millis(now), clocks, ends.iter().copied()).0;
-    // The clock was set while the machine ran, and segments have recorded it since.
+    // The clock was set while the machine was running, and segments have recorded the new setting
+    // since.
     let ends = [noted(5 * DAY, right)];
     assert_eq!(believed(5 * DAY + 9, right, &ends), 1_005 * DAY + 9);
     assert_eq!(believed(5 * DAY + 9, leapt, &ends), 1_005 * DAY + 9);
@@ -121,7 +122,7 @@ fn a_wall_clock_that_leaps_ahead_makes_no_history_old_before_a_day_has_passed() 
     assert_eq!(believed(5 * DAY + 9, leapt, &ends), 1_005 * DAY + 9);
     assert_eq!(believed(6 * DAY + 9, leapt, &ends), 1_046 * DAY + 9);
     assert_eq!(believed(5 * DAY + 9, clocks(7, 0, 3), &ends), 5 * DAY + 12, "set back");
-    // The clock was wrong when the machine was booted.
+    // The clock was wrong when the machine booted.
     let ends = [noted(5 * DAY, right)];
     let booted = |wall: u64| clocks(8, 5 * DAY.cast_signed(), wall.cast_signed());
     assert_eq!(believed(5 * DAY + 9, booted(1_005 * DAY), &ends), 1_005 * DAY + 9);

@@ -27,7 +27,8 @@ fn frame(group: &Group) -> Vec<u8> {
     out
 }
 
-/// Header and body of the group that should be number 5, or the reason for a failure.
+/// Returns the header and body of the group that should be number 5, or the reason why they cannot
+/// be read.
 fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
     let header = decode_header(frame, salt, Some(5))?;
     let mut body = vec![1, 2, 3];
@@ -37,7 +38,7 @@ fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
 
 #[test]
 fn frames_read_back_as_they_were_written() {
-    // Lengths around the ends of the first and second block.
+    // The lengths are chosen around the ends of the first and the second block.
     for records in [1, 10, 1_340, 1_341, 1_342, 2_690, 2_730, 30_000] {
         for clocks in [None, Some(CLOCKS)] {
             let group = group_of(clocks, records);
@@ -91,7 +92,8 @@ fn a_flipped_bit_of_a_written_frame_is_rot_if_it_matters() {
     for index in 0..whole.len() {
         let mut rotten = whole.clone();
         rotten[index] ^= 0x10;
-        // Stamps and padding carry no data if the checksums are right.
+        // If the checksums are right, damaged stamps and padding do no harm, because they carry no
+        // data.
         let harmless = index % BLOCK_BYTES < STAMP_BYTES || index >= last;
         let expected = if harmless { Ok(group.clone()) } else { Err(FrameFault::Rotten) };
         assert_eq!(read(&rotten, SALT), expected, "byte {index}");

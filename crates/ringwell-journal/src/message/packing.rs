@@ -1,7 +1,8 @@
-//! Compression of message bodies: zstd at level 1, if this build has it.
+//! Compresses message bodies with zstd at level 1, if this build contains zstd.
 //!
-//! Positions refer to the uncompressed body, so only messages differ. The length in the message's
-//! header, which a checksum covers, bounds the decompression.
+//! Positions refer to the uncompressed body, so compression changes nothing but messages. The
+//! uncompressed length is in the message's header, which a checksum covers, and limits the
+//! decompression.
 
 use std::fmt;
 
@@ -10,15 +11,16 @@ pub(super) const PLAIN: u32 = 0;
 /// One zstd frame.
 pub(super) const ZSTD: u32 = 1;
 
-/// The fastest level that finds repetitions: higher levels are not worth their time.
+/// The fastest level that finds repetitions. Higher levels save too little for the time they take.
 #[cfg(feature = "zstd")]
 const LEVEL: i32 = 1;
 
-/// Compressing a shorter body, such as a take-over or a tick, gains nothing.
+/// The minimum length of a body that is compressed. Compressing shorter bodies, such as a takeover
+/// or a tick, gains nothing.
 #[cfg(feature = "zstd")]
 const BYTES_MIN: usize = 128;
 
-/// Compresses bodies. Reuses its working memory.
+/// Compresses bodies. Reuses its working memory from body to body.
 #[derive(Default)]
 pub struct Packer {
     #[cfg(feature = "zstd")]
@@ -26,7 +28,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// The compressed form of a body, if it is shorter.
+    /// Returns the compressed form of a body, if it is shorter than the body.
     #[cfg(feature = "zstd")]
     pub(super) fn pack(&mut self, body: &[u8]) -> Option<Vec<u8>> {
         if body.len() < BYTES_MIN {
@@ -47,7 +49,7 @@ impl Packer {
     }
 }
 
-/// The body, of at most `bytes_max` bytes; `None` if it cannot be read.
+/// Returns the decompressed body of at most `bytes_max` bytes, or `None` if it cannot be read.
 #[cfg(feature = "zstd")]
 pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     zstd::bulk::decompress(packed, bytes_max).ok()

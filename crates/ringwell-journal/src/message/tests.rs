@@ -18,7 +18,7 @@ fn group(records: u64, clocks: Option<Clocks>) -> Group {
     writer.seal(Vec::new()).unwrap()
 }
 
-/// A group as in real traffic.
+/// Returns a group as it occurs in real traffic.
 fn allocations(count: u64) -> Group {
     let mut writer = Writer::new(Tip { epoch: 5, prev_hash: 77, next_n: 12, ..Tip::FIRST });
     for n in 0..count {
@@ -100,8 +100,8 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
     assert!(decode_message(&longer).is_err());
 }
 
-/// The header's length is the limit: bytes that decompress to more are refused without allocating
-/// memory for them.
+/// The length in the header is the limit: bytes that decompress to more are refused without
+/// allocating memory for them.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {
@@ -113,7 +113,7 @@ fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {
     assert_eq!(decode_message(&message), Err(MessageFault::Damaged));
 }
 
-/// Messages written by earlier versions.
+/// Messages that earlier versions wrote.
 #[test]
 fn messages_of_every_version_are_read() {
     let v1: [(&[u8], Group); 2] = [

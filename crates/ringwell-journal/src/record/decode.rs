@@ -1,4 +1,4 @@
-//! Reads records back and checks everything, because a disk may return any bytes.
+//! Reads records back, and checks every byte because a disk may return anything.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use crate::bytes::Cursor;
 use crate::clocks::Clocks;
 use crate::place::{BODY_BYTES_MAX, N_END, position, position_parts};
 
-/// A body that cannot be read as records.
+/// A body with a record that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The group.
     pub n: u64,
-    /// The offset in the body of the record that cannot be read.
+    /// The offset in the body at which that record begins.
     pub offset: usize,
-    /// The rule that it breaks.
+    /// The rule that the record breaks.
     pub fault: DecodeFault,
 }
 
@@ -25,23 +25,23 @@ pub struct DecodeError {
 pub enum DecodeFault {
     /// The kind byte is unknown to this version.
     Kind(u8),
-    /// A flag is set that this kind does not have.
+    /// A flag is set that records of this kind do not have.
     Flags(u8),
     /// The body ends inside the record, or a varint is too long.
     Short,
-    /// The time is before the previous record, or out of range.
+    /// The time is earlier than that of the previous record, or is out of range.
     Time,
     /// The number is not a promo number.
     Number,
-    /// `previous` is not before the record.
+    /// `previous` does not precede the record.
     Previous,
-    /// The parameters are empty, or longer than [`PARAMS_BYTES_MAX`].
+    /// The parameters are present but empty, or longer than [`PARAMS_BYTES_MAX`].
     Params,
-    /// The position is outside of every body: there is no such record.
+    /// The position is not in the body, so there is no such record.
     Position,
 }
 
-/// The records of one body, in order. Ends after the first error.
+/// The records of one body, in order. The iteration ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     n: u64,
@@ -58,11 +58,11 @@ impl<'a> Records<'a> {
         Self { n, base, body, offset: 0, last_at: base }
     }
 
-    /// Reads the one record at `place`, which must lie in this group.
+    /// Reads the one record at the position `place`, which must be in this group.
     ///
     /// # Errors
-    /// [`DecodeError`] if no record begins there. A place at which no record begins may be inside
-    /// another record; its bytes are then decoded as if a record began there.
+    /// [`DecodeError`] if no record begins at that position. If the position is inside another
+    /// record, its bytes are decoded as if a record began there, which does not always fail.
     pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
         let (n, offset) = position_parts(place);
         let error = |fault| DecodeError { n, offset, fault };
@@ -152,7 +152,7 @@ fn decode<'a>(
     }
 }
 
-/// The fields after the time.
+/// The fields of a record after its time.
 struct Fields<'c, 'a> {
     bytes: &'c mut Cursor<'a>,
     place: Position,
@@ -243,7 +243,7 @@ impl<'a> Fields<'_, 'a> {
         let is_long = self.flags & flag::LONG_NUMBER != 0;
         let code = if is_long { self.bytes.uint::<7>() } else { self.bytes.uint::<5>() };
         let number = PromoNumber::from_code(code.ok_or(DecodeFault::Short)?);
-        // Five bytes can hold ten digits, and a number has only one encoding.
+        // Numbers with country code 1 fit in five bytes, and every number has only one encoding.
         number.filter(|it| it.to_nanp().is_none() == is_long).ok_or(DecodeFault::Number)
     }
 
@@ -280,7 +280,7 @@ impl<'a> Fields<'_, 'a> {
     }
 
     fn clocks(&mut self) -> Result<Clocks, DecodeFault> {
-        // Clocks without a boot are not written.
+        // Clocks without a boot are never written.
         self.bytes.array().and_then(Clocks::decode).ok_or(DecodeFault::Short)
     }
 

@@ -1,7 +1,7 @@
-//! Writing records: a header, followed by the parameters.
+//! Writes records: a header, followed by the parameters.
 //!
-//! Inlining is forced: where the kind of record is known, most of this is constant too. Measured on
-//! the whole path of a batch, this saves 12 of 134 ns per row.
+//! Inlining is forced, because most of this code is constant where the kind of record is known.
+//! This saves 12 of 134 ns per row, measured over all the work on a batch.
 
 #![expect(clippy::inline_always, reason = "measured: see above")]
 
@@ -13,17 +13,17 @@ use super::{
 use crate::bytes::{Body, ROOM, Scratch};
 use crate::place::{behind, position_parts};
 
-/// The index of the flags: each optional field sets its flag when it is written.
+/// The index of the flags byte. Writing an optional field sets the field's flag.
 const FLAGS: usize = 1;
 
 impl Record<'_> {
-    /// Appends the record to the body of the group whose first record is at `start` and happened at
-    /// `base`. Returns its position.
+    /// Appends the record to the body of a group. The group's first record is at `start` and
+    /// happened at `base`. Returns the position of the record.
     ///
     /// # Panics
-    /// Panics if the record breaks a rule of the format (happened before `base`, `previous` not
-    /// before it, parameters too long); asserted before anything is written, because it could not
-    /// be read back.
+    /// Panics if the record breaks a rule of the format: it happened before `base`, `previous` does
+    /// not precede it, or its parameters are too long. This is checked before anything is written,
+    /// because such a record could not be read back.
     #[inline(always)]
     pub(crate) fn encode(&self, start: Position, base: Millis, body: &mut Body) -> Position {
         let place = behind(start, body.len());
@@ -38,7 +38,8 @@ impl Record<'_> {
         let mut head = Head { scratch: Scratch::new(head), flags: 0, place };
         self.encode_head(base, params_len, &mut head);
         let start = head.end();
-        // Debug builds only: takes two instructions a row, and `Writer::append` checks the sum.
+        // Checked only in debug builds: the check takes two instructions per row, and
+        // `Writer::append` checks the total length.
         debug_assert!(start <= RECORD_OVERHEAD_MAX, "the head is longer than any");
         let end = start + params_len;
         write_params(params, &mut room[start..end]);
@@ -63,7 +64,7 @@ impl Record<'_> {
         }
     }
 
-    /// Writes everything except the parameters, which are `params_len` long.
+    /// Writes all of the record but its parameters, which are `params_len` bytes long.
     #[inline(always)]
     fn encode_head(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
         match *self {
@@ -116,7 +117,7 @@ impl Record<'_> {
         }
     }
 
-    /// Like [`Self::encode_head`], for records of an allocation that was made elsewhere.
+    /// Like [`Self::encode_head`], for records of allocations that were first recorded elsewhere.
     fn encode_copy(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
         match *self {
             Self::Carry {
@@ -172,7 +173,7 @@ impl Head<'_> {
         self
     }
 
-    /// Writes the flags; returns the length of the head.
+    /// Writes the flags, and returns the length of the head.
     #[inline(always)]
     fn end(mut self) -> usize {
         self.scratch.set(FLAGS, self.flags);
@@ -212,13 +213,14 @@ impl Head<'_> {
         self.varint(millis)
     }
 
-    /// Five bytes hold ten digits with room to spare: 2^40 is more than 10^12.
+    /// Writes five bytes for a number of ten digits, which leaves room to spare: 2^40 is more than
+    /// 10^12.
     #[inline(always)]
     fn number(&mut self, number: PromoNumber) -> &mut Self {
         if let Some(digits) = number.to_nanp() {
             self.scratch.five_bytes(digits);
         } else {
-            // Inline, because a separate function would keep the flags in memory for every record.
+            // Inlined, because a separate function would keep the flags in memory for every record.
             self.flags |= flag::LONG_NUMBER;
             self.scratch.seven_bytes(number.to_code());
         }

@@ -24,7 +24,7 @@ fn restored_of(time: u64, locked_until: Millis) -> Restored {
     Restored { allocated_at: Millis(time), local_at: Millis(time / 2), locked_until }
 }
 
-/// A record and its parameters, which are separate because a record only borrows them.
+/// A record, with its parameters stored separately because a record only borrows them.
 #[expect(clippy::too_many_lines, reason = "one arm for each kind of record")]
 fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
     let ids = (any::<u64>(), any::<u32>(), number(), any::<u64>(), any::<u64>());
@@ -39,7 +39,7 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
         let at = Millis(1_000 + time % 100_000);
         let pool = PoolId(pool);
         let until = Millis(until);
-        // Below the first group there are no records.
+        // There are no records before the first group.
         let previous =
             if previous < position(1, 0).0 { Position::NONE } else { Position(previous) };
         let visitor = visitor.map(VisitorId);
@@ -236,7 +236,7 @@ fn an_allocation_takes_about_twenty_bytes_before_its_parameters() {
 
 #[test]
 fn a_value_has_one_encoding() {
-    // A tick whose time takes two bytes where one would do.
+    // A tick whose time takes two bytes although one would be enough.
     let body = [kind::TICK, 0, 0x80, 0x00];
     let error = Records::new(1, Millis(0), &body).next().unwrap().unwrap_err();
     assert_eq!(error, DecodeError { n: 1, offset: 0, fault: DecodeFault::Short });
@@ -260,7 +260,8 @@ fn unknown_kinds_and_flags_are_refused() {
     assert_eq!(fault(&[kind::ALLOCATE, 0x80, 0]), DecodeFault::Flags(0x80));
 }
 
-/// Reads an allocation at the base time, of number 2000000000 in pool 1, slot 0, lockout 0.
+/// Reads an allocation that was made at the base time, of number 2000000000 in pool 1, with slot 0
+/// and lockout 0.
 fn read_allocation(flags: u8, rest: &[u8]) -> Result<(), DecodeFault> {
     let head = [kind::ALLOCATE, flags, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
     let body = [&head, rest].concat();
@@ -306,7 +307,8 @@ fn a_number_of_more_than_64_bits_is_refused() {
     assert_eq!(hold(2), Err(DecodeFault::Short));
 }
 
-/// Appends a release that names `previous` as the record before it, to group 7 from 100 ms on.
+/// Appends a release to group 7, whose base time is 100 ms. The release names `previous` as the
+/// position of the record before it.
 fn write_release(at: u64, previous: Position) {
     let number = PromoNumber::from_e164(12_000_000_000).unwrap();
     let (at, until) = (Millis(at), Millis(at));
@@ -358,7 +360,7 @@ fn carry(params: [&[u8]; 2]) -> Record<'_> {
 #[should_panic(expected = "parameters are too long for a record")]
 fn unreadable_parameters_are_not_written() {
     let params = [b'x'; PARAMS_BYTES_MAX];
-    // One byte too many, because of the `&` between the slices.
+    // The parameters are one byte too long, because of the `&` between the slices.
     let carry = carry([&params[1..], b"y"]);
     carry.encode(position(7, 0), Millis(100), &mut Body::default());
 }

@@ -1,4 +1,4 @@
-//! The reason why a shard does not start, for the operator who has to decide.
+//! The reasons why a shard does not start, written for the operator who has to decide what to do.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use crate::segment::SegmentFault;
 
 /// The journal cannot be trusted, or cannot be read. Nothing was changed.
 ///
-/// Every variant means that this shard does not start. The text contains the place of the damage
-/// and what to do.
+/// Every variant means that this shard does not start. The text states where the damage is and what
+/// to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError<E> {
     /// The segments could not be listed.
@@ -20,9 +20,9 @@ pub enum RecoverError<E> {
     Read {
         /// The segment.
         segno: u64,
-        /// The offset in it.
+        /// The offset in the segment.
         offset: u64,
-        /// The error of the storage.
+        /// The error that the storage returned.
         source: E,
     },
     /// A segment does not begin with a valid head.
@@ -30,10 +30,10 @@ pub enum RecoverError<E> {
     Segment {
         /// The segment.
         segno: u64,
-        /// The rule that its first block breaks.
+        /// The rule that the segment's first block breaks.
         fault: SegmentFault,
     },
-    /// The newest segment has lost its end.
+    /// The end of the newest segment is missing.
     #[error(
         "segment {segno:016} has {bytes} bytes and was longer when it was made: the missing \
             part from offset {bytes} on may have been answered. {RESTORE}"
@@ -41,28 +41,28 @@ pub enum RecoverError<E> {
     Short {
         /// The segment.
         segno: u64,
-        /// Length of its file.
+        /// The length of the segment's file in bytes.
         bytes: u64,
     },
-    /// A segment that belongs elsewhere.
+    /// A segment that belongs to another journal or shard, or has another number.
     #[error(
         "segment {segno:016} does not belong here: {why}. Move it away or restore the right file"
     )]
     Foreign {
         /// The segment.
         segno: u64,
-        /// The evidence for it.
+        /// The evidence that the segment does not belong here.
         why: Foreign,
     },
-    /// The beginning of the part to replay is missing.
+    /// The first frames to replay are missing.
     #[error("frame {expected} is needed, but {found}. Segments are missing: {RESTORE_FILES}")]
     Missing {
         /// The first frame that is needed.
         expected: u64,
-        /// The frame found instead.
+        /// The oldest frame that was found.
         found: Oldest,
     },
-    /// A bad frame followed by newer ones: damage in the middle.
+    /// A bad frame that newer frames follow, so the damage is in the middle of the journal.
     #[error(
         "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
          in segment {newer_segno:016} at offset {newer_offset} was written after it, so frame {n} was \
@@ -75,7 +75,7 @@ pub enum RecoverError<E> {
         offset: u64,
         /// Its number.
         n: u64,
-        /// The fault in it.
+        /// The fault in the bad frame.
         fault: FrameFault,
         /// The segment that contains a newer frame, or begins with one.
         newer_segno: u64,
@@ -84,7 +84,7 @@ pub enum RecoverError<E> {
         /// The number of the newer frame.
         newer_n: u64,
     },
-    /// A frame that is intact but does not continue the journal.
+    /// A frame is intact but does not continue the journal.
     #[error(
         "segment {segno:016} at offset {offset}: the frame is intact, but {fault}; frame {n} was \
          expected. {RESTORE}"
@@ -96,10 +96,10 @@ pub enum RecoverError<E> {
         offset: u64,
         /// The number that was expected.
         n: u64,
-        /// The rule that it breaks.
+        /// The rule that the frame breaks.
         fault: ChainFault,
     },
-    /// An intact frame with a record that cannot be read.
+    /// A frame is intact, but contains a record that cannot be read.
     #[error("segment {segno:016} at offset {offset}: the frame is intact, but {source}. {VERSION}")]
     Record {
         /// The segment.
@@ -133,18 +133,18 @@ const VERSION: &str = "Was it written by a newer version of the program?";
 /// The evidence that a segment belongs to another journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// Its head names another segment.
+    /// The segment's head contains another segment number.
     Number(u64),
-    /// It belongs to another shard.
+    /// The segment belongs to another shard.
     Shard(u32),
-    /// It belongs to a different journal than the segments before it, or the snapshot.
+    /// The segment belongs to another journal than the segments before it or the snapshot.
     Journal,
 }
 
-/// The journal's first frame, found instead of the one that is needed.
+/// The oldest frame that was found, if it is not the frame that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
-    /// There are no segments.
+    /// There are no segments at all.
     None,
     /// The oldest segment begins with this frame.
     Frame(u64),
@@ -153,15 +153,16 @@ pub enum Oldest {
 /// The reason why an intact frame or segment does not continue its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainFault {
-    /// It has this number instead of the next one.
+    /// The number of the frame or segment is this one instead of the next.
     Number(u64),
-    /// It names another predecessor.
+    /// The hash of the predecessor is wrong.
     Hash,
-    /// Its epoch is lower.
+    /// The epoch is lower than the predecessor's.
     Epoch,
-    /// Its time is earlier.
+    /// The time is earlier than the predecessor's.
     Time,
-    /// The snapshot follows another predecessor.
+    /// The snapshot continues from another frame than the one found before its first frame to
+    /// replay.
     Snapshot,
 }
 

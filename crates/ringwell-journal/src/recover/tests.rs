@@ -19,7 +19,8 @@ const JOURNAL: [u8; 16] = *b"sample journal 1";
 const SALTS: [u64; 4] = [0, 0x1111_2222_3333_4444, 0x5555_6666_7777_8888, 0x9999_AAAA_BBBB_CCCC];
 const SEGMENT_BYTES: usize = 10 * BLOCK_BYTES;
 
-/// Segments in memory. Recovery cannot change them, because it has only a shared reference.
+/// Segments in memory. Recovery cannot change the segments, because it has only a shared reference
+/// to them.
 #[derive(Clone, Default)]
 struct Files(BTreeMap<u64, Vec<u8>>);
 
@@ -39,7 +40,7 @@ impl Segments for Files {
     }
 }
 
-/// Writes groups into segments like the disk's store.
+/// Writes groups into segments, as the store on disk does.
 struct Author {
     files: Files,
     writer: Writer,
@@ -55,7 +56,7 @@ impl Author {
         Self { files: Files::default(), writer, segno: 0, used: 0, groups: Vec::new() }
     }
 
-    /// Begins to use a file that is full of another journal's frames, or of zeros.
+    /// Starts a segment in a file that is full of zeros or of another journal's frames.
     fn segment(&mut self, tip: Tip, recycled: Option<Vec<u8>>) {
         self.segno += 1;
         let salt = SALTS[usize::try_from(self.segno).unwrap()];
@@ -67,7 +68,7 @@ impl Author {
         self.used = SEGMENT_HEADER_BYTES;
     }
 
-    /// Adds a group with a tick and `params` bytes of parameters.
+    /// Adds a group with a tick and with `params` bytes of parameters.
     fn group(&mut self, at: u64, params: usize) {
         let params = vec![b'x'; params];
         self.writer.append(&Record::Tick { at: Millis(at) });
@@ -86,7 +87,7 @@ impl Author {
     }
 }
 
-/// A record with these parameters.
+/// Returns a record with these parameters.
 fn carry(at: u64, params: &[u8]) -> Record<'_> {
     Record::Carry {
         at: Millis(at),
@@ -101,7 +102,7 @@ fn carry(at: u64, params: &[u8]) -> Record<'_> {
     }
 }
 
-/// Three segments with seven frames; the last two segments are in recycled files.
+/// Returns three segments with seven frames. The last two segments are in recycled files.
 fn sample() -> Author {
     let mut old = Author::new(Tip::FIRST.raise_epoch());
     old.segment(Tip::FIRST, None);
@@ -175,7 +176,7 @@ fn replay_begins_where_the_snapshot_ends_and_skips_older_segments() {
     }
 }
 
-/// The main test: damages the bytes of the journal one by one.
+/// The main test: damages each byte of the journal in turn.
 #[test]
 fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     let author = sample();
@@ -195,7 +196,7 @@ fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     }
 }
 
-/// Files get their full length before they are used, so no crash shortens one.
+/// Files get their full length before they are used, so a crash never leaves a shorter file.
 #[test]
 fn a_cut_file_gives_the_complete_journal_or_a_refusal() {
     let author = sample();
@@ -229,7 +230,7 @@ fn a_file_cut_by_a_start_may_end_there_and_nowhere_else() {
     }
 }
 
-/// Heads that do not contain the initial length of their file.
+/// Tests segments whose heads do not contain the initial length of the file.
 #[test]
 fn an_earlier_journal_may_end_with_a_frame_and_not_within_one() {
     let mut author = sample();
@@ -248,7 +249,7 @@ fn an_earlier_journal_may_end_with_a_frame_and_not_within_one() {
 }
 
 proptest! {
-    /// A power cut during the last write stores any subset of its sectors.
+    /// A power failure during the last write leaves any subset of its sectors on the disk.
     #[test]
     fn a_torn_write_is_cut_off_and_nothing_else_is_lost(
         sectors in proptest::collection::vec(any::<bool>(), 24),
@@ -315,7 +316,8 @@ fn the_doubt_stays_until_a_frame_follows_the_cut() {
     author.files.0.get_mut(&2).unwrap().fill(0);
     author.files.0.remove(&2);
     author.files.0.remove(&3);
-    // Segment 1 ends with the damaged frame 2; the next start cut there and began segment 2.
+    // Segment 1 ends with the damaged frame 2. The next startup cut the journal there and began
+    // segment 2.
     author.files.0.get_mut(&1).unwrap()[2 * BLOCK_BYTES + 200] ^= 1;
     let tip = Tip::after(&author.groups[0].header).raise_epoch();
     let (segno, salt) = (2, SALTS[2]);
@@ -427,7 +429,7 @@ fn a_snapshot_without_its_segments_is_refused() {
     };
     // The snapshot was taken before anything was written.
     assert!(recovered(&Files::default(), &plan(0)).is_ok());
-    // The snapshot was begun before the first frame, and completed after the fifth.
+    // The snapshot was begun before the first frame and completed after the fifth frame.
     let error = recovered(&Files::default(), &plan(5)).unwrap_err();
     assert!(matches!(error, RecoverError::Missing { expected: 1, found: Oldest::None }));
 }
@@ -474,7 +476,7 @@ fn a_newer_frame_is_found_however_far_after_the_bad_one() {
     let mut author = sample();
     author.group(17, 10);
     let file = author.files.0.get_mut(&3).unwrap();
-    // Frames 6 and 7, four blocks in all, are missing; frame 8 is not.
+    // Frames 6 and 7, which take four blocks together, are missing. Frame 8 is present.
     file[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + 4 * BLOCK_BYTES].fill(0);
     let error = recovered(&author.files, &PLAN).unwrap_err();
     assert!(matches!(error, RecoverError::Damaged { n: 6, newer_n: 8, newer_offset: 20_480, .. }));

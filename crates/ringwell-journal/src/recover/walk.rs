@@ -4,8 +4,8 @@ use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
 use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 
-/// The bytes that are read at once: a few of the largest frames, and enough for a disk to work at
-/// full speed.
+/// The count of bytes to read at once: enough for a few of the largest frames, and for a disk to
+/// work at full speed.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// The result of reading the next frame.
@@ -13,26 +13,26 @@ const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 pub enum Step {
     /// A frame with correct checksums. Its body is in [`Walk::body`].
     Frame {
-        /// Its offset in the file.
+        /// The offset of the frame in the file.
         offset: u64,
         /// Its header.
         header: FrameHeader,
     },
-    /// No frame, or a bad one. The walk stays there.
+    /// There is no frame, or a bad one. The walk stays at this position.
     Fault {
-        /// The offset at which it should begin.
+        /// The offset at which the frame should begin.
         offset: u64,
-        /// The fault. If nothing was written there, it is the end of the segment.
+        /// The fault. If nothing was written there, the segment ends at this offset.
         fault: FrameFault,
     },
 }
 
-/// The evidence in the blocks after a bad frame.
+/// The evidence found in the blocks after a bad frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Behind {
-    /// Whether some block of the bad frame itself was written.
+    /// Whether at least one block of the bad frame itself was written.
     pub(super) begun: bool,
-    /// Offset and number of a frame that was written after it.
+    /// The offset and the number of a frame that was written after the bad frame.
     pub(super) newer: Option<(u64, u64)>,
 }
 
@@ -46,17 +46,17 @@ pub struct Walk<'s, S> {
 }
 
 impl<'s, S: Segments> Walk<'s, S> {
-    /// Begins at the first frame of the segment.
+    /// Starts at the first frame of the segment.
     pub fn new(store: &'s S, file: SegmentFile, salt: u64) -> Self {
         let offset = SEGMENT_HEADER_BYTES as u64;
         let window = Window { store, file, start: 0, bytes: Vec::new() };
         Self { window, salt, offset, body: Vec::new() }
     }
 
-    /// Reads the frame at the current position, where group `expected` should be.
+    /// Reads the frame at the current position, where the frame of group `expected` should be.
     ///
     /// # Errors
-    /// [`RecoverError::Read`] only: damage is a [`Step`].
+    /// Only [`RecoverError::Read`]; damage is returned as a [`Step`].
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -78,20 +78,20 @@ impl<'s, S: Segments> Walk<'s, S> {
         Ok(Step::Frame { offset, header })
     }
 
-    /// The body of the frame that was read last.
+    /// The body of the last frame that was read.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// The offset of the next frame, or of the first bad one.
+    /// The offset of the next frame, or of the first bad frame.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether the file is shorter than `made`, its length when it was taken into use, and no
-    /// earlier start has cut it here, before frame `n`.
+    /// Whether the file is shorter than `made`, its length when it was taken into use, although no
+    /// earlier startup has cut it here, before frame `n`.
     pub(super) fn is_short(
         &mut self,
         made: Option<u64>,
@@ -100,7 +100,8 @@ impl<'s, S: Segments> Walk<'s, S> {
         let (offset, salt, bytes) = (self.offset, self.salt, self.window.file.bytes);
         let block = self.window.read(offset, BLOCK_BYTES)?;
         let Some(made) = made else {
-            // Earlier versions cut files at the end of a frame. The first frame may extend a file.
+            // Earlier versions cut files at the end of a frame, without a mark. The first frame of
+            // a segment may extend beyond the initial length of the file.
             let header = decode_header(block, salt, Some(n));
             let end = header.map_or(offset, |header| offset + header.bytes as u64);
             let is_first = offset == SEGMENT_HEADER_BYTES as u64;
@@ -110,7 +111,8 @@ impl<'s, S: Segments> Walk<'s, S> {
         Ok(bytes < made && !was_cut)
     }
 
-    /// Examines every block from the current position on, where group `n` cannot be read.
+    /// Examines every block from the current position onward, where the frame of group `n` cannot
+    /// be read.
     pub(super) fn scan(&mut self, n: u64) -> Result<Behind, RecoverError<S::Error>> {
         let mut behind = Behind { begun: false, newer: None };
         let mut offset = self.offset;
@@ -121,7 +123,7 @@ impl<'s, S: Segments> Walk<'s, S> {
             }
             behind.begun |= has_stamp(block, self.salt, n, index);
             match decode_header(block, self.salt, None).map(|header| header.group.n) {
-                // The bad frame's own header may be intact; it is not a newer frame.
+                // The bad frame's own header may be intact, but it does not count as a newer frame.
                 Ok(there) if index == 0 && there <= n => behind.begun = true,
                 Ok(there) if there >= n => {
                     behind.newer = Some((offset, there));
@@ -137,7 +139,7 @@ impl<'s, S: Segments> Walk<'s, S> {
     }
 }
 
-/// Part of a segment in memory.
+/// The part of a segment that is in memory.
 #[derive(Debug)]
 struct Window<'s, S> {
     store: &'s S,
@@ -147,7 +149,7 @@ struct Window<'s, S> {
 }
 
 impl<S: Segments> Window<'_, S> {
-    /// `len` bytes from `offset`, or as many as the segment has.
+    /// Returns `len` bytes from `offset` onward, or fewer if the segment ends before.
     fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], RecoverError<S::Error>> {
         let held = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
         let begin = match held {

@@ -1,4 +1,4 @@
-//! Reading a snapshot as a stream, with everything checked.
+//! Reads a snapshot as a stream, and checks everything in it.
 
 use std::marker::PhantomData;
 
@@ -12,11 +12,11 @@ use super::{
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
 
-/// Bytes of the end's payload: the last frame, the number of entries, the hash.
+/// The size in bytes of the end's payload: the last frame, the count of entries and the hash.
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
 
-/// Reads one snapshot from a source that fills a buffer and returns the count of bytes (zero at the
-/// end). All loaded state must be discarded if an error comes later.
+/// Reads one snapshot from a source that fills a buffer and returns the count of bytes, which is
+/// zero at the end. If an error follows, all state that was loaded before must be discarded.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
     source: R,
@@ -24,7 +24,7 @@ pub struct SnapshotReader<R> {
     hasher: blake3::Hasher,
     payload: Vec<u8>,
     entries: u64,
-    /// The newest group that an entry names.
+    /// The newest group that any entry names.
     newest_group: u64,
     offset: u64,
     end: Option<Snapshot>,
@@ -35,15 +35,15 @@ pub struct SnapshotReader<R> {
 pub enum Chunk<'a> {
     /// Numbers and their holders.
     Numbers(Entries<'a, NumberEntry>),
-    /// Answers that may be requested again.
+    /// Answers to rows that may be repeated.
     Answers(Entries<'a, AnswerEntry>),
     /// Pools that are held.
     Holds(Entries<'a, HoldEntry>),
-    /// Times by other clocks.
+    /// Times by other nodes' clocks.
     ForeignTimes(Entries<'a, ForeignTimeEntry>),
 }
 
-/// The entries of a chunk, in order. The chunk's checksum is right.
+/// The entries of a chunk, in order. The checksum of the chunk has been checked.
 #[derive(Debug)]
 pub struct Entries<'a, E> {
     bytes: std::slice::ChunksExact<'a, u8>,
@@ -51,30 +51,30 @@ pub struct Entries<'a, E> {
     entry: PhantomData<E>,
 }
 
-/// The reason why a snapshot cannot be used; an older one must be taken instead.
+/// The reason why a snapshot cannot be used. An older one must be used instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError<E> {
-    /// It cannot be read.
+    /// The snapshot cannot be read.
     #[error("cannot be read at offset {offset}: {source}")]
     Read {
-        /// The offset of the read.
+        /// The offset at which the read failed.
         offset: u64,
-        /// The error of the storage.
+        /// The error that the storage returned.
         source: E,
     },
-    /// It does not begin with the magic bytes of a snapshot.
+    /// The snapshot does not begin with the magic bytes of a snapshot.
     #[error("does not begin as a snapshot")]
     Magic,
-    /// It was written by a newer version of the program.
+    /// The snapshot was written by a newer version of the program.
     #[error("has format version {0}; this program reads versions 1 to {SNAPSHOT_VERSION}")]
     Version(u32),
-    /// It ends too early.
+    /// The snapshot ends too early.
     #[error("ends early, at offset {0}")]
     Short(u64),
     /// A checksum is wrong, or a value is impossible.
     #[error("is damaged in the part that begins at offset {0}")]
     Damaged(u64),
-    /// Every part is intact, but the hash of the whole is wrong.
+    /// Every part is intact, but the hash of the whole snapshot is wrong.
     #[error("is damaged: the hash of the whole file is wrong")]
     Hash,
 }
@@ -118,19 +118,20 @@ where
         Ok(reader)
     }
 
-    /// The facts in the snapshot's head.
+    /// The data in the snapshot's header.
     #[must_use]
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// The data on the snapshot, available once [`Self::next_chunk`] has returned `None`.
+    /// The data about the whole snapshot. Available once [`Self::next_chunk`] has returned `None`.
     #[must_use]
     pub fn end(&self) -> Option<&Snapshot> {
         self.end.as_ref()
     }
 
-    /// The next entries; `None` when all were read and the hash over everything is right.
+    /// Returns the next entries, or `None` when all have been read and the hash of everything is
+    /// right.
     ///
     /// # Errors
     /// [`SnapshotError`]
@@ -223,12 +224,12 @@ where
 }
 
 impl<'a, E: Entry> Entries<'a, E> {
-    /// `None` if `bytes` is not `count` valid entries.
+    /// Returns `None` if `bytes` is not exactly `count` valid entries.
     fn new(bytes: &'a [u8], count: u32) -> Option<Self> {
         Self::of_width(bytes, count, E::BYTES)
     }
 
-    /// Like [`Self::new`], for entries with room for longer numbers.
+    /// Like [`Self::new`], for entries that have room for longer numbers.
     fn long(bytes: &'a [u8], count: u32) -> Option<Self> {
         Self::of_width(bytes, count, E::BYTES - NUMBER_BYTES + LONG_NUMBER_BYTES)
     }
@@ -248,7 +249,7 @@ impl<E: Entry> Iterator for Entries<'_, E> {
 
     #[inline]
     fn next(&mut self) -> Option<E> {
-        // `new` has decoded every entry once.
+        // `new` has decoded every entry once, so this cannot fail.
         self.bytes.next().and_then(E::decode)
     }
 
@@ -275,7 +276,7 @@ impl ChunkHeader {
     }
 }
 
-/// The length of the header that begins with `block`.
+/// Returns the length of the header that begins with `block`.
 fn header_bytes<E>(block: &[u8; HEADER_BYTES]) -> Result<usize, SnapshotError<E>> {
     let mut cursor = Cursor::new(block);
     if cursor.array() != Some(MAGIC) {

@@ -25,7 +25,8 @@ struct Contents {
 }
 
 fn number(n: u64) -> PromoNumber {
-    // Every third thousand is from Germany, every sixth from a country with long numbers.
+    // Of every six thousand numbers, one thousand are from Germany and one thousand from a country
+    // with long numbers.
     let world = [
         12_000_000_000,
         12_000_000_000,
@@ -86,7 +87,7 @@ fn write(contents: &Contents) -> Vec<u8> {
     out
 }
 
-/// The entries, whose count the chunk states in advance.
+/// Returns the entries of a chunk, and checks the count that the chunk states in advance.
 fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
     let hint = entries.size_hint();
     let all: Vec<E> = entries.collect();

@@ -1,4 +1,4 @@
-//! Converting entries to the bytes of a snapshot, one piece at a time.
+//! Converts entries to the bytes of a snapshot, one piece at a time.
 
 use std::convert::Infallible;
 
@@ -58,7 +58,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Adds the time of an allocation by another node's clock. Call it after the numbers.
+    /// Adds the time of an allocation by another node's clock. Must be called after the numbers
+    /// have been added.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         self.entry(entry);
     }
@@ -74,16 +75,16 @@ impl SnapshotWriter {
         self.ready.len()
     }
 
-    /// Takes the finished bytes, to be written after those taken before. The next ones are
-    /// collected in `spare`, which is emptied and keeps its capacity.
+    /// Takes the finished bytes, which must be written after the bytes taken before. The following
+    /// bytes are collected in `spare`, which is emptied and keeps its capacity.
     #[must_use]
     pub fn take(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
         spare.clear();
         std::mem::replace(&mut self.ready, spare)
     }
 
-    /// Ends the snapshot, which covers records up to frame `through` at most; returns the last
-    /// bytes. It may be published once that frame is stored.
+    /// Ends the snapshot, which covers records up to frame `through` at most, and returns its last
+    /// bytes. The snapshot may be published once that frame is stored.
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -103,8 +104,8 @@ impl SnapshotWriter {
     }
 
     fn entry<E: Entry>(&mut self, entry: &E) {
-        // Once a chunk has room for longer numbers, the others go there too, because alternating
-        // numbers of several countries would otherwise each need a chunk.
+        // Once a chunk has room for longer numbers, shorter numbers are added to it too.
+        // Alternating numbers of several countries would otherwise need a chunk each.
         let is_long = is_long(entry) || self.open_kind == E::LONG_KIND;
         let kind = if is_long { E::LONG_KIND } else { E::KIND };
         if self.open_kind != kind {

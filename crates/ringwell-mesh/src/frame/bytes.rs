@@ -1,7 +1,7 @@
-//! Appending values to a buffer and reading them from a slice, with every bound checked.
+//! Functions that append values to a buffer and read them from a slice, with every bound checked.
 //!
-//! Integers are LEB128 varints: seven bits a byte, lowest first. A reader accepts only the shortest
-//! form, so that a value has one encoding.
+//! Integers are LEB128 varints: seven bits per byte, lowest bits first. A reader accepts only the
+//! shortest form of an integer, so that each value has exactly one encoding.
 
 use core::ops::Range;
 
@@ -9,12 +9,12 @@ use ringwell_core::PromoNumber;
 
 use super::{FrameError, NUMBERS_OF_THE_WORLD, VERSION};
 
-/// A promo number: its code, lowest byte first.
+/// Appends the code of a promo number, lowest byte first.
 pub(super) const NUMBER_BYTES: usize = 5;
-/// A promo number from version 2 on.
+/// Appends a promo number in the encoding of version 2 and later.
 const LONG_NUMBER_BYTES: usize = 7;
 
-/// The lowest version that can express all of `numbers`.
+/// The lowest version in which all of `numbers` can be written.
 pub(super) fn version_for(numbers: impl IntoIterator<Item = PromoNumber>) -> u8 {
     let is_long = |number: PromoNumber| number.to_nanp().is_none();
     if numbers.into_iter().any(is_long) { NUMBERS_OF_THE_WORLD } else { 1 }
@@ -37,18 +37,18 @@ pub(super) fn put_number(out: &mut Vec<u8>, version: u8, number: PromoNumber) {
     out.extend_from_slice(&number.to_code().to_le_bytes()[..bytes]);
 }
 
-/// Reads through a frame. After an error, stop reading.
+/// Reads through a frame. After an error, a reader must not be used again.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     rest: &'a [u8],
     version: u8,
-    /// The lowest version that can express the value read.
+    /// The lowest version that can express the values read so far.
     needs: u8,
 }
 
 impl<'a> Reader<'a> {
-    /// Checks version and kind.
+    /// Checks the version and the kind.
     pub(super) fn open(bytes: &'a [u8], wanted: u8) -> Result<Self, FrameError> {
         let mut frame = Self { bytes, rest: bytes, version: 0, needs: 1 };
         frame.version = frame.byte("version")?;
@@ -59,14 +59,16 @@ impl<'a> Reader<'a> {
         if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
     }
 
-    /// Whether the frame is of `version`, which the value requires.
+    /// Whether the frame has version `version`. If it has, the value read next must be one that
+    /// requires this version.
     pub(super) fn takes(&mut self, version: u8) -> bool {
         let is_it = self.version == version;
         self.needs = if is_it { version } else { self.needs };
         is_it
     }
 
-    /// Checks that everything was read, and that no lower version could have expressed it.
+    /// Checks that the whole frame was read, and that no lower version could have expressed its
+    /// contents.
     pub(super) fn close(self) -> Result<(), FrameError> {
         match self.rest.len() {
             0 if self.version > self.needs => Err(self.out_of_range("version")),
@@ -75,7 +77,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error for an impossible value.
+    /// Returns the error for a value that the field cannot have.
     pub(super) fn out_of_range(&self, field: &'static str) -> FrameError {
         FrameError::OutOfRange { field, offset: self.offset() }
     }
@@ -84,19 +86,19 @@ impl<'a> Reader<'a> {
         self.array(field).map(|[byte]| byte)
     }
 
-    /// An integer that fits its type.
+    /// Reads an integer, which must fit its type.
     pub(super) fn int<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, FrameError> {
         let value = self.varint(field)?;
         T::try_from(value).map_err(|_| self.out_of_range(field))
     }
 
-    /// A byte without any bits outside `known`.
+    /// Reads a byte of flags, in which only bits of `known` may be set.
     pub(super) fn flags(&mut self, field: &'static str, known: u8) -> Result<u8, FrameError> {
         let flags = self.byte(field)?;
         if flags & !known == 0 { Ok(flags) } else { Err(self.out_of_range(field)) }
     }
 
-    /// Bytes that are present if `flag` is set.
+    /// Reads the bytes that are present if `flag` is set.
     pub(super) fn optional<const N: usize>(
         &mut self,
         flag: u8,
@@ -119,7 +121,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// The offsets of the next `len` bytes in the frame.
+    /// Skips the next `len` bytes, and returns where they are in the frame.
     pub(super) fn range(
         &mut self,
         len: u64,
@@ -132,8 +134,8 @@ impl<'a> Reader<'a> {
         Ok(start..start + len)
     }
 
-    /// The count of rows that follow: at most `rows_max`, and at most as many as the rest of the
-    /// frame can contain, so that memory for them can be reserved at once.
+    /// Reads how many rows follow: at most `rows_max`, and no more than the rest of the frame can
+    /// contain. The caller can therefore reserve memory for all of them at once.
     pub(super) fn rows(
         &mut self,
         rows_max: usize,
@@ -146,7 +148,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Like [`Self::rows`], for a known count of rows.
+    /// Like [`Self::rows`], but exactly the given number of rows must follow.
     pub(super) fn rows_exactly(
         &mut self,
         wanted: usize,
@@ -172,7 +174,7 @@ impl<'a> Reader<'a> {
         for index in 0..10 {
             let byte = self.byte(field)?;
             let bits = u64::from(byte & 0x7F);
-            // The tenth byte has room for one bit.
+            // Only one bit of the tenth byte fits into 64 bits.
             if index == 9 && bits > 1 {
                 break;
             }

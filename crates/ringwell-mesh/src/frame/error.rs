@@ -2,28 +2,29 @@
 
 use super::VERSION;
 
-/// The first rule that a frame breaks. The texts are for an operator's log and never contain a
-/// client's data.
+/// The first rule that a frame breaks. The error texts are meant for the operator's log, and never
+/// contain a client's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Another release wrote it. Nothing after the first byte was examined.
+    /// The frame's version is not one that this release reads. Nothing after the first byte was
+    /// checked.
     #[error(
         "frame of link version {found}, but this release speaks versions 1 to {VERSION}: upgrade \
          the older of the two nodes"
     )]
     Version {
-        /// The value in the frame.
+        /// The version of the frame.
         found: u8,
     },
-    /// The frame has another kind.
+    /// The frame is of another kind than expected.
     #[error("frame of kind {found} instead of kind {wanted}")]
     Kind {
-        /// The value in the frame.
+        /// The kind of the frame.
         found: u8,
-        /// The field being read.
+        /// The kind that was expected.
         wanted: u8,
     },
-    /// It ends too early.
+    /// The frame ends too early.
     #[error("frame is cut short: it ends after {bytes} bytes, within or before: {field}")]
     CutShort {
         /// Its length.
@@ -31,10 +32,10 @@ pub enum FrameError {
         /// The field that could not be read.
         field: &'static str,
     },
-    /// More rows, or numbers, than allowed.
+    /// The frame has more rows, or numbers, than allowed.
     #[error("frame of {rows} rows; at most {rows_max} are accepted")]
     TooManyRows {
-        /// The value in the frame.
+        /// The number of rows in the frame.
         rows: u64,
         /// The limit.
         rows_max: usize,
@@ -42,31 +43,31 @@ pub enum FrameError {
     /// A row's parameters are too long.
     #[error("row {row} has {bytes} bytes of parameters; at most {bytes_max} are accepted")]
     ParamsTooLong {
-        /// The row's index in its batch.
+        /// The index of the row in its batch.
         row: u16,
-        /// The length of both parts and their separator.
+        /// The length of both parts, and of the separator between them.
         bytes: u64,
         /// The limit.
         bytes_max: usize,
     },
-    /// A value that the field cannot have, or a second encoding of a valid value.
+    /// A value that the field cannot have, or a valid value in a longer encoding than necessary.
     #[error("frame has an impossible value before byte {offset}: {field}")]
     OutOfRange {
-        /// The field with the value.
+        /// The field that contains the value.
         field: &'static str,
-        /// The offset after the value.
+        /// The offset in the frame just after the value.
         offset: usize,
     },
-    /// Bytes follow after the end of the frame.
+    /// More bytes follow after the end of the frame.
     #[error("frame has {bytes} bytes too many")]
     LeftOver {
         /// The count.
         bytes: usize,
     },
-    /// An answer with a different count of rows than requested.
+    /// The answer has another number of rows than the request.
     #[error("answer with {found} rows to a request with {wanted}")]
     RowCount {
-        /// The value in the frame.
+        /// The number of rows in the answer.
         found: u64,
         /// The requested count.
         wanted: usize,

@@ -5,7 +5,7 @@ use super::*;
 
 const SHARD_AND_TIME: (u16, Millis) = (3, Millis(1_795_000_000_000));
 
-/// A row with its parameters, which an [`AskRow`] only borrows.
+/// A row with its own copy of the parameters, which an [`AskRow`] only borrows.
 type OwnedRow = (PoolId, u16, [Vec<u8>; 2], Option<VisitorId>);
 
 fn number(value: u64) -> PromoNumber {
@@ -80,7 +80,7 @@ fn ping_bytes(shard: u16) -> Vec<u8> {
     out
 }
 
-/// Reads an ask and resolves its ranges.
+/// Reads an ask and copies the parameters of its rows.
 fn ask_of(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<OwnedRow>), FrameError> {
     let (ask, rows) = read_ask(bytes, limits)?;
     let owned = |row: ReadRow| {
@@ -89,7 +89,7 @@ fn ask_of(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<OwnedRow>), FrameEr
     Ok((ask, rows.into_iter().map(owned).collect()))
 }
 
-/// Reads `bytes` as a frame of `kind` and writes the result again.
+/// Reads `bytes` as a frame of `kind`, and writes the values that were read as a frame again.
 fn written_again(kind: u8, bytes: &[u8], rows_wanted: usize) -> Result<Vec<u8>, FrameError> {
     let limits = Limits::default();
     match kind {
@@ -100,7 +100,7 @@ fn written_again(kind: u8, bytes: &[u8], rows_wanted: usize) -> Result<Vec<u8>, 
     }
 }
 
-/// The bytes of a file with a comment on each line.
+/// Returns the bytes of a file in which each line has a comment.
 fn golden(text: &str) -> Vec<u8> {
     let bytes = text.lines().flat_map(|line| line.split('#').next().unwrap().split_whitespace());
     bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
@@ -154,7 +154,7 @@ fn unanswereds() -> impl Strategy<Value = Unanswered> {
         })
 }
 
-/// One frame of each kind: its kind, its rows, its bytes.
+/// One frame of each kind, as its kind, its number of rows and its bytes.
 fn frames() -> impl Strategy<Value = (u8, usize, Vec<u8>)> {
     prop_oneof![
         (asks(), ask_rows()).prop_map(|(ask, rows)| (
@@ -207,8 +207,8 @@ proptest! {
         prop_assert_eq!(read, Err(FrameError::LeftOver { bytes: behind.len() }));
     }
 
-    /// Writing is unambiguous too: reading changed bytes and writing the result gives the changed
-    /// bytes.
+    /// Each value has only one encoding: if changed bytes can be read, writing the result gives
+    /// these bytes again.
     #[test]
     fn no_changed_bits_make_a_reader_panic(
         (kind, rows, mut bytes) in frames(),
@@ -264,7 +264,7 @@ fn the_bytes_of_version_1_do_not_change() {
     assert_eq!(read_ping(&ping), Ok(513));
 }
 
-/// An answer with a number of another country beside a number of country code 1.
+/// An answer with two numbers, one of which has a country code other than 1.
 fn answer_of_the_world() -> Answer {
     let mut answer = an_answer();
     answer.rows[0] = RowAnswer::Allocated { number: number(493_012_345_678) };
@@ -382,7 +382,8 @@ fn lengths_whose_sum_exceeds_64_bits_are_too_long() {
     assert_eq!(read, Err(FrameError::ParamsTooLong { row: 5, bytes: u64::MAX, bytes_max }));
 }
 
-/// Without the check, these frames would request more memory than there is, and end the process.
+/// Without the check, these frames would request more memory than the machine has, which would end
+/// the process.
 #[test]
 fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };
@@ -404,7 +405,7 @@ fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
         frame.extend_from_slice(&[outcome::LATE; 100]);
         assert!(is_cut_short(read_answer(&frame, wanted).unwrap_err()));
 
-        // The same applies to a length.
+        // A length that is too large must be refused in the same way.
         let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
         put_varint(&mut frame, count);
         put_varint(&mut frame, count);
@@ -440,30 +441,32 @@ fn values_outside_of_their_range_are_refused() {
     };
     let ask = |rest: &[u8]| [&[1, kind::ASK], rest].concat();
     let answer = |row: &[u8]| [&[1, kind::ANSWER, 100, 1, 1], row].concat();
-    // Flags that this version does not have.
+    // Flags that version 1 does not have.
     check(&ask(&[2]), "flags", 3);
     check(&ask(&[0, 3, 100, 1, 1, 0x80, 7, 0, 0, 0]), "flags of a row", 8);
-    // A shard over 16 bits, a remaining time over 32, a row over 16.
+    // A shard that exceeds 16 bits, a remaining time that exceeds 32, and a row index that exceeds
+    // 16.
     check(&ask(&[0, 0x80, 0x80, 4]), "shard", 6);
     check(&ask(&[0, 3, 0x80, 0x80, 0x80, 0x80, 0x10]), "remaining time", 9);
     check(&ask(&[0, 3, 100, 1, 1, 0, 7, 0x80, 0x80, 4, 0, 0]), "row number", 12);
-    // A longer form than needed, and a varint over 64 bits.
+    // A varint in a longer form than necessary, and one that exceeds 64 bits.
     check(&ask(&[0, 0x83, 0]), "shard", 5);
     let too_long = [&[0, 3, 100][..], &[0xFF; 9], &[2]].concat();
     check(&ask(&too_long), "map version", 15);
-    // Numbers with a first digit of 0 or 1, or of eleven digits.
+    // Numbers whose first digit is 0 or 1, or that have eleven digits.
     check(&answer(&[outcome::ALLOCATED, 0, 0, 0, 0, 0]), "promo number", 11);
     let one_below = [&[outcome::KEPT][..], &1_999_999_999_u64.to_le_bytes()[..5]].concat();
     check(&answer(&one_below), "promo number", 11);
     let one_above = [&[outcome::KEPT][..], &10_000_000_000_u64.to_le_bytes()[..5]].concat();
     check(&answer(&one_above), "promo number", 11);
-    // In version 2: the long code of a number that also has a short one, and 16 digits.
+    // In version 2: the long code of a number that also has a short code, and a number with 16
+    // digits.
     let long = |code: u64| {
         [&[2, kind::ANSWER, 100, 1, 1, outcome::KEPT][..], &code.to_le_bytes()[..7]].concat()
     };
     check(&long(1_000_018_885_550_142), "promo number", 13);
     check(&long(2_000_000_000_000_000), "promo number", 13);
-    // Answers that this version does not have.
+    // Answers that version 1 does not have.
     check(&answer(&[0]), "answer of a row", 6);
     check(&answer(&[outcome::MOVED + 1]), "answer of a row", 6);
 }

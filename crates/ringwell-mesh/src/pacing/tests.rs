@@ -1,5 +1,5 @@
-//! The rules of pacing one by one, and the invariants for every driver. Complete runs against
-//! owners of all kinds are in `acceptance`.
+//! Tests of each rule of pacing, and of the invariants that must hold for every driver. Complete
+//! runs against all kinds of owners are in `acceptance`.
 
 #![expect(
     clippy::unchecked_time_subtraction,
@@ -20,7 +20,7 @@ use super::{Admission, Ending, GAP_FLOOR, Pacing, Shed, Window};
 const NO_LAG: Duration = Duration::ZERO;
 const START: Duration = Duration::ZERO;
 
-/// A window of the default pacing, with a driver that reports only the events that a rule needs.
+/// A window with the default pacing, and a driver that reports only the events that a test needs.
 struct Link(Window);
 
 impl Link {
@@ -70,7 +70,7 @@ impl Link {
         self
     }
 
-    /// The pause from now to the next ping, in milliseconds.
+    /// The time from now to the next ping, in milliseconds.
     fn pause_after(&self, now: Duration) -> f64 {
         (self.0.ping_at().expect("a shut link plans a ping") - now).as_secs_f64() * 1000.0
     }
@@ -268,7 +268,7 @@ fn senseless_pacing_settings_are_moved_to_the_nearest_valid_ones() {
     assert!(link.0.ping_at() >= Some(GAP_FLOOR * 4 / 5));
 }
 
-/// The actions of a driver, in any order.
+/// Performs the actions of a driver in an arbitrary order.
 #[derive(Clone, Debug)]
 enum Step {
     Ask,
@@ -298,8 +298,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The driver's state: the sub-requests in flight that were reported slow, and the count of waiting
-/// ones.
+/// The driver's state: which sub-requests in flight were reported as slow, and how many
+/// sub-requests wait.
 #[derive(Default)]
 struct Driver {
     in_flight: Vec<bool>,

@@ -1,7 +1,8 @@
-//! Expiry of pools from the main application: those in use are fetched again, others are dropped.
+//! Expiry of pools from the main application: pools in use are fetched again, and unused pools are
+//! dropped.
 //!
-//! Without expiry, a process would keep every pool that it ever fetched, even those that the
-//! application no longer has. Source: docs/spec/application.md, "Expiry of pools".
+//! Without expiry, a process would keep every pool that it ever fetched, even pools that the
+//! application has removed. Source: docs/spec/application.md, "Expiry of pools".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -18,20 +19,21 @@ use crate::shard::HttpShard;
 use ringwell_driver::message::Message;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
 
-/// The maximum number of pools that are checked in one round and fetched concurrently.
+/// The maximum number of pools that are checked and concurrently fetched in one round.
 const POOLS_A_ROUND: usize = 64;
 
-/// The interval between rounds, unless more pools are due.
+/// The interval between rounds. If more pools are due, the next round begins at once.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// The time after which a failed fetch is repeated.
+/// The time after which a pool is fetched again if a fetch failed.
 const TROUBLE_AGE: Duration = Duration::from_secs(10);
 
 /// The time at which each pool of the application expires.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// The pools' terms by the time when they end. A pool that is being checked has no entry.
+    /// The pools, sorted by the end of their terms. A pool that is being checked is not in this
+    /// set.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 
@@ -57,7 +59,8 @@ impl Ages {
         }
     }
 
-    /// Returns pools whose terms are over, with their request counts at the beginning of the term.
+    /// Returns pools whose terms are over, with their request counts from the beginning of the
+    /// term.
     fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
         let mut over = Vec::new();
         while over.len() < POOLS_A_ROUND
@@ -108,8 +111,8 @@ pub(crate) async fn renew(thread: Rc<HttpShard>) {
 async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(PoolId, u32)>) {
     let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
     let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
-    // A shard counts requests only for its own pools, so other nodes of a cluster cannot see
-    // whether a pool is unused. A cluster therefore fetches unused pools again too.
+    // A shard counts requests only for its own pools, so a node of a cluster cannot see whether the
+    // pools of other nodes are unused. In a cluster, unused pools are therefore fetched again too.
     let may_go = thread.node.membership.is_none();
     let (unused, used): (Vec<_>, Vec<_>) =
         over.into_iter().partition(|pool| may_go && is_unused(pool));
@@ -127,7 +130,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
     while let Some(answer) = asking.join_next().await {
         let Ok((pool, answer)) = answer else { continue };
         if !application.has_given(pool) {
-            // The pool has come under other management meanwhile.
+            // The pool is now managed in another way, or was removed.
             continue;
         }
         let mut age = application.settings.pool_age;
@@ -146,7 +149,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
         application.ages().begin(pool, age, asked.get(&pool).copied().unwrap_or_default());
     }
     let replays = application.replays.lock().await;
-    // A push that has come meanwhile is newer than these answers.
+    // A push that has been accepted since then is newer than these answers.
     put.retain(|found| !replays.has_newer(found.id(), pushes));
     removed.retain(|pool| !replays.has_newer(*pool, pushes));
     for found in put {
@@ -166,7 +169,7 @@ async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     }
 }
 
-/// Returns the request count of each of `pools` that this node's shards own.
+/// Returns the request counts of those `pools` that this node's shards own.
 async fn asked(thread: &HttpShard, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
     let mut by_shard = BTreeMap::<u16, Vec<_>>::new();
     let directory = thread.node.directory();

@@ -13,13 +13,13 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::platform::spawn;
 
-/// A pool of 100,000 single numbers needs this many bytes.
+/// The length limit of an answer. A pool of 100,000 single numbers needs this many bytes.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// Fetches a pool from the application; `None` if it has no pool with that id.
+/// Fetches a pool from the application; `None` if the application has no pool with that id.
 ///
 /// # Errors
-/// The reason why there is no usable answer, for the log.
+/// Why there is no usable answer, as a text for the log.
 pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<RingPool>, String> {
     let (status, body) = match &settings.address {
         Listen::Tcp { host, port } => {
@@ -41,7 +41,7 @@ pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<R
     }
 }
 
-/// Sends the request over its own connection, because pools are rarely fetched.
+/// Sends the request over a new connection, because pools are rarely fetched.
 async fn send<S>(
     stream: S,
     settings: &Application,
@@ -52,7 +52,7 @@ where
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
     spawn(async move {
-        // The task that waits for the answer reports the error.
+        // The task that waits for the answer will report the error.
         let _ = connection.await;
     });
     let response = sender.send_request(request(settings, pool)?).await.map_err(failure)?;

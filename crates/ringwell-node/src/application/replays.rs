@@ -1,8 +1,9 @@
-//! The accepted pushes. A push older than the newest for its pool is refused as a copy.
+//! The accepted pushes. A push that is older than the newest accepted push for the same pool is
+//! refused as a copy.
 //!
-//! When the process ends, all times are lost except the newest, which is stored in a file. After a
-//! start, a push must be newer than that. Invariant: a push counts as accepted only once the file
-//! records it.
+//! When the process ends, it loses the times of all accepted pushes except the newest time, which
+//! is stored in a file. After a restart, a push must be newer than the time in the file. Invariant:
+//! a push is accepted only after its time was recorded in the file.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,21 +14,22 @@ use ringwell_core::PoolId;
 use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
 
-/// The maximum number of pools that are remembered. Beyond this, every push that is not newer than
-/// the newest is refused.
+/// The maximum number of pools whose newest push is remembered. Beyond this number, old entries are
+/// dropped. If there are none, all entries are dropped, and a push must then be newer than the
+/// newest push accepted for any pool.
 const POOLS_MAX: usize = 100_000;
 
-/// The times of pushes, by pool.
+/// The times of accepted pushes for each pool.
 #[derive(Debug)]
 pub(super) struct Replays {
-    /// `None` if the newest time is not stored.
+    /// `None` if the newest time is not stored in a file.
     file: Option<PathBuf>,
-    /// Pushes for pools that are not remembered must be newer than this.
+    /// A push for a pool that is not remembered must be newer than this time.
     floor: u64,
     /// The time of the newest accepted push.
     newest: u64,
     pools: HashMap<PoolId, Newest>,
-    /// The count of accepted pushes of this process.
+    /// The number of pushes that this process has accepted.
     count: u64,
     /// The value of `count` when pools were last forgotten.
     forgotten_at: u64,
@@ -37,16 +39,16 @@ pub(super) struct Replays {
 #[derive(Debug)]
 struct Newest {
     seconds: u64,
-    /// The value of `Replays::count` when it was accepted last.
+    /// The value of `Replays::count` when the push was last accepted.
     count: u64,
-    /// The signatures of the pushes of this second, in order of arrival.
+    /// The signatures of the accepted pushes with this time, in the order in which they arrived.
     signatures: Vec<Vec<u8>>,
 }
 
 impl Replays {
-    /// Continues from the file in the data directory, if there is one.
+    /// Continues from the file in the data directory, if the file exists.
     ///
-    /// An unreadable file is treated as if it contained `now`.
+    /// A file that cannot be read is treated as if it contained `now`.
     pub(super) fn open(data: Option<&Path>, now: u64) -> Self {
         let file = data.map(|data| data.join("webhook-time"));
         let floor = match file.as_ref().map(fs::read_to_string) {
@@ -58,11 +60,11 @@ impl Replays {
         Self { file, floor, newest: floor, pools: HashMap::new(), count: 0, forgotten_at: 0 }
     }
 
-    /// Returns whether a push of this time is accepted, and records it if so. The last push for a
-    /// pool is accepted again, because its sender may not have received the answer.
+    /// Returns whether a push with this time is accepted. If it is, it is also recorded. The newest
+    /// push for a pool is accepted again, because its sender may not have received the answer.
     ///
     /// # Errors
-    /// [`FileError`] if the push cannot be recorded.
+    /// Returns a [`FileError`] if the push cannot be recorded.
     pub(super) fn take(
         &mut self,
         pool: PoolId,
@@ -94,7 +96,7 @@ impl Replays {
             self.newest = seconds;
         }
         if self.pools.len() >= POOLS_MAX {
-            // Older pushes are refused because of their time anyway.
+            // Pushes that are older than this are refused because of their time anyway.
             self.pools.retain(|_, known| known.seconds + SECONDS_MAX >= now);
         }
         if self.pools.len() >= POOLS_MAX {
@@ -108,13 +110,13 @@ impl Replays {
         Ok(true)
     }
 
-    /// The count of accepted pushes, for [`Self::has_newer`].
+    /// The number of accepted pushes, to be passed to [`Self::has_newer`] later.
     pub(super) const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether a push for `pool` may have been accepted since the count was `count`. An answer to a
-    /// request from before that push is outdated.
+    /// Whether a push for `pool` may have been accepted since [`Self::count`] returned `count`. If
+    /// so, the answer to a request that was sent before is outdated.
     pub(super) fn has_newer(&self, pool: PoolId, count: u64) -> bool {
         self.pools.get(&pool).map_or(self.forgotten_at, |newest| newest.count) > count
     }

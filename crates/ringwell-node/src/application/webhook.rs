@@ -1,7 +1,8 @@
-//! `POST /v1/webhooks/ring_pools`: the main application pushes a changed or removed pool.
+//! `POST /v1/webhooks/ring_pools`: the main application pushes a pool that was changed or removed.
 //!
-//! Requests are signed and carry no token: `Ringwell-Signature: sha256=HEX`, the HMAC-SHA256 of
-//! `TIMESTAMP.BODY` under the shared secret, and `Ringwell-Timestamp: SECONDS` since 1970.
+//! Requests are signed and need no token. The headers are `Ringwell-Timestamp: SECONDS`, in seconds
+//! since 1970, and `Ringwell-Signature: sha256=HEX`, the HMAC-SHA256 of `TIMESTAMP.BODY` with the
+//! shared secret.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,11 +23,11 @@ use crate::platform::Tokio;
 use crate::running_node;
 use ringwell_driver::moves::to_its_end;
 
-/// The largest difference between the two clocks, and the time for which a copied request is
-/// usable.
+/// The largest allowed difference between the two clocks, which is also the time for which a copied
+/// request could be used.
 pub(super) const SECONDS_MAX: u64 = 300;
 
-/// The message for a sender that repeats an older push.
+/// The message for a sender that repeats a push that is not the newest.
 const COPIED: &str = "this change to the ring pool, or a later one, has already been accepted: \
      send the change again with the current time";
 
@@ -38,13 +39,13 @@ struct Pushed<'a> {
     removed: Option<u64>,
 }
 
-/// The reason why a change was refused, for the application's programmer.
+/// The reason why a pushed change was refused, for the programmer of the application.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The node is not configured to accept pushes.
     #[error("changes are not accepted: set application.webhook_secret_file")]
     NotConfigured,
-    /// The signature or its time is wrong.
+    /// The signature or the timestamp is wrong.
     #[error(
         "send Ringwell-Timestamp: SECONDS, the current Unix time, and Ringwell-Signature: \
          sha256=HEX, the HMAC-SHA256 of TIMESTAMP.BODY under the shared secret"
@@ -53,7 +54,7 @@ pub enum PushError {
     /// The body cannot be used.
     #[error("{0}")]
     Malformed(String),
-    /// The pool does not change.
+    /// The pool cannot be changed as requested.
     #[error("{0}")]
     Refused(String),
 }
@@ -81,10 +82,10 @@ pub(crate) async fn push(
         return Err(malformed("exactly one of ring_pool and removed is required"));
     }
     let application = Arc::clone(application);
-    // A client that disconnects does not interrupt a change.
+    // The change runs in its own task, so that a client that disconnects does not interrupt it.
     let taken = to_its_end(&Tokio, async move {
         let mut replays = application.replays.lock().await;
-        // An earlier check ensures that exactly one of the two is present.
+        // The check above ensures that exactly one of the two is present.
         let changed = put.as_ref().map(RingPool::id).or(removed.first().copied());
         let is_new = changed.map_or(Ok(true), |pool| replays.take(pool, seconds, &signature, now));
         if !is_new.map_err(|error| error.to_string())? {
@@ -104,7 +105,7 @@ async fn carry_out(
 ) -> Result<(), String> {
     let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
-    // A pool from the configuration or a database stays under its present management.
+    // A pool from the configuration or from a database continues to be managed there.
     let directory = handle.node().directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
@@ -118,18 +119,19 @@ async fn carry_out(
     Ok(())
 }
 
-/// Returns the time and the signature of a request, if it is correctly signed and recent.
+/// Returns the timestamp and the signature of a request if the signature is correct and the
+/// timestamp recent.
 fn signed(secret: &[u8], headers: &HeaderMap, body: &[u8], now: u64) -> Option<(u64, Vec<u8>)> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (timestamp, signature) = (text("ringwell-timestamp")?, text("ringwell-signature")?);
     let seconds = timestamp.parse::<u64>().ok()?;
     let signature = signature.strip_prefix("sha256=").and_then(from_hex)?;
-    // A key of any length is valid.
+    // Keys of any length are valid.
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
     mac.update(timestamp.as_bytes());
     mac.update(b".");
     mac.update(body);
-    // The comparison takes the same time wherever the signatures differ.
+    // The comparison takes the same time no matter where the signatures differ.
     let fits = seconds.abs_diff(now) <= SECONDS_MAX && mac.verify_slice(&signature).is_ok();
     fits.then_some((seconds, signature))
 }

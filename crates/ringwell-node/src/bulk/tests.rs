@@ -1,4 +1,4 @@
-//! The path of a batch on tokio, without sockets: its memory use.
+//! Answers batches on tokio without sockets, to measure the memory use of this path.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,10 +25,12 @@ use ringwell_os::Clock;
 mod counted;
 
 const POOLS: u32 = 100;
-/// Exceeds the rows of repeatable batches that any test sends.
+/// The capacity for rows of repeatable batches. It exceeds the number of such rows that any test
+/// sends.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// Makes shard threads without their tasks: sealed groups are not written, queues are not read.
+/// Creates shard threads without their tasks: sealed groups are not written, and queues are not
+/// read.
 fn shard_threads(
     shards: u16,
     lifetime: Millis,
@@ -59,7 +61,7 @@ fn shard_threads(
     (0..shards).zip(queues).map(thread).collect()
 }
 
-/// Makes one shard that never waits.
+/// Creates one shard that never waits for its journal.
 fn shard_thread() -> Rc<ShardThread> {
     shard_threads(1, Millis(1), Durability::Memory).remove(0).0
 }
@@ -82,8 +84,8 @@ fn body(thread: &ShardThread, rows: usize) -> Bytes {
     format!("{{\"requests\":[{}]}}", rows.join(",")).into()
 }
 
-/// Answers a batch and returns the count of memory allocations. Panics unless each row gets a
-/// number.
+/// Answers a batch, and returns the number of memory allocations for it. Panics unless each row is
+/// answered with a number.
 fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let terms = soon(60_000);
@@ -95,7 +97,7 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let text = String::from_utf8(answer).unwrap();
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
-    // Makes room for the next batch, because no task seals groups here.
+    // Makes room for the next batch, because no task seals groups in this test.
     drop(thread.engine.borrow_mut().seal(Vec::with_capacity(1 << 20)));
     std::thread::sleep(Duration::from_millis(10));
     count.count_total
@@ -104,7 +106,7 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
 #[test]
 fn a_row_allocates_no_memory_in_the_steady_state() {
     let thread = shard_thread();
-    // Takes the least of several runs, because lists that count groups occasionally grow.
+    // Takes the lowest count of several runs, because lists that count groups grow now and then.
     let least = |rows| (0..8).map(|_| allocations(&thread, rows)).min();
     let (many, few) = (least(400), least(10));
     assert_eq!(many, few, "390 more rows cost more allocations");

@@ -1,4 +1,5 @@
-//! Calls to another node: requests over a few kept-alive connections, one at a time on each.
+//! Calls to another node: requests over a few kept-alive connections, each of which carries one
+//! request at a time.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,19 +30,20 @@ use crate::platform::spawn;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
-/// The maximum number of connections of a link. This is enough for the window's requests, pings,
-/// and late answers.
+/// The maximum number of connections of a link. These are enough for the requests in the window,
+/// for pings, and for late answers.
 const CONNECTIONS_MAX: u32 = 32;
 
-/// The longest answer. 500 rows take less than a tenth of this.
+/// The longest accepted answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The media types of the link protocol's frames.
+/// The media type of the link protocol's frames.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
 
-/// The highest version of frames that the caller reads; without it, version 1.
+/// The header with the highest version of frames that the caller can read. A request without this
+/// header comes from a caller that reads version 1.
 pub(super) const SPEAKS: HeaderName = HeaderName::from_static("ringwell-link");
 
 type Connection = SendRequest<Full<Bytes>>;
@@ -62,14 +64,14 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// `warns` makes this link report when the other machine's clock differs.
+    /// If `warns` is set, this link logs a warning when the other machine's clock differs.
     pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>, warns: bool) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
             .unwrap_or(HeaderValue::from_static(""));
         authorization.set_sensitive(true);
-        // `Membership::new` has checked that every name is valid for a certificate.
+        // `Membership::new` has already checked that every name is valid in a certificate.
         let name = ServerName::try_from(neighbour.node.clone()).ok();
         Self {
             address: neighbour.link.clone(),
@@ -83,10 +85,10 @@ impl Calls {
         }
     }
 
-    /// Posts a body and returns the body of the answer.
+    /// Posts a body to the other node, and returns the body of the answer.
     ///
     /// # Errors
-    /// [`Trouble`]; the connection is then closed.
+    /// Returns a [`Trouble`], after which the connection is closed.
     pub(super) async fn post(
         &self,
         path: Path,
@@ -104,8 +106,7 @@ impl Calls {
             let sent = connection.try_send_request(request).await;
             match sent {
                 Ok(response) => break response,
-                // The other side closed the connection while it was idle; nothing of the request
-                // was sent.
+                // The other side closed the idle connection before any of the request was sent.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if !is_fresh => {
                         request = unsent;
@@ -130,7 +131,7 @@ impl Calls {
         Ok(body)
     }
 
-    /// Closes open and idle connections, because the other side sent an invalid message.
+    /// Closes the idle connections, because the other side sent an invalid message.
     pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
     }
@@ -147,7 +148,7 @@ impl Calls {
         request
     }
 
-    /// A ready connection, and whether it is new.
+    /// Returns a connection that is ready, and whether it is new.
     async fn connection(&self) -> Result<(Connection, bool), Trouble> {
         loop {
             let idle = self.idle.borrow_mut().pop();
@@ -190,7 +191,7 @@ impl Calls {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         let open = Open::new(&self.open);
         spawn(async move {
-            // The task that waits for an answer gets the error with its request, and reports it.
+            // The task that waits for the answer receives the error too, and reports it.
             let _ = connection.await;
             drop(open);
         });
@@ -198,7 +199,7 @@ impl Calls {
     }
 }
 
-/// The connection to a shard of another node, over HTTP.
+/// A connection to a shard of another node, over HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpNet(pub(super) Rc<Calls>);
 
@@ -221,7 +222,8 @@ impl Net for HttpNet {
         async move {
             let span = ringwell_trace::begin("a request to another node", Kind::Client, || {
                 match path {
-                    // Belongs to its batch's trace, if that is kept.
+                    // The span belongs to the trace of the request's batch, if that trace is
+                    // recorded.
                     Path::Rows => Parent::Span(traced.map(|Traced(place)| Context::kept(place))),
                     _ => Parent::Header(None),
                 }
@@ -250,7 +252,7 @@ impl Net for HttpNet {
     }
 }
 
-/// Counts a connection while it is open.
+/// Counts a connection as open until it is dropped.
 struct Open(Rc<Cell<u32>>);
 
 impl Open {

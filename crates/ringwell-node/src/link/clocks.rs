@@ -1,7 +1,9 @@
-//! Compares the clocks of two machines: each answer over a link has the time of its node.
+//! Compares the clocks of two machines: every answer over a link contains the time of the node that
+//! sent it.
 //!
-//! No lockout depends on the clocks. But calls, and look-ups without a time, use the present time
-//! of the node that receives them. If that node's clock is behind, an earlier visitor is found.
+//! No lockout depends on a comparison of clocks. However, calls and look-ups without a time use the
+//! current time of the node that receives them. If that node's clock is behind, they can find an
+//! earlier visitor.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,11 +11,11 @@ use std::time::Duration;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use ringwell_os::clock::{coarse_time, wall_time};
 
-/// The header with the answering node's wall clock, in milliseconds. Builds that do not send it are
-/// not compared.
+/// The header with the wall clock of the node that answers, in milliseconds. If an answer lacks
+/// this header, as answers of early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
-/// A difference of this much is reported. Synchronised clocks differ by milliseconds.
+/// The smallest difference that is reported. Synchronized clocks differ only by milliseconds.
 const DIFFERENCE_MIN_MS: u64 = 1_000;
 
 /// The interval between two comparisons.
@@ -22,16 +24,16 @@ const COMPARE_EVERY: Duration = Duration::from_secs(1);
 /// The interval between two reports.
 const REPORT_EVERY: Duration = Duration::from_mins(10);
 
-/// Adds this node's time to an answer.
+/// Adds this node's time to the headers of an answer.
 pub(super) fn show(headers: &mut HeaderMap) {
     headers.insert(&CLOCK, HeaderValue::from(millis(wall_time())));
 }
 
-/// The clock of another machine, compared with this one's.
+/// The clock of another machine, compared with this machine's clock.
 #[derive(Debug)]
 pub(super) struct Clocks {
     node: String,
-    /// Whether a difference is reported.
+    /// Whether differences are reported.
     warns: bool,
     ahead_ms: Cell<i64>,
     compared_at: Cell<Option<Duration>>,
@@ -44,12 +46,14 @@ impl Clocks {
         Self { node, warns, ahead_ms, compared_at, reported_at }
     }
 
-    /// The milliseconds by which the other machine's clock is ahead, or behind if negative.
+    /// Returns by how many milliseconds the other machine's clock is ahead. The result is negative
+    /// if that clock is behind.
     pub(super) fn ahead_ms(&self) -> i64 {
         self.ahead_ms.get()
     }
 
-    /// Compares the time in an answer with this clock. The answer has just arrived and took `took`.
+    /// Compares the time in an answer with this machine's clock. The answer must just have arrived,
+    /// at time `took` after the request.
     pub(super) fn compare(&self, headers: &HeaderMap, took: Duration) {
         let now = coarse_time();
         let is_soon = |at| now.saturating_sub(at) < COMPARE_EVERY;
@@ -81,7 +85,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The distance of `theirs` from the interval between question and answer; negative if before it.
+/// Returns how far `theirs` is outside the interval between request and answer. The result is
+/// negative if `theirs` is before the interval.
 fn ahead_ms(theirs: u64, asked: u64, arrived: u64) -> i64 {
     let difference =
         |later: u64, earlier: u64| i64::try_from(later.saturating_sub(earlier)).unwrap_or(i64::MAX);

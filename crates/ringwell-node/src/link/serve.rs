@@ -1,8 +1,8 @@
-//! Requests of other nodes over HTTP: checks the sender, limits the body, and sets the answer's
+//! Requests from other nodes over HTTP: checks the sender, limits the body, and sets the answer's
 //! status.
 //!
-//! They arrive at a separate address, which accepts only senders with the cluster's secret. Source:
-//! docs/spec/link.md.
+//! The requests arrive at a separate address, where only senders that know the cluster secret are
+//! accepted. Source: docs/spec/link.md.
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
@@ -17,7 +17,7 @@ use crate::http::{AnswerBody, close, read_frame};
 use crate::shard::HttpShard;
 use ringwell_os::clock::coarse_time;
 
-/// Answers a request of another node.
+/// Answers a request from another node.
 pub(crate) async fn answer(thread: &HttpShard, request: Request<Incoming>) -> Response<AnswerBody> {
     let (status, reason) = match dispatch(thread, request).await {
         Ok((kind, body)) => {
@@ -71,7 +71,8 @@ async fn dispatch(
     let Some(path) = path else {
         return refused(StatusCode::NOT_FOUND, "links do not have this path");
     };
-    // The sending node begins the trace. If it did not, there is none.
+    // The sending node decides whether the request is traced. If that node began no trace, none is
+    // begun here.
     let span = ringwell_trace::begin("a request of another node", Kind::Server, || {
         let header = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         Parent::Span(header.and_then(Context::parse))
@@ -85,7 +86,7 @@ async fn dispatch(
     Ok((if path.is_frame() { FRAME } else { JSON }, answer))
 }
 
-/// The highest version of frames that the caller reads.
+/// Returns the highest version of frames that the caller can read.
 fn speaks(headers: &HeaderMap) -> u8 {
     let version = headers.get(SPEAKS).and_then(|value| value.to_str().ok()?.parse().ok());
     version.unwrap_or(1)

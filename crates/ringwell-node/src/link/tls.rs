@@ -1,8 +1,8 @@
-//! TLS of links over TCP: each side presents a certificate with its node's name, signed by the
-//! cluster's authority. TLS 1.3 only, because both sides are Ringwell nodes.
+//! TLS for links over TCP: each side presents a certificate that contains its node's name and is
+//! signed by the cluster's authority. Only TLS 1.3 is used, because both sides are Ringwell nodes.
 //!
-//! The files are read again when they change. A connection is closed when its certificate is no
-//! longer valid.
+//! The files are read again when they change. A connection is closed when the other node's
+//! certificate is no longer valid.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,14 +19,15 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::certificates::{Stamps, Watched};
 
-/// Both sides of a node's links, as of the last change of the files. Clones share them.
+/// The settings for both sides of a node's links, as read after the last change of the files.
+/// Clones share them.
 #[derive(Clone)]
 pub(crate) struct Tls {
     sides: Arc<RwLock<Sides>>,
     _watched: Arc<Watched>,
 }
 
-/// The settings of both sides, made from one state of the files.
+/// The settings for accepting and opening connections, read from the files at the same time.
 #[derive(Clone)]
 struct Sides {
     acceptor: TlsAcceptor,
@@ -40,7 +41,7 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// The reason why certificates cannot be used.
+/// The reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct TlsError {
@@ -53,7 +54,7 @@ impl TlsError {
         Self { path: path.to_owned(), reason: reason.to_string() }
     }
 
-    /// The error of a file of certificates or keys.
+    /// Builds the error for a file of certificates or keys.
     pub(crate) fn of_pem(path: &Path, error: &pem::Error) -> Self {
         match error {
             pem::Error::Io(error) => Self::new(path, format_args!("cannot be read: {error}")),
@@ -61,7 +62,7 @@ impl TlsError {
         }
     }
 
-    /// The error of a certificate together with its key.
+    /// Builds the error for a certificate and its key.
     pub(crate) fn of_pair(certificate: &Path, key: &Path, error: &Error) -> Self {
         if !matches!(error, Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
             return Self::new(certificate, error);
@@ -76,10 +77,10 @@ impl TlsError {
 }
 
 impl Tls {
-    /// Reads the certificates of `node`. `nodes` are the names of all nodes.
+    /// Reads the certificates of `node`. `nodes` contains the names of all nodes.
     ///
     /// # Errors
-    /// [`TlsError`] names the file.
+    /// The [`TlsError`] names the file.
     pub(crate) fn load<'a>(
         files: &TlsFiles,
         node: &str,
@@ -128,14 +129,14 @@ impl Tls {
         self.sides().connector
     }
 
-    /// Whether another node with this certificate would be accepted now.
+    /// Whether another node that presented this certificate would be accepted now.
     pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         self.sides().check(chain).is_ok()
     }
 }
 
-/// Reads the files again. Certificates that other nodes would refuse are not used, because one of
-/// several files may have been replaced before the others.
+/// Reads the files again. One of several files may have been replaced before the others, so
+/// certificates that other nodes would refuse are not used.
 fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
     let read = Sides::load(files, node).map_err(|error| error.to_string());
     let read = read.and_then(|(sides, chain)| sides.check(&chain).map(|()| sides));
@@ -193,7 +194,7 @@ impl Sides {
     /// Checks that a node's certificate belongs to the cluster and is valid now.
     ///
     /// # Errors
-    /// The reason for a refusal, as text.
+    /// The reason for the refusal, as text.
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
         let (own, others) = chain.split_first().ok_or("the other node sent no certificate")?;
         let checked = self.verifier.verify_client_cert(own, others, UnixTime::now());
@@ -201,10 +202,10 @@ impl Sides {
     }
 }
 
-/// Reads all certificates of a file.
+/// Reads all certificates in a file.
 ///
 /// # Errors
-/// [`TlsError`] names the file.
+/// The [`TlsError`] names the file.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path);
     let read = read.map_err(|error| TlsError::of_pem(path, &error))?;

@@ -27,7 +27,8 @@ fn a_shard_that_ends_is_not_waited_for() {
     reports.send(Report::Ready).unwrap();
     let runtime = current_thread().unwrap();
     assert!(!runtime.block_on(reported.wait_for(Report::Ready, 2)));
-    // It never happens later either: the other shard drains, and nothing else is pending.
+    // The report is not awaited later either: the other shard drains, and no other report is
+    // pending.
     reports.send(Report::Drained).unwrap();
     assert!(!runtime.block_on(reported.wait_for(Report::Drained, 2)));
 }

@@ -1,7 +1,7 @@
-//! The cost of adding one pool, for threads of shards that have many pools.
+//! The cost of adding one pool, for the threads of shards that already have many pools.
 //!
-//! Each poll of a shard's tasks delays its batches. The delay is measured in allocated bytes, which
-//! are the same in each run, and in CPU time. To run it with other sizes:
+//! Every poll of a shard's task delays the shard's batches. The delay is measured in CPU time, and
+//! in allocated bytes, which are the same in every run. To run the test with other sizes:
 //! `RINGWELL_PAUSES_POOLS=1000000 cargo test --release -p ringwell-node pauses -- --nocapture`.
 
 use std::cell::Cell;
@@ -34,17 +34,17 @@ use ringwell_os::Clock;
 const POOLS: &str = "RINGWELL_PAUSES_POOLS";
 const USUAL: u32 = 50_000;
 const SHARDS: u16 = 2;
-/// The maximum number of numbers of one pool.
+/// The maximum number of numbers in one pool.
 const LARGEST: u32 = 100_000;
-/// The count of pools that are added one after the other.
+/// The number of pools that are added, one after the other.
 const CHANGES: usize = 16;
-/// The maximum number of bytes that a shard may allocate in one step for an added pool, independent
-/// of its count of pools.
+/// The maximum number of bytes that a shard may allocate in one step for a new pool, no matter how
+/// many pools the shard has.
 const BYTES_MAX: u64 = 64 << 10;
-/// The limit for the delay of a batch.
+/// The longest allowed delay of a batch.
 const TIME_MAX: Duration = Duration::from_millis(1);
 
-/// The longest poll of a task: its allocated bytes and its CPU time.
+/// The longest poll of a task, as its allocated bytes and its CPU time.
 #[derive(Clone, Debug, Default)]
 struct Longest(Rc<Cell<(u64, Duration)>>);
 
@@ -69,10 +69,10 @@ impl<F: Future> Future for Measured<F> {
     }
 }
 
-/// Each shard's thread with its queue.
+/// The thread of each shard, with its queue.
 type Threads = Vec<(Rc<ShardThread>, mpsc::Receiver<Message>)>;
 
-/// Makes the threads of a node's shards, all on the current thread.
+/// Creates the threads of a node's shards, all on the current thread.
 fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     let (count, mut directory) = (i64::try_from(pools.len()).unwrap(), None);
     let used = allocation_counter::measure(|| {
@@ -108,7 +108,7 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     (node, peers, threads)
 }
 
-/// Processes the changes sent to a shard, as its queue does.
+/// Processes the changes that are sent to a shard, in the same way as the shard's queue does.
 async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, longest: Longest) {
     while let Some(message) = queue.recv().await {
         let Message::Change(step, reply) = message else { panic!("only changes are asked for") };
@@ -142,7 +142,7 @@ fn a_pool_of_the_maximum_size_does_not_delay_them_either() {
     check(&there, firsts.zip(new).map(largest).collect());
 }
 
-/// Adds the pools `new`, one after the other, to the pools `there`.
+/// Adds the pools `new` to the pools `there`, one after the other.
 fn check(there: &[RingPool], new: Vec<RingPool>) {
     let pools = there.len();
     let (node, peers, threads) = shard_threads(there);
@@ -156,7 +156,8 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
         }
         for pool in new {
             let (node, peers, id) = (Arc::clone(&node), peers.clone(), pool.id());
-            // Runs on a shard's thread, like a row for a pool that only the application has.
+            // Adds the pool on a shard's thread, in the same way as a row does if only the
+            // application has its pool.
             let work = async move {
                 running_node::take(&node, &peers, vec![pool], &[]).await.unwrap();
                 assert!(node.directory().lookup(id).is_some());
@@ -173,6 +174,7 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
         "PAUSES {pools} pools: {bytes} bytes in one go at most; longest {least:?} to {most:?}"
     );
     assert!(bytes <= BYTES_MAX, "a pool that comes allocates {bytes} bytes on a shard's thread");
-    // Takes the least of several times, because other work on the machine disturbs some runs.
+    // Takes the lowest of several times, because other work on the machine disturbs some of the
+    // runs.
     assert!(least <= TIME_MAX, "a pool that comes takes {least:?} of a shard's thread");
 }

@@ -1,4 +1,4 @@
-//! Batches get their turn during a shard's long steps.
+//! Other tasks, such as batches, run between the pieces of a shard's long steps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,11 +21,12 @@ use ringwell_driver::rows::spec;
 use ringwell_os::Clock;
 use std::rc::Rc;
 
-/// The counts of answers and numbers that one step changes, as in `ringwell_driver::change`.
+/// The numbers of answers and of promo numbers that one piece of a step changes, as in
+/// `ringwell_driver::change`.
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;
 
-/// Makes a shard that remembers this many answers and has this many retired numbers.
+/// Creates a shard that remembers `answers` answers and has `numbers` retired numbers.
 fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     let pools = demo_pools(1, 10, Millis(1)).unwrap();
     let directory = Directory::new(1, pools, 1).unwrap();
@@ -61,7 +62,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     ))
 }
 
-/// Takes the step, and returns how often other tasks ran meanwhile.
+/// Takes the step, and returns how often other tasks ran before it was complete.
 fn turns(thread: &Rc<ShardThread>, step: Step) -> (StepResult, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let turns = Rc::new(Cell::new(0));

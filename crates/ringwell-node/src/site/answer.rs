@@ -1,4 +1,5 @@
-//! Numbers for a page's visitor: a batch of one row for each number of the page.
+//! Numbers for the visitor of a page, which come from a batch with one row for each number on the
+//! page.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -22,19 +23,19 @@ use crate::api;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
-/// The interval between two checks on a visitor whose number is being released.
+/// The interval between two checks whether a visitor's number is still being released.
 const SETTLED_EVERY: Duration = Duration::from_millis(5);
 
-/// The maximum number of header fields of a page's answer.
+/// The maximum number of header fields in an answer to a page.
 const ANSWER_FIELDS: usize = 12;
 
-/// The answer to a site's visitor.
+/// The numbers in the answer to a visitor of a site.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
-    /// The visitor's own numbers among them.
+    /// Those of the numbers that belong to this visitor alone.
     held: Vec<GivenNumber>,
     /// The time until which the visitor keeps the numbers, and the lifetime in seconds; `None` if
-    /// all are overflow numbers.
+    /// all of them are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
 
@@ -75,7 +76,8 @@ pub(super) async fn numbers(
         return nothing();
     };
     entry.count(Outcome::Numbers);
-    // A returning visitor may have had the number for a long time already.
+    // A returning visitor may already have had the number for a long time, so no new deadline
+    // begins.
     if !is_new {
         sites.leases().seen(visitor, &given.held);
     } else if !given.held.is_empty() {
@@ -84,8 +86,8 @@ pub(super) async fn numbers(
     json(thread, site, visitor, given)
 }
 
-/// Waits until no number of the visitor is being released, which `is_free` checks. Returns `false`
-/// if that takes longer than a batch may.
+/// Waits until no number of the visitor is being released. `is_free` checks this. Returns `false`
+/// if this takes longer than the deadline of a batch.
 pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
     let until = Instant::now() + thread.node.config.deadline;
     while !is_free(&mut thread.server.sites.leases()) {
@@ -97,7 +99,7 @@ pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) ->
     true
 }
 
-/// Answers a keep-alive: extends the lockouts of the visitor's numbers by another lifetime.
+/// Answers a keep-alive: extends the lockouts of the visitor's numbers by a whole lifetime.
 pub(super) async fn beat(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -117,7 +119,7 @@ pub(super) async fn beat(
         return refused(403, "the visitor or the lease does not belong to this site");
     };
     if until <= thread.now() {
-        // An expired lease uses up no number. The page may request new numbers.
+        // A visitor whose lease has expired gets no numbers here. The page may request new ones.
         entry.count(Outcome::Refused);
         return nothing();
     }
@@ -151,13 +153,14 @@ fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Resp
         swaps: given.swaps,
     };
     let mut response = Response::new(AnswerBody::from(numbers.json()));
-    // Leaves room for the fields of the origin, times, length and date as well.
+    // Leaves room for the header fields for origin, times, length and date.
     *response.headers_mut() = HeaderMap::with_capacity(ANSWER_FIELDS);
     api::set_fields(&mut response, "application/json");
     response
 }
 
-/// Requests the visitor's numbers from the site's pools, as a client of the bulk API would.
+/// Requests the visitor's numbers from the pools of the site, in the same way as a client of the
+/// bulk API.
 pub(super) async fn allocate(
     thread: &Rc<HttpShard>,
     entry: &SiteEntry,
@@ -172,7 +175,7 @@ pub(super) async fn allocate(
     {
         let directory = thread.directory();
         for (place, swap) in site.swaps.iter().enumerate() {
-            // An unknown pool fails only its own row; the other rows get their numbers.
+            // If a pool is unknown, only its own row fails, and the other rows get numbers.
             let key = directory.pool(swap.pool).map_or("", |pool| pool.key().reveal());
             if let Some(entry) = directory.lookup(swap.pool) {
                 lifetime = lifetime.min(entry.lifetime().0);
@@ -198,7 +201,7 @@ pub(super) async fn allocate(
     (!given.swaps.is_empty()).then_some(given)
 }
 
-/// Reads the visitor's numbers from the answer; `None` if the batch failed.
+/// Reads the visitor's numbers from the answer; `None` if the whole batch failed.
 fn read(
     answered: &Answered<'_>,
     entry: &SiteEntry,

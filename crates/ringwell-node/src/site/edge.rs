@@ -1,7 +1,7 @@
-//! Numbers by one GET: for servers that swap numbers themselves, and for AMP pages, which do not
-//! run the script.
+//! Numbers for a single GET request: for servers that swap numbers themselves, and for AMP pages,
+//! which do not run the script.
 //!
-//! Such clients send no keep-alive, so the visitor gets the number for the whole lifetime at once.
+//! Such clients send no keep-alives, so the visitor gets the number for the whole lifetime at once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,19 +21,20 @@ use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
-/// The headers that a server sends if it swaps numbers itself.
+/// The request headers of a server that swaps numbers itself.
 const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// The headers that such a server reads in the answer.
+/// The headers of the answer to such a server.
 const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
 const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
-/// Marks a request of an AMP page to its own origin. Browsers send no `Origin` there.
+/// Marks a request from an AMP page to its own origin. Browsers send no `Origin` with such a
+/// request.
 const AMP_SAME_ORIGIN: HeaderName = HeaderName::from_static("amp-same-origin");
 
-/// `GET /site/v1/number?site=`: for a server that swaps the number itself. The answer is in the
-/// headers.
+/// `GET /site/v1/number?site=`: returns a number to a server that swaps numbers itself. The number
+/// is in the headers of the answer.
 pub(super) async fn headers(
     thread: &Rc<HttpShard>,
     query: &str,
@@ -49,7 +50,7 @@ pub(super) async fn headers(
         entry.count(Outcome::Refused);
         return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
     }
-    // The edge server is trusted to name its client and the requested page.
+    // The edge server is trusted to name the client's address and the requested page.
     let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(sender.address);
     let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
@@ -79,8 +80,8 @@ pub(super) async fn headers(
     response
 }
 
-/// `GET /site/v1/amp?site=`: the request of `amp-call-tracking`. The answer `{}` makes the page
-/// keep its own number.
+/// `GET /site/v1/amp?site=`: answers a request from `amp-call-tracking`. If the answer is `{}`, the
+/// page keeps its own number.
 pub(super) async fn amp(
     thread: &Rc<HttpShard>,
     query: &str,
@@ -122,7 +123,7 @@ pub(super) async fn amp(
     let mut response = whole(StatusCode::OK, "application/json", body);
     if let Some(origin) = origin {
         allow(&mut response, origin);
-        // The AMP component always sends credentials, although they are not used.
+        // The AMP component always sends credentials, although the server does not use them.
         let name = header::ACCESS_CONTROL_ALLOW_CREDENTIALS;
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
@@ -134,7 +135,7 @@ fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
     super::site(thread, key)
 }
 
-/// Returns numbers for the visitor, unless the client is a program or the address has exceeded its
+/// Returns numbers for the visitor, unless the client is a program or its network has reached its
 /// limit.
 async fn give(
     thread: &Rc<HttpShard>,
@@ -155,7 +156,8 @@ async fn give(
         entry.count(Outcome::Limited);
         return None;
     }
-    // No keep-alive follows, so the visitor now keeps a number that the script requested for them.
+    // No keep-alive follows. If the script has requested numbers for this visitor, the visitor
+    // therefore keeps them from now on.
     if let Some(known) = known
         && !settled(thread, |leases| leases.keep(known)).await
     {

@@ -1,9 +1,9 @@
-//! The numbers of visitors who have not yet shown that they are people, and the limits on numbers
-//! for each network.
+//! The numbers of visitors who have not yet shown that they are people, and the limits on new
+//! numbers for each network.
 //!
-//! Shared by all threads. Owns counts and deadlines; has no clock. If a lease is forgotten, for
-//! example after a restart, its number merely stays locked for a lockout. Invariant: each waiting
-//! visitor has exactly one deadline.
+//! All threads share this state. It consists of counts and deadlines, and does not read a clock. If
+//! a lease is forgotten, for example after a restart, its number merely stays locked until the
+//! lockout ends. Invariant: each visitor with a waiting lease has exactly one deadline.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,18 +14,18 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::token::Visitor;
 
-/// The time for which a visitor without a keep-alive keeps the number: until a page's first
-/// keep-alive, plus 15 seconds for its transport.
+/// The time for which a visitor keeps the number without a keep-alive: until the page sends its
+/// first keep-alive, plus 15 seconds for the transport.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
-/// Seconds between two keep-alives of a page.
+/// The interval between two keep-alives of a page, in seconds.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// The maximum number of visitors whose numbers wait for a keep-alive. Beyond this, pages keep
-/// their own numbers.
+/// The maximum number of visitors whose numbers may wait for a keep-alive. Beyond this number,
+/// pages keep their own numbers.
 const PROVISIONAL_MAX: usize = 100_000;
-/// The maximum number of networks that are counted within a minute. Beyond this, pages keep their
-/// own numbers.
+/// The maximum number of networks that are counted in one minute. Beyond this number, pages keep
+/// their own numbers.
 const ADDRESSES_MAX: usize = 200_000;
-/// Limits apply to each minute.
+/// The period to which the limits apply.
 const WINDOW: Duration = Duration::from_mins(1);
 
 /// A number, and the time when the visitor got it.
@@ -40,7 +40,7 @@ pub(super) struct LeasedNumber {
     pub(super) seen_at: Millis,
 }
 
-/// The network prefix of an address: /24, or /56 of IPv6; none for a unix socket.
+/// The network prefix of an address: /24 for IPv4, or /56 for IPv6. A unix socket has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Network(Option<[u8; 7]>, bool);
 
@@ -61,23 +61,23 @@ impl Network {
     }
 }
 
-/// See the module's comment.
+/// The state described in the module's comment.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<LeasedNumber>)>,
-    /// The same leases by their deadlines.
+    /// The same visitors, sorted by their deadlines.
     ends: BTreeSet<(Instant, Visitor)>,
-    /// Visitors whose numbers are being released: their requests wait until that is done, because
-    /// they could otherwise overtake the release.
+    /// Visitors whose numbers are being released. Their requests wait until the release is
+    /// complete, because otherwise they could overtake it.
     ending: HashSet<Visitor>,
-    /// The counts of new numbers, by site and network.
+    /// The number of new numbers in the current minute, by site and network.
     taken: HashMap<(String, Network), u32>,
     window_began: Option<Instant>,
 }
 
 impl Leases {
-    /// Counts `wanted` new numbers for a site's visitors from `network`. At most `most` are allowed
-    /// per minute; returns `false` if the limit is reached.
+    /// Counts `wanted` new numbers for visitors of a site from one network. At most `most` new
+    /// numbers are allowed per minute. Returns `false` if the limit is reached.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -102,7 +102,7 @@ impl Leases {
         is_free
     }
 
-    /// Records that numbers were given to a visitor who must show that they are a person.
+    /// Records that numbers were given to a visitor who must still show that they are a person.
     pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: &[GivenNumber]) {
         let lease =
             |&(number, at): &GivenNumber| LeasedNumber { number, allocated_at: at, seen_at: at };
@@ -111,8 +111,8 @@ impl Leases {
         self.wait_on(now, visitor);
     }
 
-    /// Extends the deadline of an unconfirmed visitor who opens another page. Returns `false` if
-    /// the numbers are being released.
+    /// Extends the deadline of a visitor who opens another page, if the visitor is still
+    /// unconfirmed. Returns `false` if the visitor's numbers are being released.
     pub(super) fn wait_on(&mut self, now: Instant, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.get_mut(&visitor) {
             self.ends.remove(&(*end, visitor));
@@ -122,7 +122,7 @@ impl Leases {
         !self.ending.contains(&visitor)
     }
 
-    /// Records that another page of an unconfirmed visitor got these numbers.
+    /// Records that these numbers were also given to another page of an unconfirmed visitor.
     pub(super) fn seen(&mut self, visitor: Visitor, given: &[GivenNumber]) {
         let Some((_, held)) = self.waiting.get_mut(&visitor) else { return };
         for lease in held {
@@ -132,8 +132,8 @@ impl Leases {
         }
     }
 
-    /// Records that the visitor is a person, who keeps the numbers for the whole lifetime.
-    /// Returns `false` if they are being released.
+    /// Records that the visitor is a person, and therefore keeps the numbers for the whole
+    /// lifetime. Returns `false` if the visitor's numbers are being released.
     pub(super) fn keep(&mut self, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.remove(&visitor) {
             self.ends.remove(&(end, visitor));
@@ -141,8 +141,8 @@ impl Leases {
         !self.ending.contains(&visitor)
     }
 
-    /// Takes the numbers of visitors who were not confirmed in time. The caller must release them,
-    /// and then call [`Leases::released`].
+    /// Removes the visitors who were not confirmed in time, and returns their numbers. The caller
+    /// must release these numbers, and then call [`Leases::released`].
     pub(super) fn ended(&mut self, now: Instant) -> Vec<LeasedNumber> {
         let mut ended = Vec::new();
         while self.ends.first().is_some_and(|(end, _)| *end <= now) {
@@ -153,12 +153,12 @@ impl Leases {
         ended
     }
 
-    /// Records that the numbers of lapsed leases have been released.
+    /// Records that the numbers from [`Leases::ended`] have been released.
     pub(super) fn released(&mut self) {
         self.ending.clear();
     }
 
-    /// The count of waiting visitors.
+    /// Returns the number of visitors who are not yet confirmed.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }

@@ -1,9 +1,9 @@
-//! The requests of web pages: `/site/v1/…`, and the script that sends them, `/rw.js`.
+//! Requests from web pages (`/site/v1/…`), and the script that sends them (`/rw.js`).
 //!
-//! A page is identified by its site's public key and its origin, a visitor by a signed text. A
-//! visitor first gets a number for a minute; the first keep-alive extends this to the lifetime. All
-//! requests take the path of a batch. After any refusal, the page keeps its own numbers. Source:
-//! docs/spec/site.md.
+//! A page is identified by the public key of its site and by its origin. A visitor is identified by
+//! a signed text. At first, a visitor gets a number for a minute. The first keep-alive extends this
+//! to the whole lifetime. All requests for numbers are processed as batches. If a request is
+//! refused for any reason, the page keeps its own numbers. Source: docs/spec/site.md.
 
 mod answer;
 mod edge;
@@ -42,17 +42,17 @@ use ringwell_driver::node::Node;
 use ringwell_wire::RequestError;
 
 const PREFIX: &str = "/site/v1/";
-/// The interval between two searches for numbers whose visitors sent no keep-alive.
+/// The interval between two searches for numbers whose visitors have sent no keep-alive.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Called with each number that a visitor has tapped.
+/// A function that is called with each number that a visitor has tapped.
 type OnTap = Box<dyn Fn(PromoNumber) + Send + Sync>;
 
-/// The receiver of taps.
+/// The function that receives taps.
 #[derive(Default)]
 struct Taps(OnceLock<OnTap>);
 
@@ -62,10 +62,10 @@ impl std::fmt::Debug for Taps {
     }
 }
 
-/// All sites, with the data about their visitors. Shared by all threads.
+/// All sites, with the data on their visitors. All threads share this state.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
-    /// Created with the first site.
+    /// Created together with the first site.
     signer: OnceLock<Signer>,
     leases: Mutex<Leases>,
     taps: Taps,
@@ -75,20 +75,20 @@ pub(crate) struct Sites {
 /// Sites by key. A change replaces the table.
 pub(crate) type Table = BTreeMap<String, Arc<SiteEntry>>;
 
-/// A site and the outcomes of its requests.
+/// A site, and the outcomes of requests from its pages.
 #[derive(Debug)]
 pub(crate) struct SiteEntry {
     site: Site,
-    /// The country code of the number on the site's pages, by swap.
+    /// For each swap, the country code of the number that the site's pages contain.
     codes: Vec<Option<u16>>,
-    /// Shared by all versions of a site.
+    /// All versions of a site share these counts.
     tally: Arc<Tally>,
 }
 
 #[derive(Debug, Default)]
 struct Tally([AtomicU64; Outcome::ALL.len()]);
 
-/// The outcome of a page's request.
+/// The outcome of a request from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Numbers,
@@ -111,7 +111,7 @@ impl Outcome {
         Self::Refused,
     ];
 
-    /// The outcome's name in metrics.
+    /// Returns the outcome's name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Numbers => "numbers",
@@ -126,7 +126,7 @@ impl Outcome {
 }
 
 impl Sites {
-    /// Replaces all sites. The counts of sites that remain continue.
+    /// Replaces all sites. Sites that already existed keep their counts.
     fn replace(&self, sites: Vec<Site>) {
         let before = self.table();
         let entry = |site: Site| {
@@ -145,18 +145,17 @@ impl Sites {
     }
 
     fn signer(&self) -> &Signer {
-        // A site is served only after its signer was made. Until then, no signed text is read.
+        // A site is served only after its signer was created. Before that, no signed text is read.
         self.signer.get_or_init(|| Signer::new(&crate::disk::random::<32>().unwrap_or_default()))
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        // The contents are consistent after each method.
+        // Every method leaves the contents consistent, so a poisoned lock can still be used.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn on_taps(&self, tapped: OnTap) {
-        // Every shard's thread calls this with a handle to the same node, so later calls are
-        // ignored.
+        // Every shard's thread calls this for the same node, so only the first call counts.
         let _ = self.taps.0.set(tapped);
     }
 
@@ -166,7 +165,7 @@ impl Sites {
         }
     }
 
-    /// The count of visitors who have not yet shown that they are people.
+    /// Returns the number of visitors who have not yet shown that they are people.
     pub(crate) fn waiting(&self) -> usize {
         self.leases().waiting()
     }
@@ -190,7 +189,7 @@ impl SiteEntry {
         &self.site
     }
 
-    /// Returns the site's request counts by outcome, in the order of [`Outcome::ALL`].
+    /// Returns the numbers of the site's requests by outcome, in the order of [`Outcome::ALL`].
     pub(crate) fn counts(&self) -> [u64; Outcome::ALL.len()] {
         self.tally.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -199,19 +198,19 @@ impl SiteEntry {
 /// Serves exactly these sites from now on.
 ///
 /// # Errors
-/// Returns an error if the secret for signing visitors' texts cannot be read or made. The sites
-/// then do not change.
+/// Returns an error if the secret that signs visitors' texts can neither be read nor created. The
+/// sites then stay unchanged.
 pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
     if !sites.is_empty() && server.sites.signer.get().is_none() {
         let made = signer(&server.node)?;
-        // If two threads get here at once, both have read the same secret.
+        // Two threads may get here at the same time, but both have read the same secret.
         server.sites.signer.get_or_init(|| made);
     }
     server.sites.replace(sites);
     Ok(())
 }
 
-/// Makes a signer from the cluster's secret, or from a secret in the data directory.
+/// Creates a signer from the cluster secret, or from a secret in the data directory.
 fn signer(node: &Node) -> io::Result<Signer> {
     if let Some(membership) = &node.membership {
         return Ok(Signer::new(membership.cluster().secret()));
@@ -223,7 +222,7 @@ fn signer(node: &Node) -> io::Result<Signer> {
     crate::disk::random::<32>().map(|secret| Signer::new(&secret))
 }
 
-/// Releases numbers whose visitors have sent no keep-alive, until the task is ended.
+/// Releases the numbers of visitors who have sent no keep-alive, until the task ends.
 pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
@@ -233,16 +232,17 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
             let Some(owner) = pool else { continue };
-            // If the shard is busy, the lockout runs to its end.
+            // If the shard is too busy, the number stays locked until the lockout ends.
             let (reply, released) = oneshot::channel();
             replies.push(released);
-            // If the number was extended in another way, for example by a client of the bulk API,
-            // the visitor keeps it.
+            // If the lockout was extended in another way, for example by a client of the bulk API,
+            // the visitor keeps the number.
             let (allocated_at, seen_at) = (Some(allocated_at), Some(seen_at));
             let message = Message::Release { number, allocated_at, seen_at, reply };
             thread.peers.send_when_there_is_room(owner.shard(), message).await;
         }
-        // If the owner cannot be reached, the reply is dropped, and the number stays locked.
+        // If the owner cannot be reached, the reply is dropped, and the number stays locked until
+        // the lockout ends.
         let all = async {
             for released in replies {
                 let _ = released.await;
@@ -253,21 +253,21 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     }
 }
 
-/// The sender of a request.
+/// The sender of a request from a page.
 #[derive(Clone, Copy, Debug)]
 struct Sender {
     /// The client's address, if it is known.
     address: Option<IpAddr>,
-    /// The trace that the request belongs to.
+    /// The trace to which the request belongs.
     traced: Option<Traced>,
 }
 
-/// Whether a path belongs to requests of web pages.
+/// Whether requests to this path come from web pages.
 pub(crate) fn is_for(path: &str) -> bool {
     path.starts_with(PREFIX) || script::is_at(path)
 }
 
-/// Answers a page's request. `peer` is the other end of the connection.
+/// Answers a page's request. `peer` is the address at the other end of the connection.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
@@ -349,7 +349,8 @@ fn site(thread: &HttpShard, key: &str) -> Option<Arc<SiteEntry>> {
     thread.server.sites.table().get(key).cloned()
 }
 
-/// The request's origin, if it is one of the site's. Browsers send one with every POST.
+/// Returns the request's origin, if the site allows it. Browsers send the origin with every POST
+/// request.
 fn origin(site: &Site, headers: &HeaderMap) -> Option<HeaderValue> {
     let mut origins = values(headers, &header::ORIGIN);
     let origin = origins.next().filter(|_| origins.next().is_none())?;
@@ -357,23 +358,23 @@ fn origin(site: &Site, headers: &HeaderMap) -> Option<HeaderValue> {
     site.origins.iter().any(|allowed| allowed.matches(text)).then(|| origin.clone())
 }
 
-/// The first value of a field, if it is text.
+/// Returns the first value of a header field, if it is text.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether the client is a program rather than a person's browser.
+/// Whether the client is a program rather than the browser of a person.
 fn is_program(headers: &HeaderMap) -> bool {
     if text(headers, &SEC_PURPOSE).is_some_and(|purpose| purpose.starts_with("prefetch")) {
         return true;
     }
     let Some(agent) = text(headers, &header::USER_AGENT) else { return true };
     let kind = Agent::of(agent);
-    // Chromium has sent this header with every request since 2019.
+    // Chromium has sent `Sec-Fetch-Site` with every request since 2019.
     kind == Agent::Program || (kind == Agent::Chromium && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
-/// The kind of client, according to its User-Agent.
+/// The kind of a client, according to its User-Agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Agent {
     Program,
@@ -382,7 +383,7 @@ enum Agent {
 }
 
 impl Agent {
-    /// Examines each byte once, ignoring case.
+    /// Examines each byte once, and ignores case.
     fn of(agent: &str) -> Self {
         let bytes = agent.as_bytes();
         let mut kind = Self::Other;
@@ -410,7 +411,7 @@ impl Agent {
     }
 }
 
-/// Lists the fields that pages of any site may send, because the request's site is not known yet.
+/// Answers a preflight request. It does not name a site, so the origin may belong to any site.
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
@@ -426,14 +427,14 @@ fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     response
 }
 
-/// Allows pages of `origin` to read the answer.
+/// Allows pages from `origin` to read the answer.
 fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
 }
 
-/// Returns an answer that makes the page keep its own numbers.
+/// Returns an empty answer, which makes the page keep its own numbers.
 fn nothing() -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;

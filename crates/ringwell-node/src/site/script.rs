@@ -1,8 +1,8 @@
-//! The script for web pages, and the two addresses at which it is available.
+//! The script for web pages, and the two paths at which it is available.
 //!
-//! `/rw.js` is always the newest version. The other address contains the script's hash. Its
-//! contents never change, so pages may require its integrity value, and browsers may cache it
-//! forever.
+//! The path `/rw.js` always returns the newest version. The other path contains a hash of the
+//! script. Its contents never change, so a page may require their integrity value, and browsers may
+//! cache them forever.
 
 use std::sync::OnceLock;
 
@@ -13,19 +13,19 @@ use sha2::{Digest, Sha384};
 use crate::api::whole;
 use crate::http::AnswerBody;
 
-/// The script, as `web/snippet` builds it.
+/// The script that was built from `web/snippet`.
 const TEXT: &str = include_str!("../../../../web/snippet/dist/rw.js");
-/// The address of the newest script.
+/// The path of the newest version of the script.
 const PATH: &str = "/rw.js";
-/// The count of hash bytes in the address.
+/// The number of bytes of the hash in the path.
 const PATH_BYTES: usize = 8;
 
 /// The script that this program serves to web pages.
 #[derive(Debug)]
 pub struct Script {
-    /// The address whose contents never change: `/rw.`, hexadecimal digits and `.js`.
+    /// The path whose contents never change: `/rw.`, hexadecimal digits and `.js`.
     pub path: String,
-    /// For the attribute `integrity` of a page's tag.
+    /// The value for the attribute `integrity` of the page's script tag.
     pub integrity: String,
 }
 
@@ -40,12 +40,12 @@ pub fn script() -> &'static Script {
     })
 }
 
-/// Whether `path` is one of the script's addresses.
+/// Whether `path` is one of the script's two paths.
 pub(super) fn is_at(path: &str) -> bool {
     path == PATH || path == script().path
 }
 
-/// Answers the page that requested `path` with the script.
+/// Answers a page's request for `path` with the script.
 pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     let mut response = whole(StatusCode::OK, "text/javascript; charset=utf-8", TEXT.into());
     let kept =
@@ -56,7 +56,7 @@ pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     response
 }
 
-/// Encodes bytes as base64. Their count is a multiple of three, as for SHA-384.
+/// Encodes bytes as base64. Their number must be a multiple of three, as that of a SHA-384 hash is.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |three: &[u8]| {

@@ -1,8 +1,8 @@
-//! The signed texts that a page stores: only this cluster can make them.
+//! The signed texts that a page stores. Only this cluster can create them.
 //!
-//! A visitor's id is 16 random bytes. A lease is the time until which a visitor keeps their
-//! numbers. Both texts contain a keyed hash, so that a visitor can neither pose as another nor keep
-//! a lapsed number.
+//! A visitor's id is 16 random bytes. A lease contains the time until which a visitor keeps their
+//! numbers. Both texts contain a keyed hash, so that a visitor can neither pose as another visitor
+//! nor keep a number after its lease has lapsed.
 
 use ringwell_core::Millis;
 use subtle::ConstantTimeEq;
@@ -11,8 +11,8 @@ use subtle::ConstantTimeEq;
 const MAC_BYTES: usize = 16;
 /// The length of a visitor's id, in bytes.
 const ID_BYTES: usize = 16;
-/// Room for three length-prefixed parts: a site's key has at most 63 bytes, the others have 16
-/// each.
+/// Room for three length-prefixed parts: a site's key has at most 63 bytes, and each of the other
+/// two parts has 16.
 const SIGNED_BYTES_MAX: usize = 128;
 
 /// Appends two hexadecimal digits for each byte.
@@ -39,12 +39,13 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// A visitor's id; pages store it signed.
+/// A visitor's id. Pages store it in a signed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Visitor(pub(super) [u8; ID_BYTES]);
 
 impl Signer {
-    /// Signs with a key derived from `secret`, which all nodes of a cluster share.
+    /// Creates a signer whose key is derived from `secret`. All nodes of a cluster have the same
+    /// secret.
     pub(crate) fn new(secret: &[u8]) -> Self {
         Self(blake3::derive_key("ringwell site visitors and leases v1", secret).into())
     }
@@ -55,7 +56,7 @@ impl Signer {
         for part in [site.as_bytes(), about, bytes] {
             for piece in [&(part.len() as u64).to_le_bytes()[..], part] {
                 let Some(room) = text.get_mut(length..length + piece.len()) else {
-                    // No site's key is long enough to get here.
+                    // A site's key is never too long for this.
                     return self.mac("", about, bytes);
                 };
                 room.copy_from_slice(piece);
@@ -87,22 +88,23 @@ impl Signer {
         is_ours.then(|| bytes.try_into().ok()).flatten()
     }
 
-    /// Returns the signed id of `visitor` for `site`.
+    /// Returns the signed text that contains the id of `visitor`, for `site`.
     pub(super) fn visitor_text(&self, site: &str, visitor: Visitor) -> String {
         self.write(site, b"visitor", &visitor.0)
     }
 
-    /// Returns the visitor whose signed id [`Signer::visitor_text`] made for the same site.
+    /// Returns the visitor from a text that [`Signer::visitor_text`] created for the same site.
     pub(super) fn visitor(&self, site: &str, text: &str) -> Option<Visitor> {
         self.read(site, b"visitor", text).map(Visitor)
     }
 
-    /// Returns the signed text of `visitor`'s lease, which ends at `until`.
+    /// Returns the signed text of `visitor`'s lease that ends at `until`.
     pub(super) fn lease_text(&self, site: &str, visitor: Visitor, until: Millis) -> String {
         self.write(site, &visitor.0, &until.0.to_be_bytes())
     }
 
-    /// Returns the end of a lease that [`Signer::lease_text`] made for the same site and visitor.
+    /// Returns the end of a lease from a text that [`Signer::lease_text`] created for the same site
+    /// and visitor.
     pub(super) fn lease(&self, site: &str, visitor: Visitor, text: &str) -> Option<Millis> {
         self.read(site, &visitor.0, text).map(u64::from_be_bytes).map(Millis)
     }

@@ -1,4 +1,4 @@
-//! The messages of a page: JSON that is read within limits, and the parameters that are stored.
+//! The messages of a page: JSON, which is read within limits, and the parameters to be stored.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
-/// The longest body, in bytes.
+/// The maximum length of a body in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 4096;
-/// The maximum number of parameters, and the maximum length of a value, in bytes.
+/// The maximum number of parameters, and the maximum length of a value in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
-/// Room for the stored parameters of most visitors.
+/// This is enough room for the stored parameters of most visitors.
 const QUERY_BYTES: usize = 256;
-/// A link with fewer digits is not a telephone number.
+/// If a link contains fewer digits than this, it does not count as a telephone number.
 const TAPPED_DIGITS_MIN: usize = 6;
 
 /// A page's request. Unknown fields are ignored.
@@ -28,41 +28,41 @@ pub(super) struct Visit {
     pub(super) site: String,
     pub(super) visitor: Option<String>,
     pub(super) lease: Option<String>,
-    /// Absent if the visitor should not be remembered.
+    /// `None` if the visitor must not be remembered.
     pub(super) params: Option<BTreeMap<String, String>>,
     pub(super) landing: Option<String>,
     pub(super) referrer: Option<String>,
-    /// The link that was tapped, as in `tel:+12125550177`.
+    /// The link that was tapped, for example `tel:+12125550177`.
     pub(super) tel: Option<String>,
 }
 
-/// The numbers of a page's visitor.
+/// The numbers for the visitor of a page.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// The signed visitor id that the page sends with its next request.
+    /// The visitor's id as a signed text, which the page sends with its next request.
     pub(super) visitor: String,
-    /// The signed lease. Absent if all numbers are overflow numbers.
+    /// The signed lease. `None` if all numbers are overflow numbers.
     pub(super) lease: Option<String>,
-    /// The seconds for which the visitor keeps the numbers.
+    /// The time in seconds for which the visitor keeps the numbers.
     pub(super) ttl: u64,
-    /// The seconds between two keep-alives.
+    /// The interval in seconds between two keep-alives.
     pub(super) beat: u64,
     pub(super) swaps: Vec<SwapJson>,
 }
 
-/// One number of the page and the number to show instead.
+/// One number on the page, and the number to show instead.
 #[derive(Debug)]
 pub(super) struct SwapJson {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) formatted: String,
-    /// The digits of the country code of `from`.
+    /// The country code of `from`.
     pub(super) cc: Option<u16>,
 }
 
 impl Numbers {
-    /// Renders the numbers as JSON. The texts are hexadecimal digits and formatted numbers, so none
-    /// needs escapes.
+    /// Writes the numbers as JSON. The texts consist of hexadecimal digits and formatted numbers,
+    /// so none of them needs escapes.
     pub(super) fn json(&self) -> Vec<u8> {
         let mut text = String::with_capacity(256 + 128 * self.swaps.len());
         text.push_str("{\"visitor\":\"");
@@ -91,10 +91,10 @@ impl Numbers {
 }
 
 impl SwapJson {
-    /// `from` is a number with `+` and the country code `cc`.
+    /// `from` must be a number with `+`, whose country code is `cc`.
     pub(super) fn new(from: &str, cc: Option<u16>, to: PromoNumber) -> Self {
         let (to, formatted) = match to.to_nanp().map(ten_digits) {
-            // Avoids the formatting machinery, because nearly every number takes this path.
+            // Does not use the formatting machinery, because nearly every number takes this path.
             Some(digits) => {
                 let text = str::from_utf8(&digits).unwrap_or_default();
                 let (area, exchange, line) = (&text[..3], &text[3..6], &text[6..]);
@@ -106,15 +106,15 @@ impl SwapJson {
     }
 }
 
-/// Finds the country code of a number on a page.
+/// Returns the country code of a number on a page.
 pub(super) fn code_of(number: &str) -> Option<u16> {
     PromoNumber::parse(number).ok().and_then(country_code)
 }
 
-/// The schemes of page addresses, and of apps that visitors come from.
+/// The schemes of the addresses of pages, and of apps from which visitors come.
 const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
 
-/// Whether a parameter identifies the advertisement of the visit.
+/// Whether a parameter identifies the advertisement that led to the visit.
 fn is_click(name: &str) -> bool {
     let ends = ["clid", "clkid", "braid"].iter().any(|end| name.ends_with(end));
     name.starts_with("utm_") || ends || name == "li_fat_id"
@@ -130,7 +130,7 @@ impl Visit {
     /// Reads a body.
     ///
     /// # Errors
-    /// The first fault and its position, without any part of the body.
+    /// Returns the first fault and its position, but no part of the body.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
         let is_object = body.trim_ascii_start().starts_with(b"{");
         if !is_object && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
@@ -145,20 +145,20 @@ impl Visit {
         })
     }
 
-    /// Whether the tapped link leads to `number`. If a page does not send the link, any number
-    /// counts as tapped.
+    /// Whether the tapped link contains `number`. If a page does not send the link, every one of
+    /// its numbers counts as tapped.
     pub(super) fn is_tapped(&self, number: PromoNumber) -> bool {
         let Some(link) = &self.tel else { return true };
         let tapped: String = link.chars().filter(char::is_ascii_digit).collect();
-        // Links contain numbers with or without the country code, or with a trunk zero.
+        // Links contain numbers with the country code, without it, or with a trunk zero instead.
         let tapped = tapped.trim_start_matches('0');
         let digits = number.to_e164().to_string();
         tapped.len() >= TAPPED_DIGITS_MIN && (digits.ends_with(tapped) || tapped.ends_with(&digits))
     }
 
-    /// Returns the parameters to store with the allocation, as an escaped query: those of
-    /// advertisements, the site's `own` parameters, and the two addresses without parts that may
-    /// identify a person.
+    /// Returns the parameters to store with the allocation, as an escaped query. They are the
+    /// parameters of advertisements, the site's `own` parameters, and the addresses of the page and
+    /// its referrer without the parts that may identify a person.
     pub(super) fn query(&self, own: &[String]) -> String {
         let mut query = String::with_capacity(QUERY_BYTES);
         let mut add = |name: &str, value: &str| {
@@ -169,7 +169,7 @@ impl Visit {
                 escape(&mut query, value);
             }
         };
-        // A database may contain sites made before these names were refused.
+        // A database may contain sites that were created before these names were refused.
         let is_own = |name: &str| own.iter().any(|own| own == name) && !is_reserved_param(name);
         let wanted = |name: &str| is_click(name) || is_own(name);
         let params = self.params.iter().flatten().filter(|(name, _)| wanted(name));
@@ -185,8 +185,8 @@ impl Visit {
     }
 }
 
-/// Returns a page's address, or only its path, without query, fragment, user and password. Empty if
-/// the text is not a page's address.
+/// Returns a page's address, or only its path, without query, fragment, user and password. Returns
+/// an empty text if `url` is not the address of a page.
 fn without_person(url: &str) -> String {
     let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
     let url = &url[..end.unwrap_or(url.len())];
@@ -204,7 +204,7 @@ fn without_person(url: &str) -> String {
     [scheme, "://", &authority[host..], path].concat()
 }
 
-/// Decodes `%XX` and `+` in a query; invalid UTF-8 becomes the replacement character.
+/// Decodes `%XX` and `+` in a query. Invalid UTF-8 is replaced with the replacement character.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

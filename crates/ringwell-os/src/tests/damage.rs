@@ -1,8 +1,9 @@
-//! Real files that were cut or changed while no process served from them.
+//! Tests with real files that were cut or changed while no process served from them.
 
 use super::*;
 
-/// A journal of a few groups in its first segment; returns them and the segment's file.
+/// Stores a few groups in the first segment of a journal, and returns them with the path of the
+/// segment.
 fn journal(settings: &Settings) -> (Vec<Group>, PathBuf) {
     let mut shard = open(settings);
     let groups = [100, 9_000, 10, 5_000].map(|bytes| shard.store(bytes)).to_vec();
@@ -10,13 +11,13 @@ fn journal(settings: &Settings) -> (Vec<Group>, PathBuf) {
     (groups, settings.shard_directory(0).join("0000000000000001.rpj"))
 }
 
-/// Recovers, and checks that no loss goes unreported.
+/// Recovers the journal, and returns whether every loss was reported.
 fn is_judged_well(settings: &Settings, groups: &[Group]) -> bool {
     let Ok((seen, _, recovered)) = recover(settings) else { return true };
     groups.starts_with(&seen) && (seen.len() == groups.len() || recovered.is_in_doubt())
 }
 
-/// Positions next to every boundary of a block, and at both ends of the file.
+/// The file is cut next to every block boundary, and at both of its ends.
 #[test]
 fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     let data = TempDir::new().unwrap();
@@ -36,8 +37,7 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     }
 }
 
-/// The end that is cut off at a start is marked; a file that was cut may be cut again at the next
-/// start.
+/// A start marks the end at which it cuts off a file. The next start may cut the same file again.
 #[test]
 fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     let data = TempDir::new().unwrap();
@@ -46,7 +46,7 @@ fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     open(&settings).journal.close().unwrap();
     let cut = fs::read(&path).unwrap();
     assert!(cut.len() < 128 << 10, "the start cut nothing");
-    // Simulates a process that ended during startup, before its own segment existed.
+    // Simulates a process that ended during startup, before it created its own segment.
     for other in names(&settings).iter().filter(|name| !path.ends_with(name)) {
         fs::remove_file(settings.shard_directory(0).join(other)).unwrap();
     }

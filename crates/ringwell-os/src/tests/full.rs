@@ -1,8 +1,8 @@
-//! A full disk: a small separate file system.
+//! Tests with a full disk, which is a small separate file system.
 
 use super::*;
 
-/// A file system of a given size, or `None` if it cannot be made.
+/// Mounts a file system of the given size; `None` if that is not possible.
 struct SmallDisk {
     directory: TempDir,
 }
@@ -49,7 +49,8 @@ fn on_a_full_disk_the_group_waits_and_is_stored_when_there_is_room() {
     let settings = Settings { spare_segments: 1, ..settings(disk.path()) };
     let mut shard = open(&settings);
     let mut groups = vec![shard.store(10)];
-    // The spare may or may not exist already: either way, room ends after some groups.
+    // The spare segment may or may not exist yet. In either case, the space is used up after some
+    // groups.
     disk.fill();
     let full = loop {
         groups.push(shard.group(30_000));

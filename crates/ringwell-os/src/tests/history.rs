@@ -1,4 +1,4 @@
-//! Reading older groups, snapshots, and dropping old history.
+//! Reading older groups and snapshots, and dropping old history.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn the_newest_two_snapshots_are_kept() {
     let kept = ["00000000000000000004.rps", "00000000000000000005.rps"];
     let segment = "0000000000000001.rpj";
     assert_eq!(names(&settings), [kept[0], kept[1], segment]);
-    // A killed process leaves an unfinished one, which is removed at the next start.
+    // A killed process leaves an unfinished snapshot, which the next start removes.
     fs::write(settings.shard_directory(0).join("00000000000000000077.tmp"), "x").unwrap();
     shard.journal.close().unwrap();
     let shard = open(&settings);
@@ -128,6 +128,6 @@ fn no_file_that_a_snapshot_needs_is_dropped() {
     assert_eq!(expired(&shard), None);
     shard.snapshot();
     assert_eq!(expired(&shard).map(|old| old.first_n), Some(1));
-    // The history is not old enough to be dropped.
+    // The history is not yet old enough to be dropped.
     assert_eq!(shard.journal.expired(Millis(4), CLOCKS), None);
 }

@@ -1,4 +1,4 @@
-//! Clients of a run: their requests, and their answers.
+//! The clients of a run: their requests, and the answers that they get.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::cluster::KEY;
 use crate::machine::{RowAnswer, Sim};
 use crate::world::MS;
 
-/// The time for which clients wait for a batch.
+/// The time for which a client waits for the answer to a batch.
 pub(super) const DEADLINE_US: u64 = 100 * MS;
 
 /// An answer that has left a process.
@@ -28,10 +28,10 @@ pub(super) struct ClientAnswer {
     pub(super) is_failed: bool,
 }
 
-/// Answers that the world has not processed yet.
+/// The answers that the world has not processed yet.
 pub(super) type Answers = Rc<RefCell<Vec<ClientAnswer>>>;
 
-/// A batch with a row for each of `pools`.
+/// Builds a batch with one row for each of `pools`.
 fn body(batch: u64, pools: &[u64]) -> Bytes {
     let row = |(at, pool): (usize, &u64)| {
         let mark = Mark {
@@ -47,7 +47,8 @@ fn body(batch: u64, pools: &[u64]) -> Bytes {
     format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
 }
 
-/// Sends a batch to a shard of a process, and records the answer when it is sent.
+/// Sends a batch to a shard of a process, and records the answer at the time when the process sends
+/// it.
 pub(super) async fn ask(
     shard: Rc<Shard<Sim>>,
     process: u64,
@@ -75,5 +76,5 @@ pub(super) async fn ask(
     let _ = batch::answer(&shard, Kind::Bulk, &terms, read, render).await;
 }
 
-/// The time at which each batch was sent, by the batch's number.
+/// The time at which each batch was sent, by the number of the batch.
 pub(super) type Sent = BTreeMap<u64, u64>;

@@ -1,5 +1,5 @@
-//! After the last fault: requests a number from every pool, and looks up the visitor of every
-//! number.
+//! The end of a run, after the last fault: requests a number from every pool, and looks up the
+//! visitor of every number.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use super::world::{Event, World};
 use crate::model::{Judged, Violation};
 use crate::world::SECOND;
 
-/// The results of look-ups, by their index.
+/// The results of look-ups, by the index of the look-up.
 type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;
 
-/// The time until no pool is held and no number is locked.
+/// Returns the time until no pool is held and no number is locked.
 fn left_us(process: &Process) -> u64 {
     let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return 0 };
     let left = |served: &Served| {
@@ -33,7 +33,7 @@ fn left_us(process: &Process) -> u64 {
 }
 
 impl World {
-    /// Sends a row for every pool to its owner.
+    /// Sends one row for every pool to the pool's owner.
     pub(super) fn probe(&mut self) {
         if self.is_postponed() {
             return;
@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// Postpones the probes until lockouts and holds end: if shard time has leapt, they may last
-    /// longer than the calm period by that much.
+    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, these may
+    /// end after the calm period, later by the length of the leap.
     fn is_postponed(&mut self) -> bool {
         let most_us = self.judge.borrow().leapt_ms() * 1000;
         let now = self.now();
@@ -73,7 +73,7 @@ impl World {
         true
     }
 
-    /// Adds to the story until when pools and numbers are locked.
+    /// Adds to the story until when the pools are held and the numbers locked.
     fn tell_state(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Checks that each number that a visitor has seen leads to that visitor.
+    /// Checks that a look-up of each number that a visitor has seen finds that visitor.
     pub(super) fn check_look_ups(&mut self) -> Judged {
         let owner = (0..self.machines.len()).find(|at| {
             self.machines[*at].process.as_ref().is_some_and(|it| it.owns_all(&self.servers))

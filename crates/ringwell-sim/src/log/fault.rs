@@ -1,4 +1,4 @@
-//! The faults of a run with a shared log, and how often each happens.
+//! The faults of a run with a shared log, and how often each of them happens.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use crate::random::Random;
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])* $fault:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
-        /// The faults of machines and of the log's servers.
+        /// The faults of machines, and of the servers of the log.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum LogFault { $($(#[doc = $doc])* $fault,)* }
 
         impl LogFault {
-            /// All of them, in the order of their numbers.
+            /// All faults, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$fault,)*];
 
-            /// Its name on the command line.
+            /// The fault's name on the command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$fault => $name,)* }
             }
 
-            /// The share of runs, in percent, in which it is on, and the range of its rate.
+            /// The percentage of runs in which the fault is enabled, and the range of its rate.
             const fn odds(self) -> (u64, u64, u64) {
                 match self { $(Self::$fault => ($odds, $low, $high),)* }
             }
@@ -28,8 +28,8 @@ macro_rules! faults {
     };
 }
 
-// Rates are per million opportunities: a second of a machine or of the servers, a request to them,
-// or a start.
+// Rates are per million opportunities. An opportunity is a second of a machine or of the servers, a
+// request to the servers, or a start.
 faults! {
     /// The process is killed.
     Kill "kill" 60 10_000 60_000;
@@ -39,42 +39,44 @@ faults! {
     Wipe "wipe" 30 5_000 30_000;
     /// The process stops for up to 12 s.
     Pause "pause" 60 10_000 80_000;
-    /// Heartbeats of the serving process do not arrive for a while.
+    /// The heartbeats of the serving process do not arrive for a while.
     Deaf "deaf" 50 20_000 120_000;
-    /// A standby starts at once.
+    /// A standby starts immediately.
     Hasty "hasty" 50 10_000 80_000;
-    /// A wall clock is set to up to ten minutes before or after true time.
+    /// A wall clock is set to a time up to ten minutes before or after true time.
     Clock "clock" 60 10_000 80_000;
-    /// A message is stored, and its acknowledgement is lost.
+    /// A message is stored, but its acknowledgement is lost.
     AckLost "ack-lost" 60 1_000 40_000;
-    /// A message arrives long after its sender has stopped waiting.
+    /// A message arrives long after its sender stopped waiting for the answer.
     Late "late" 50 1_000 20_000;
-    /// The leader has no quorum for a while, and then its proposals are stored or dropped.
+    /// The leader has no quorum for a while. After that, its proposals are either stored or
+    /// dropped.
     NoQuorum "no-quorum" 50 10_000 60_000;
-    /// A former leader still answers some machines.
+    /// A former leader still answers the requests of some machines.
     StaleLeader "stale-leader" 50 10_000 60_000;
-    /// The servers are slow in every respect.
+    /// All answers of the servers are slow.
     Slow "slow" 40 10_000 60_000;
-    /// The leader lacks a message that the other servers have, or has a damaged one.
+    /// The leader has lost or damaged a message that the other servers have intact.
     Hole "hole" 40 50_000 200_000;
-    /// The servers lose the newest messages, which were acknowledged.
+    /// The servers lose the newest messages although they had acknowledged them.
     LostTail "lost-tail" 25 3_000 15_000;
     /// The log has no room for a message.
     Full "full" 25 1_000 20_000;
-    /// A request for a snapshot's parts fails; half of the failed requests are still carried out.
+    /// A request for the parts of a snapshot fails. Half of the failed requests are nevertheless
+    /// carried out.
     Shelf "shelf" 40 5_000 100_000;
-    /// A part of a snapshot beside the log is damaged.
+    /// A part of a snapshot in the log's servers is damaged.
     Rot "rot" 30 10_000 100_000;
-    /// Another program publishes a message into the log.
+    /// Another program publishes a message to the stream of the log.
     Foreign "foreign" 30 5_000 60_000;
-    /// The stream of one shard and its snapshots are deleted, while another shard has a stream.
+    /// The stream of one shard is deleted with its snapshots, while another shard keeps its stream.
     LostStream "lost-stream" 15 2_000 10_000;
-    /// The streams of all shards and their snapshots are deleted.
+    /// The streams of all shards are deleted with their snapshots.
     LostStreams "lost-streams" 15 2_000 10_000;
 }
 
 impl LogFault {
-    /// The fault that is called `name`.
+    /// Returns the fault with the name `name`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|fault| fault.name() == name)
@@ -93,9 +95,10 @@ pub(super) enum Loss {
     Nothing,
     /// The newest messages.
     Tail,
-    /// All messages and snapshots. The notes of the other shard show the loss.
+    /// All messages and snapshots of one shard. The loss is visible in the notes of the other
+    /// shard.
     Stream,
-    /// All messages and snapshots of all shards. Only copies and heartbeats show the loss.
+    /// All messages and snapshots of all shards. The loss is visible only in copies and heartbeats.
     Streams,
 }
 
@@ -125,7 +128,7 @@ impl Strikes {
         Self { streams: purposes.collect(), counts: vec![0; rates.len()], rates, are_over: false }
     }
 
-    /// Whether this fault happens at this opportunity.
+    /// Draws whether this fault happens at this opportunity.
     pub(super) fn strikes(&mut self, fault: LogFault) -> bool {
         let (at, rate) = (fault as usize, self.rates[fault as usize]);
         let strikes = !self.are_over && self.streams[at].chance(rate);
@@ -133,7 +136,7 @@ impl Strikes {
         strikes
     }
 
-    /// The stream from which the details of this fault are drawn.
+    /// Returns the random stream from which the details of this fault are drawn.
     pub(super) fn stream(&mut self, fault: LogFault) -> &mut Random {
         &mut self.streams[fault as usize]
     }

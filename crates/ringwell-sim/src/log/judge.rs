@@ -1,8 +1,8 @@
-//! Judges the answers that clients see. Shares no code with the rules that it judges.
+//! Judges the answers that clients see. The judge shares no code with the rules that it judges.
 //!
-//! Receives the owners' grants, the answers that are sent, and the state of each process that
-//! begins to serve. True time is a visitor's, in microseconds; shard time is an owner's, in
-//! milliseconds. Source: docs/spec/simulation.md, "A log shared by machines".
+//! It receives the grants of owners, the answers that are sent, and the state of each process that
+//! begins to serve. True time is the time of visitors, in microseconds. Shard time is the time of
+//! owners, in milliseconds. Source: docs/spec/simulation.md, "A log shared by machines".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use super::servers::{Incarnation, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
-/// If the previous owner sent no heartbeat, lockouts do not end early with wall clocks that differ
-/// by up to this.
+/// If the previous owner sent no heartbeat, wall clocks may differ by up to this much without
+/// making lockouts end early.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
 
-/// The gain of shard time on true time between two take-overs: it approaches the wall clock by one
-/// part in 2,000.
+/// The most that shard time may gain on true time between two take-overs. Shard time approaches the
+/// wall clock by one part in 2,000.
 const SLEWED_MS: i64 = 150;
 
-/// A number that an owner has given to a row, whether or not its answer is ever sent.
+/// A number that an owner has given to a row, no matter whether the answer is ever sent.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) process: u64,
@@ -30,7 +30,7 @@ pub(super) struct Grant {
     pub(super) number: u64,
     pub(super) true_us: u64,
     pub(super) at_ms: u64,
-    /// The group of its record.
+    /// The group that contains the grant's record.
     pub(super) group: u64,
     pub(super) params: String,
 }
@@ -39,11 +39,12 @@ pub(super) struct Grant {
 #[derive(Clone, Debug)]
 pub(super) struct SeenNumber {
     pub(super) grant: Grant,
-    /// The time before which no other visitor may get it.
+    /// The time before which no other visitor may get the number.
     pub(super) until_us: u64,
-    /// Whether the servers have lost its record: only a hold protects it, and no look-up finds it.
+    /// Whether the servers have lost the number's record. In this case, only a hold protects the
+    /// number, and no look-up finds its visitor.
     pub(super) is_lost: bool,
-    /// Whether its record may have been copied to the end of the log, and been lost there.
+    /// Whether the record may have been copied to the end of the log and lost there.
     may_be_gone: bool,
 }
 
@@ -53,27 +54,27 @@ pub(super) struct SeenNumber {
 pub(super) struct Begun {
     pub(super) shard: u16,
     pub(super) author: Incarnation,
-    /// The first group of this process.
+    /// The first group that this process wrote.
     pub(super) first_n: u64,
-    /// Number, allocated at, locked until.
+    /// For each number, when it was allocated and until when it is locked.
     pub(super) numbers: BTreeMap<u64, (u64, u64)>,
     /// The time until which all pools are held.
     pub(super) held_until_ms: u64,
     /// Whether the process assumes that answered allocations are missing.
     pub(super) is_in_doubt: bool,
-    /// Whether its machine, the snapshots, or heartbeats that it received show that the servers
-    /// have lost messages.
+    /// Whether the process can see that the servers have lost messages: from the files of its
+    /// machine, from the snapshots, or from heartbeats that it received.
     pub(super) has_evidence: bool,
-    /// Whether the servers have lost messages of this shard at some time.
+    /// Whether the servers have ever lost messages of this shard.
     pub(super) has_lost: bool,
-    /// Whether it is still the owner according to the log.
+    /// Whether the process is still the owner according to the log.
     pub(super) is_owner: bool,
-    /// The count of take-overs that the log has ever stored.
+    /// The number of take-overs that the log has ever stored.
     pub(super) take_overs: u64,
-    /// The shard time of the newest record before this process's own.
+    /// The shard time of the newest record from before this process.
     pub(super) last_at_ms: u64,
-    /// Whether it has the time of the previous owner, from a heartbeat or from the clocks of one
-    /// boot.
+    /// Whether the process knows the time of the previous owner, from a heartbeat or because the
+    /// machine was not rebooted since.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
     pub(super) now_us: u64,
@@ -82,32 +83,35 @@ pub(super) struct Begun {
 /// The judge of a run.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// Grants by process, batch and row.
+    /// The grants by process, batch and row.
     granted: BTreeMap<(u64, u64, u16), Grant>,
-    /// For each number, its allocations that visitors have seen, in the order of their answers.
+    /// For each number, the allocations that visitors have seen, in the order of the answers.
     pub(super) held: BTreeMap<u64, Vec<SeenNumber>>,
-    /// The newest grant of each number by true time, whether or not its answer was ever sent.
+    /// The true time of the newest grant of each number, no matter whether its answer was ever
+    /// sent.
     newest_us: BTreeMap<u64, u64>,
-    /// The author of each process's messages, by process and shard.
+    /// The author of the messages of each process, by process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
-    /// Pools and their lifetimes.
+    /// The pools with their lifetimes.
     pub(super) lifetimes_ms: BTreeMap<u64, u64>,
-    /// The newest owner of each shard, and its shard time less true time.
+    /// The newest owner of each shard, and the difference between the owner's shard time and true
+    /// time.
     offsets_ms: BTreeMap<u16, (u64, i64)>,
-    /// Processes and shards that a loss has made the owner again, with the first group that was
-    /// lost: if they have never noticed the owner after them, nothing shows them the loss.
+    /// Processes that a loss has made the owner of a shard again, with the first group that was
+    /// lost. If such a process never noticed the next owner, nothing shows the loss to it.
     unaware: BTreeMap<(u64, u16), u64>,
-    /// Starts without a reliable time: the shard, their first group, and how far their time is
-    /// ahead.
+    /// Starts without a reliable time: the shard, the first group of the process, and how far its
+    /// time is ahead.
     leaps_us: Vec<(u16, u64, u64)>,
-    /// The count of take-overs of each shard, by the true time of a start.
+    /// The number of take-overs of each shard at the true time of each start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
-    /// The smallest and the largest shard time less true time at any start.
+    /// The smallest and the largest difference between shard time and true time at any start.
     offset_range_ms: Option<(i64, i64)>,
-    /// The end of each shard's hold at its last start, and the count of take-overs by then.
+    /// For each shard, the end of its hold at its last start, and the number of take-overs until
+    /// then.
     holds_ms: BTreeMap<u16, (u64, u64)>,
-    /// Shards whose streams were deleted, and that have given no number since: each start must
-    /// notice that.
+    /// Shards whose streams were deleted and that have given out no number since. Each of their
+    /// starts must notice the loss.
     deleted: BTreeSet<u16>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
@@ -127,7 +131,7 @@ impl Judge {
         self.granted.insert((grant.process, grant.batch, grant.row), grant);
     }
 
-    /// Judges the answer to a row as it leaves a process.
+    /// Judges the answer to a row when the answer leaves a process.
     pub(super) fn answered(
         &mut self,
         servers: &Servers,
@@ -175,7 +179,8 @@ impl Judge {
         }
     }
 
-    /// Checks that the record of an answer is in the log, written by the process that answers.
+    /// Checks that the log contains the record of an answer, and that the process that answers
+    /// wrote the record.
     fn check_stored(&self, servers: &Servers, grant: &Grant) -> Judged {
         let Some(author) = self.authors.get(&(grant.process, grant.shard)) else { return Ok(()) };
         if servers.streams[usize::from(grant.shard)].has_stored(grant.group, author) {
@@ -185,7 +190,7 @@ impl Judge {
         broken("forgotten", grant.shard, grant.number, text)
     }
 
-    /// Checks that no other visitor who has seen the number is within its lockout.
+    /// Checks that the number is not locked out for any other visitor who has seen it.
     fn check_double(&self, new: &Grant, now_us: u64) -> Judged {
         let lifetime_us = self.lifetimes_ms.get(&new.pool).copied().unwrap_or(0) * 1000;
         for held in self.held.get(&new.number).into_iter().flatten() {
@@ -209,8 +214,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner of `new` cannot know that another process gave the number out: the servers
-    /// have lost all that this process wrote, with the message by which it took the shard over.
+    /// Whether the owner of `new` cannot know that another process gave the number out. The servers
+    /// have lost everything that the other process wrote, including the message with which it took
+    /// the shard over.
     fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
         let first_lost = self.unaware.get(&(new.process, new.shard));
         held.is_lost
@@ -218,11 +224,12 @@ impl Judge {
             && first_lost.is_some_and(|first| held.grant.group >= *first)
     }
 
-    /// Records that the servers have lost groups of a shard: at most a hold protects their numbers.
+    /// Records that the servers have lost groups of a shard. Only a hold can still protect the
+    /// numbers in these groups.
     pub(super) fn lost(&mut self, servers: &Servers, shard: u16, loss: Loss) {
         match loss {
             Loss::Stream => drop(self.deleted.insert(shard)),
-            // The notes of the other shard are gone, too.
+            // The notes of the other shard, which would show the loss, are lost too.
             Loss::Streams => drop(self.deleted.remove(&shard)),
             Loss::Tail | Loss::Nothing => {}
         }
@@ -258,7 +265,8 @@ impl Judge {
         }
         let has_evidence = begun.has_evidence || self.deleted.contains(&begun.shard);
         if !has_evidence && !begun.is_in_doubt {
-            // The process could not detect the loss, so nothing is promised about those numbers.
+            // The process could not detect the loss, so nothing is promised for the numbers that
+            // were lost.
             for held in self.held.values_mut().flatten().filter(is_ours).filter(|it| it.is_lost) {
                 held.until_us = held.until_us.min(begun.now_us);
             }
@@ -281,11 +289,12 @@ impl Judge {
         self.check_locked(begun)
     }
 
-    /// Checks a hold, which lasts for one lockout. A take-over by another machine may lengthen
-    /// lockouts and holds that still run, and the longest lockout that ran at the end of the log
-    /// determines the next hold. This is so even if no process served after the take-over, or if
-    /// the log has lost it. If shard time leaps, running lockouts are lengthened by the whole leap.
-    /// A hold of an earlier start continues.
+    /// Checks the length of a hold, which normally lasts for one lockout. A take-over by another
+    /// machine may lengthen the lockouts and holds that have not ended, and the next hold is as
+    /// long as the longest lockout that had not ended at the end of the log. This applies even if
+    /// no process served after that take-over, or if the log has lost the take-over. If shard time
+    /// leaps, lockouts that have not ended are lengthened by the whole leap. A hold from an earlier
+    /// start continues.
     fn check_hold(&mut self, begun: &Begun) -> Judged {
         let longest_ms = self.lockout_max_ms();
         let idle_ms = begun.now_ms.saturating_sub(begun.last_at_ms);
@@ -314,7 +323,8 @@ impl Judge {
         self.lifetimes_ms.values().copied().max().unwrap_or(0)
     }
 
-    /// The spread of the shard times of all starts, relative to true time.
+    /// The difference between the largest and the smallest shard time of all starts, relative to
+    /// true time.
     pub(super) fn leapt_ms(&self) -> u64 {
         self.offset_range_ms.map_or(0, |(low, high)| high.abs_diff(low))
     }
@@ -348,8 +358,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner's shard time has drifted from true time by more than is allowed. A loss
-    /// may have made an earlier owner, whose time differs, the owner again.
+    /// Checks that the owner's shard time has not gained more on true time than is allowed. After a
+    /// loss, an earlier owner with another time may have become the owner again.
     pub(super) fn check_time(
         &mut self,
         process: u64,
@@ -367,7 +377,8 @@ impl Judge {
         broken("time runs ahead", shard, 0, text)
     }
 
-    /// The look-ups that must succeed, and whether the record may be too old to be kept.
+    /// Returns the look-ups that must succeed, each with whether the record may have been dropped
+    /// as too old.
     pub(super) fn look_ups(&self) -> Vec<(Grant, bool)> {
         let all = self.held.values().flatten().filter(|held| !held.is_lost);
         let newest = |grant: &Grant| self.newest_us.get(&grant.number) == Some(&grant.true_us);

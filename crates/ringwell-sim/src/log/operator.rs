@@ -1,4 +1,4 @@
-//! Faults of machines, second by second, and how supervisors and operators react to them.
+//! The faults of machines in each second, and how supervisors and operators react to them.
 
 use std::time::Duration;
 
@@ -14,18 +14,19 @@ use super::world::{Event, World};
 use crate::model::Violation;
 use crate::world::{MS, SECOND};
 
-/// Wall clocks are up to this far from true time.
+/// The largest difference between wall clocks and true time.
 const SKEW_US: u64 = 600 * SECOND;
 
-/// The interval of reports.
+/// The interval between two heartbeats.
 #[expect(clippy::cast_possible_truncation, reason = "half a second")]
 pub(super) const SIGN_US: u64 = BEAT_EVERY.as_micros() as u64;
 
-/// If starts have lasted longer than this, another process may start, because one may never end.
+/// If a start takes longer than this, another process may start too, because the first start may
+/// never end.
 const START_MAX_US: u64 = 50 * SECOND;
 
 impl World {
-    /// Runs each second: faults, and the actions of operators.
+    /// Handles the faults and the operators' actions of one second.
     pub(super) fn second(&mut self) {
         self.add(self.now() + SECOND, Event::Second);
         let (lines, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
@@ -89,7 +90,7 @@ impl World {
         }
     }
 
-    /// Ends a process that was fenced or has failed.
+    /// Ends a process that was fenced or that has failed.
     fn see_to(&mut self, at: usize) {
         let now = self.now();
         let Some(process) = self.machines[at].process.as_ref() else { return };
@@ -117,8 +118,8 @@ impl World {
         }
     }
 
-    /// Checks that a process that detects that it was fenced is right: another one has written to
-    /// its log.
+    /// Checks that a process gives a shard up as fenced only if another process has written to its
+    /// log.
     fn check_fenced(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
@@ -145,7 +146,7 @@ impl World {
         let lockout_us = self.judge.borrow().lockout_max_ms() * 1000;
         let machine = &mut self.machines[at];
         (machine.waits, machine.fenced) = (None, Fenced::default());
-        // If the heartbeat is older, numbers that were given out before it are free.
+        // If the heartbeat is older, all numbers that were given out before it are free again.
         let heard = machine.heard.take().filter(|(_, at_us)| now - at_us <= lockout_us);
         let begin = Begin {
             shared: &self.shared,
@@ -166,7 +167,7 @@ impl World {
         self.tell(at, || format!("process {number} starts; last owner {last_owner:?}"));
     }
 
-    /// Ends a process; after a while a standby starts there.
+    /// Ends a process. After a while, the machine becomes a standby.
     pub(super) fn stop(&mut self, at: usize) {
         let (now, down) = (self.now(), self.random.between(20 * MS, 3 * SECOND));
         let machine = &mut self.machines[at];
@@ -184,7 +185,7 @@ impl World {
         self.add(now + down, Event::StandBy(at, life));
     }
 
-    /// Makes the machine wait until no other one serves.
+    /// Makes the machine wait until no other machine serves.
     pub(super) fn stand_by(&mut self, at: usize) {
         let apart = Duration::from_millis(400) * u32::try_from(at).unwrap_or(0);
         self.machines[at].waits = Some(Silence::begin(self.moment(), apart));
@@ -192,7 +193,7 @@ impl World {
         self.machines[at].heard = None;
     }
 
-    /// Starts the process of a machine that has waited.
+    /// Starts the process of a machine that has waited as a standby.
     fn start_after(&mut self, at: usize, waits: &Silence) {
         let since_boot = Duration::from_micros(self.shared.since_boot_us(at));
         let wall = Duration::from_micros(self.shared.wall_us(at));
@@ -202,7 +203,8 @@ impl World {
         self.begin(at, last_owner.as_ref());
     }
 
-    /// Sends the reports of processes; standbys that receive no report start.
+    /// Delivers the heartbeats of processes. If a standby has received no heartbeat for long
+    /// enough, it starts.
     pub(super) fn signs(&mut self) {
         let now = self.now();
         self.add(now + SIGN_US, Event::Sign);
@@ -234,7 +236,7 @@ impl World {
         }
     }
 
-    /// The time by the clock that runs evenly on every machine.
+    /// The time according to a clock that runs evenly on every machine.
     fn moment(&self) -> Moment {
         Moment(Duration::from_micros(self.now()))
     }

@@ -1,5 +1,5 @@
-//! One process, which starts like the server: from an empty or older copy and the log to shards
-//! that serve.
+//! One process, which starts in the same way as the server does: it has an empty or older copy,
+//! reads the log, and then serves its shards.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,8 @@ use crate::cluster::Cluster;
 use crate::files::{DATA, SimFiles};
 use crate::machine::{Life, Shared, Sim};
 
-/// Length of a segment, and of the journal between two snapshots: small, so that a run has many.
+/// The length of a segment, and of the journal between two snapshots. Both are small, so that a run
+/// has many segments and snapshots.
 const SEGMENT_BYTES: u64 = 16 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 const HISTORY_BYTES: u64 = 6 * SEGMENT_BYTES;
@@ -48,7 +49,7 @@ const META_US: u64 = 2_000;
 
 pub(super) type LogFiles = LogStore<Numbered<SimLog>, InlineJournal<SimFiles>, Sim>;
 
-/// A process while it lives.
+/// A process that has not ended.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) number: u64,
@@ -57,7 +58,7 @@ pub(super) struct Process {
     pub(super) busy_until: u64,
     pub(super) began_us: u64,
     pub(super) state: Rc<RefCell<ProcessPhase>>,
-    /// Batches that were sent to it and are not answered.
+    /// The batches that were sent to the process and have no answer yet.
     pub(super) batches: BTreeSet<u64>,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) enum ProcessPhase {
     Starting,
-    /// The shards have been read and taken over, but the judge has not examined them yet.
+    /// The shards have been read and taken over, but the judge has not yet examined them.
     Opened(Vec<Begun>),
     Serving(Serving),
     /// The process cannot continue.
@@ -93,7 +94,7 @@ impl Served {
     }
 }
 
-/// Everything that a process needs to begin.
+/// Everything that a process needs to start.
 pub(super) struct Begin<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) servers: &'a Servers,
@@ -105,7 +106,8 @@ pub(super) struct Begin<'a> {
     pub(super) boot: u64,
     pub(super) number: u64,
     pub(super) last_owner: Option<LastOwner>,
-    /// The last heartbeat that its machine received, if numbers of that time may be locked.
+    /// The last heartbeat that its machine received, if numbers from before the heartbeat may still
+    /// be locked.
     pub(super) heard: Option<Sign>,
 }
 
@@ -166,7 +168,7 @@ struct Start {
     state: Rc<RefCell<ProcessPhase>>,
 }
 
-/// The log of a shard after it was taken over.
+/// The log of a shard that was taken over.
 struct Taken {
     store: TakenStore,
     begun: Begun,
@@ -214,7 +216,7 @@ impl Start {
             member: None,
             only: None,
         };
-        // The judge's own rule for heartbeats: they count if all their epochs are those of the
+        // This is the judge's own rule: a heartbeat counts if all its epochs are those of the
         // previous owner.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
@@ -233,8 +235,7 @@ impl Start {
         reading(self.boot, self.platform.boot_time(), self.platform.wall())
     }
 
-    /// Creates the logs that do not exist, all of them before a shard is taken over, as the server
-    /// does.
+    /// Creates all logs that do not exist before the first shard is taken over, as the server does.
     async fn open_logs(
         &self,
         own: &[u16],
@@ -319,7 +320,7 @@ impl Start {
         Ok((read, Taken { store, begun }))
     }
 
-    /// The judge's own rule for heartbeats: whether the last one that the machine received names an
+    /// This is the judge's own rule: whether the last heartbeat that the machine received names an
     /// owner or a group that the log lacks.
     fn has_heard_of(&self, shard: usize, read: &open::Read<SimFiles>, first_n: u64) -> bool {
         let of = |list: fn(&Sign) -> &[u64]| {
@@ -368,7 +369,7 @@ impl Start {
     }
 }
 
-/// A shard's first steps, in the order of the server's threads.
+/// Performs the first steps of a shard, in the same order as the server's threads.
 async fn begin(
     shard: Rc<Shard<Sim>>,
     store: Rc<LogFiles>,
@@ -382,7 +383,7 @@ async fn begin(
     Ok(())
 }
 
-/// The data that the judge compares.
+/// Adds the shard's state that the judge compares.
 fn state(mut begun: Begun, shard: &Shard<Sim>, now_us: u64) -> Begun {
     let now = shard.now();
     let engine = shard.engine.borrow();
@@ -405,7 +406,7 @@ impl Process {
         let _ = self.state.replace(ProcessPhase::Ended("it was killed".to_owned()));
     }
 
-    /// The process's heartbeat, if it serves all its shards.
+    /// Returns the process's heartbeat as a serving process, if it serves all its shards.
     pub(super) fn sign(&self) -> Option<Sign> {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return None };
@@ -421,7 +422,7 @@ impl Process {
         Some(Sign { at: first.shard.clock_now(), epochs, stored })
     }
 
-    /// The process's report to standbys.
+    /// Returns the heartbeat that the process sends to standbys.
     pub(super) fn beat(&self) -> Option<Beat> {
         let is_starting =
             matches!(&*self.state.borrow(), ProcessPhase::Starting | ProcessPhase::Opened(_));
@@ -432,7 +433,7 @@ impl Process {
         }
     }
 
-    /// Whether the process owns all shards that it serves, according to the log.
+    /// Whether the process owns all the shards that it serves, according to the log.
     pub(super) fn owns_all(&self, servers: &Servers) -> bool {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return false };

@@ -1,9 +1,8 @@
-//! The servers of the log: the messages that they store, and their answers, which may be late,
-//! wrong or missing.
+//! The servers of the log. They store messages, and their answers may be late, wrong or missing.
 //!
-//! Owns each shard's messages as stored by a majority, and the views of leaders without a majority.
-//! Invariant: an acknowledged message is kept, unless a fault loses it. Judges each message that is
-//! stored: it must continue the chain. Source: docs/spec/log.md, "Appending".
+//! Owns the messages of each shard as a majority stores them, and the views of leaders that have no
+//! majority. Invariant: an acknowledged message is kept unless a fault loses it. Each message that
+//! is stored is judged: it must continue the chain. Source: docs/spec/log.md, "Appending".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,33 +18,34 @@ use crate::model::Violation;
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
-/// The name of a process for the log.
+/// The name by which the log knows a process.
 pub(super) type Incarnation = [u8; 16];
 
-/// A message that is stored.
+/// A stored message.
 #[derive(Clone, Debug)]
 struct Stored {
     bytes: Bytes,
     author: Incarnation,
-    /// The tip of the chain after it.
+    /// The tip of the chain after this message.
     tip: Tip,
-    /// Whether another program wrote it; author and tip are then those of the message before.
+    /// Whether another program wrote the message. In this case, `author` and `tip` are those of the
+    /// message before.
     is_foreign: bool,
 }
 
 impl Stored {
-    /// The number of its group.
+    /// Returns the number of the message's group.
     fn group(&self) -> u64 {
         self.tip.next_n - 1
     }
 }
 
-/// A leader that some machines still use, though it has been replaced.
+/// A leader that was replaced, but that some machines still use.
 #[derive(Debug)]
 struct Stale {
     machines: BTreeSet<usize>,
     until: u64,
-    /// The first message of its log, which is as it was when the leader was replaced.
+    /// The first message in the leader's log, which has not changed since the leader was replaced.
     first: u64,
     messages: Vec<Stored>,
     proposals: u64,
@@ -65,24 +65,24 @@ impl Stale {
 /// One shard's log.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The notes with which it was created; `None` if it does not exist.
+    /// The notes with which the stream was created; `None` if it does not exist.
     notes: Option<LogNotes>,
     /// The place of the first message that is kept.
     first: u64,
     messages: Vec<Stored>,
-    /// Messages that a leader without a quorum has taken.
+    /// The messages that a leader without a quorum has accepted.
     proposals: Vec<Bytes>,
     no_quorum_until: u64,
     are_proposals_stored: bool,
     stale: Option<Stale>,
-    /// The leader's versions of wrong or missing messages, and the changes of leader until one has
-    /// the right message.
+    /// The messages that the leader has lost or damaged: how often the leader must change until one
+    /// has the message intact, and the message as the current leader has it.
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
-    /// Requests in transit, by their time of arrival.
+    /// The delayed requests, by the time when they arrive.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
-    /// The writer of each group that was ever stored, including lost groups.
+    /// The authors of every group that was ever stored, including the groups that were lost.
     authors: BTreeMap<u64, Vec<Incarnation>>,
-    /// Groups that were acknowledged and lost, with their writers.
+    /// The groups that were acknowledged and lost, with their authors.
     lost: BTreeSet<(u64, Incarnation)>,
     requests: u64,
     take_overs: u64,
@@ -91,20 +91,20 @@ pub(super) struct Stream {
     ids: BTreeMap<String, u64>,
 }
 
-/// The answer to an append.
+/// The reply to an append.
 pub(super) enum AppendReply {
     Done(Result<(), NotAppended>),
     Silence,
 }
 
-/// The way in which the servers deliver many messages at once, which is only a hint.
+/// The servers' treatment of a request for many messages at once, whose result is only a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consumers {
-    /// The servers refuse it: a client may have no permission.
+    /// The servers refuse the request, as they do if the client has no permission for it.
     Refused,
-    /// The leader delivers them.
+    /// The leader delivers the messages.
     Leader,
-    /// Another server, which has the messages that the leader lacks, delivers them.
+    /// Another server delivers the messages. It has those that the leader lacks.
     Elsewhere,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Servers {
     broken: Option<Violation>,
 }
 
-/// A handle on the servers.
+/// A handle to the servers.
 pub(super) type Shared = Arc<Mutex<Servers>>;
 
 pub(super) fn lock(servers: &Shared) -> MutexGuard<'_, Servers> {
@@ -133,12 +133,12 @@ impl Stream {
         Self { first: 1, ..Self::default() }
     }
 
-    /// The messages that are kept.
+    /// Returns the places of the messages that are kept.
     pub(super) fn ends(&self) -> Range<u64> {
         self.first..self.end()
     }
 
-    /// The place after the last message.
+    /// Returns the place after the last message.
     pub(super) fn end(&self) -> u64 {
         self.first + self.messages.len() as u64
     }
@@ -148,7 +148,7 @@ impl Stream {
         self.notes.as_ref().map(drop).ok_or_else(missing)
     }
 
-    /// The number of the next group.
+    /// Returns the number of the next group.
     pub(super) fn groups_end(&self) -> u64 {
         self.messages.last().map_or(1, |last| last.tip.next_n)
     }
@@ -157,22 +157,22 @@ impl Stream {
         self.messages.get(usize::try_from(n.checked_sub(self.first)?).ok()?)
     }
 
-    /// Whether the servers ever stored group `n` as written by `author`.
+    /// Whether the servers have ever stored group `n` from the author `author`.
     pub(super) fn has_stored(&self, n: u64, author: &Incarnation) -> bool {
         self.authors.get(&n).is_some_and(|authors| authors.contains(author))
     }
 
-    /// Whether anything that was acknowledged has been lost.
+    /// Whether anything that was acknowledged has ever been lost.
     pub(super) fn has_ever_lost(&self) -> bool {
         !self.lost.is_empty() || self.was_deleted
     }
 
-    /// The count of messages by which a process took the shard over, including lost messages.
+    /// Returns the number of take-overs of the shard, including lost ones.
     pub(super) fn take_overs(&self) -> u64 {
         self.take_overs
     }
 
-    /// The newest writer, and its epoch.
+    /// Returns the author of the newest message, and its epoch.
     pub(super) fn owner(&self) -> Option<(Incarnation, u64)> {
         self.messages.last().map(|last| (last.author, last.tip.epoch))
     }
@@ -181,7 +181,7 @@ impl Stream {
         self.get(n).map(|stored| stored.bytes.clone())
     }
 
-    /// The message as the leader has it.
+    /// Returns the message as the leader has it.
     pub(super) fn leaders_message(&self, n: u64) -> Option<Bytes> {
         self.bad.get(&n).map_or_else(|| self.message(n), |(_, has)| has.clone())
     }
@@ -190,12 +190,12 @@ impl Stream {
         self.messages.iter().map(|stored| stored.bytes.len() as u64).sum()
     }
 
-    /// Whether group `n` of `author` was acknowledged and lost.
+    /// Whether group `n` of the author `author` was acknowledged and lost.
     pub(super) fn has_lost(&self, n: u64, author: &Incarnation) -> bool {
         self.lost.contains(&(n, *author))
     }
 
-    /// Deletes the log with all its messages.
+    /// Deletes the log, including all its messages.
     fn delete(&mut self) {
         let all = self.authors.iter().flat_map(|(n, authors)| authors.iter().map(|it| (*n, *it)));
         self.lost.extend(all);
@@ -208,7 +208,7 @@ impl Stream {
         }
     }
 
-    /// Stores a message at the end; returns the rule that it breaks.
+    /// Stores a message at the end. If the message breaks a rule, returns that rule.
     fn store(&mut self, bytes: Bytes) -> Result<(), String> {
         let n = self.end();
         let (author, group) = decode_message(&bytes).map_err(|fault| format!("{n}: {fault}"))?;
@@ -221,8 +221,8 @@ impl Stream {
         judged
     }
 
-    /// Stores a message of another program, if the log is not empty: a copy of the message `copied`
-    /// places back, or `bytes`, which may be those of another shard's group.
+    /// Stores another program's message, unless the log is empty: a copy of the message `copied`
+    /// places before the end, or else `bytes`, which may be another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
@@ -230,7 +230,7 @@ impl Stream {
         self.messages.push(Stored { bytes, author, tip, is_foreign: true });
     }
 
-    /// Whether group `n` directly follows a message of another program.
+    /// Whether group `n` directly follows a message from another program.
     pub(super) fn follows_foreign(&self, n: u64) -> bool {
         self.messages.windows(2).any(|two| two[0].is_foreign && two[1].group() == n)
     }
@@ -250,7 +250,7 @@ impl Stream {
         Err(format!("message {n} has epoch {epoch} after {before}, and each owner has one epoch"))
     }
 
-    /// Processes everything that has happened until now.
+    /// Carries out everything that was due until now.
     fn settle(&mut self, now: u64) -> Result<(), String> {
         if self.no_quorum_until <= now {
             let proposals = std::mem::take(&mut self.proposals);
@@ -269,7 +269,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Loses the newest messages, at most `count` of them.
+    /// Loses up to `count` of the newest messages.
     fn lose(&mut self, count: u64) -> Option<Range<u64>> {
         let end = self.end();
         let count = count.min(self.messages.len() as u64 / 2);
@@ -375,7 +375,7 @@ impl Servers {
         AppendReply::Done(Ok(()))
     }
 
-    /// Appends a message like the server, which looks for its id before it checks the place.
+    /// Appends a message like the real server, which looks for its id before checking the place.
     #[cfg(canary)]
     pub(super) fn append_named(
         &mut self,
@@ -413,7 +413,7 @@ impl Servers {
         Ok(stream.leaders_message(n))
     }
 
-    /// Reads a message as a consumer delivers it. The consumer may end at any message.
+    /// Reads a message through a consumer, which may fail at any message.
     pub(super) fn read_ahead(
         &mut self,
         of: (usize, usize),
@@ -436,14 +436,14 @@ impl Servers {
         stale.map_or(stream.first..stream.end(), |stale| stale.first..stale.end())
     }
 
-    /// The state of a log before a process uses it.
+    /// Returns the state of a log before a process uses it.
     pub(super) fn find(&self, shard: usize) -> FoundLog {
         let stream = &self.streams[shard];
         let found = |notes: &LogNotes| FoundLog::Found { notes: notes.clone(), end: stream.end() };
         stream.notes.as_ref().map_or(FoundLog::Missing, found)
     }
 
-    /// Creates a log if it does not exist; returns its notes.
+    /// Creates a log if it does not exist, and returns the notes of the log.
     pub(super) fn create(&mut self, shard: usize, notes: LogNotes) -> LogNotes {
         self.streams[shard].notes.get_or_insert(notes).clone()
     }
@@ -473,8 +473,8 @@ impl Servers {
         stream.bad.retain(|_, (changes, _)| *changes > 0);
     }
 
-    /// Runs each second: faults of the servers. Returns lines for the report, and the shards that
-    /// have lost messages, with the kind of loss.
+    /// Injects the servers' faults of one second. Returns lines for the story, and the shards that
+    /// have lost messages, each with the kind of loss.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<(u16, Loss)>) {
         let (mut lines, mut losses) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {
@@ -553,7 +553,7 @@ impl Servers {
         let mut others = self.streams.iter().enumerate().filter(|(it, _)| *it != shard);
         let of_other = others.find_map(|(_, it)| Some(it.messages.last()?.bytes.clone()));
         let stream = &mut self.streams[shard];
-        // Excludes logs with a loss: a delayed message could find its place there by accident.
+        // Logs with a loss are excluded, because a delayed message could fit there by accident.
         let is_whole = stream.no_quorum_until <= now && !stream.has_ever_lost();
         if is_whole && self.strikes.strikes(LogFault::Foreign) {
             let random = self.strikes.stream(LogFault::Foreign);
@@ -589,7 +589,7 @@ impl Servers {
     }
 }
 
-/// The message with a bit of its body changed.
+/// Returns the message with one bit changed.
 fn damaged(message: Option<Bytes>) -> Bytes {
     let mut bytes = message.unwrap_or_default().to_vec();
     if let Some(last) = bytes.last_mut() {

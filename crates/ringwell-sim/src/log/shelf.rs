@@ -1,4 +1,4 @@
-//! Snapshots beside the simulated log.
+//! The snapshots that the simulated servers keep beside the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +10,13 @@ use super::fault::LogFault;
 use super::servers::{Shared, lock};
 use crate::random::Random;
 
-/// One shard's snapshots as the servers have them.
+/// One shard's snapshots as they are on the servers.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     parts: BTreeMap<u64, Bytes>,
     newest_index: Option<u64>,
     added: u64,
-    /// Whether a part was damaged at some time.
+    /// Whether a part has ever been damaged.
     pub(super) has_rotted: bool,
 }
 
@@ -30,7 +30,7 @@ impl Snapshots {
         self.added
     }
 
-    /// Flips a bit of a part.
+    /// Flips one bit of a part.
     pub(super) fn rot(&mut self, random: &mut Random) {
         let at = random.index(self.parts.len().max(1));
         let part = self.parts.iter_mut().nth(at).filter(|(_, part)| !part.is_empty());
@@ -43,10 +43,10 @@ impl Snapshots {
     }
 }
 
-/// The count of leaders that a look-up tries.
+/// The number of leaders that a look-up tries.
 const LEADERS: usize = 2;
 
-/// The snapshots of one shard, for a process.
+/// The access of a process to the snapshots of one shard.
 pub(super) struct SimShelf {
     pub(super) servers: Shared,
     pub(super) shard: usize,

@@ -1,4 +1,4 @@
-//! One shard's log as one machine reaches it: requests take time, and some get no answer.
+//! One shard's log as one machine sees it: requests take time, and some get no answer.
 
 use std::future::Future;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use super::servers::{AppendReply, Servers, Shared, lock};
 use crate::machine::Sim;
 use crate::world::SECOND;
 
-/// A request without an answer is abandoned after this.
+/// The times after which a request without an answer is given up.
 const APPEND_MAX_US: u64 = 2 * SECOND;
 const ANSWER_MAX_US: u64 = 3 * SECOND;
 
-/// One shard's log as one machine reaches it.
+/// One shard's log as one machine sees it.
 #[derive(Clone, Debug)]
 pub(super) struct SimLog {
     pub(super) platform: Sim,
@@ -29,7 +29,7 @@ impl SimLog {
         (self.shard, self.platform.machine())
     }
 
-    /// Completes when the request has arrived at the servers.
+    /// Completes when a message has travelled to the servers, or back from them.
     fn way(&self) -> impl Future<Output = ()> + 'static {
         let takes = lock(&self.servers).latency(self.platform.now_us());
         self.platform.after_us(takes)
@@ -100,7 +100,7 @@ impl Log for SimLog {
                 let now = log.platform.now_us();
                 let read = lock(&log.servers).read_ahead(log.of(), n, now);
                 let Ok(read) = read else { return };
-                // The servers may lack the message.
+                // The servers may lack the message, so it is left out.
                 if let Some(message) = read
                     && sender.send(message).await.is_err()
                 {

@@ -12,12 +12,12 @@ use super::judge::{Grant, Judge};
 use crate::clients::Mark;
 use crate::machine::Shared;
 
-/// The judge's observer of a process.
+/// Observes a process for the judge.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) shared: Rc<Shared>,
     pub(super) judge: Rc<RefCell<Judge>>,
-    /// The process's number in the run.
+    /// The number of the process in the run.
     pub(super) process: u64,
 }
 

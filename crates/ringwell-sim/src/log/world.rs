@@ -1,8 +1,8 @@
-//! The world of a run: two or three machines, one of which should serve; the log's servers; and
-//! clients.
+//! The world of a run: two or three machines, one of which should serve; the servers of the log;
+//! and the clients.
 //!
-//! Polls the tasks of processes one at a time. Heartbeats are only hints here, too: they arrive
-//! late, or not at all, and a standby may start while another process serves.
+//! It polls the tasks of processes one at a time. As in the real system, heartbeats are only hints:
+//! they may be late or lost, and a standby may start while another process serves.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,28 +28,30 @@ use crate::model::{Judged, PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
-/// The longest duration of a poll.
+/// The maximum duration of a poll.
 const POLL_US: u64 = 20;
 
-/// The time after the last fault in which starts complete, and holds and lockouts end.
+/// The length of the calm period after the last fault. It is long enough for starts to complete and
+/// for holds and lockouts to end.
 const CALM_US: u64 = 130 * SECOND;
 
-/// The maximum number of consecutive refusals of a start because the log has changed in the
+/// The maximum number of consecutive starts that may be refused because the log has changed in the
 /// meantime.
 const REFUSALS_MAX: u32 = 3;
 
-/// Reasons of such refusals: another process has begun the log, a former leader has answered for
-/// too long, or an append has found a damaged message. A supervisor starts the process again.
+/// The reasons of such refusals: another process has begun the log, a former leader has answered
+/// for too long, or an append has found a damaged message. After a refusal, a supervisor starts the
+/// process again.
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 
-/// Reasons if the log has lost its end, which another process fills again during the start.
+/// The reasons if the log has lost its end, and another process writes a new end during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
-/// An answer may be sent this long after its deadline.
+/// The maximum delay of an answer beyond its deadline.
 const LATE_US: u64 = 5 * MS;
 
-/// An event of the run.
+/// An event in the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Second,
@@ -64,19 +66,19 @@ pub(super) enum Event {
 pub(super) struct Machine {
     pub(super) files: SimFiles,
     pub(super) boot: u64,
-    /// Rises with each end of its process.
+    /// Increases whenever the machine's process ends.
     pub(super) life: u32,
     pub(super) process: Option<Process>,
     pub(super) paused_until: u64,
     pub(super) deaf_until: u64,
-    /// The wait until the serving process is silent, if the machine waits for that.
+    /// The wait until the serving process falls silent, if the machine is a standby.
     pub(super) waits: Option<Silence>,
     pub(super) waits_since: u64,
-    /// The last heartbeat that it received in this wait, and when.
+    /// The last heartbeat that the machine received during this wait, and the time of its arrival.
     pub(super) heard: Option<(Sign, u64)>,
-    /// Whether its process has lost shards.
+    /// Tracks whether the machine's process has lost shards to another process.
     pub(super) fenced: Fenced,
-    /// Consecutive starts that were refused because of the log's contents.
+    /// The number of consecutive starts that were refused because of the contents of the log.
     pub(super) refusals: u32,
 }
 
@@ -96,7 +98,7 @@ pub(super) struct World {
     pub(super) sent: Sent,
     pub(super) batches: u64,
     pub(super) processes: u64,
-    /// The end of the calm period, and of the run, which may be later.
+    /// The ends of the calm period and of the run. The run may end later.
     pub(super) calm_end_us: u64,
     pub(super) end_us: u64,
     pub(super) is_over: bool,
@@ -124,7 +126,7 @@ impl World {
         let salts = Arc::new(Mutex::new(Random::new(seed, 1_004)));
         let machine = |at: usize| Machine {
             files: SimFiles::new(&shared.call_faults, &salts),
-            // No two machines share a boot.
+            // Each machine has its own range of boot numbers.
             boot: (at as u64 + 1) << 32,
             life: 0,
             process: None,
@@ -190,7 +192,7 @@ impl World {
         self.shared.tell(machine, &[], text);
     }
 
-    /// Runs to the end, or to the first broken promise.
+    /// Runs until the end, or until a promise is broken.
     pub(super) fn run(&mut self) -> Judged {
         self.run_until(self.calm_end_us)?;
         self.run_until(self.end_us)?;
@@ -253,7 +255,7 @@ impl World {
         self.shared.mix(now ^ (machine as u64).rotate_left(20));
     }
 
-    /// Judges the effects of a poll or an event.
+    /// Judges the effects of a poll or of an event.
     fn after(&mut self) -> Judged {
         let broken = lock(&self.servers).take_broken();
         if let Some(violation) = broken.or_else(|| self.shared.broken.borrow_mut().take()) {
@@ -303,7 +305,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks whether a process has opened its shards, or has ended.
+    /// Handles a process that has opened its shards or has ended.
     fn look_at(&mut self, at: usize) -> Judged {
         let Some(process) = self.machines[at].process.as_ref() else { return Ok(()) };
         let number = process.number;
@@ -329,7 +331,7 @@ impl World {
                 let servers = lock(&self.servers);
                 let stream = &servers.streams[usize::from(begun.shard)];
                 let is_unvouched = stream.follows_foreign(begun.first_n);
-                // All snapshots of groups that were dropped may be damaged.
+                // If groups were dropped, all snapshots that contain them may be damaged.
                 let has_rotted = servers.snapshots[usize::from(begun.shard)].has_rotted;
                 let lacks_past = stream.ends().start > 1 && has_rotted;
                 begun.has_lost = stream.has_ever_lost() || is_unvouched || lacks_past;
@@ -349,7 +351,8 @@ impl World {
         Ok(())
     }
 
-    /// Judges a failed start: the servers did not answer for long enough, or it is a fault.
+    /// Judges a start that failed. It is a violation unless the servers did not answer for long
+    /// enough, or another excuse applies.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
         let is_one_of = |texts: &[&str]| texts.iter().any(|text| why.contains(text));
@@ -388,7 +391,7 @@ impl World {
         self.tell(0, || "the last fault has been".to_owned());
     }
 
-    /// Sends the next client's batch to a serving machine.
+    /// Sends the batch of the next client to a machine that serves.
     fn client(&mut self) {
         let now = self.now();
         if self.is_over {
@@ -442,7 +445,7 @@ impl World {
     }
 }
 
-/// Draws a cluster whose pools all belong to one process.
+/// Draws a cluster whose pools all belong to the same process.
 fn cluster(random: &mut Random, shards: usize) -> Cluster {
     let (mut pools, mut owners) = (BTreeMap::new(), BTreeMap::new());
     for index in 0..random.between(2, 5) {

@@ -1,4 +1,4 @@
-//! The individual promises, each as a check of the model's state.
+//! The single promises, each written as a check of the model's state.
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard,
@@ -6,7 +6,7 @@ use super::{
 };
 
 impl Model {
-    /// Checks that an owner may give this number to this row now.
+    /// Checks that an owner may give this number to this row at this time.
     pub(super) fn check_grant(&self, grant: &Grant) -> Judged {
         let Grant { shard: shard_id, pool: pool_id, number, at_ms, .. } = *grant;
         let fault = |rule, text| Err(broken(rule, shard_id, number, text));
@@ -50,7 +50,7 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a visitor who comes back in time gets the same number, in a repeated batch too.
+    /// Checks that a visitor who returns in time gets the same number, even in a repeated batch.
     fn check_visitor(&self, grant: &Grant) -> Judged {
         let Some(visitor) = grant.visitor else { return Ok(()) };
         let Some(held) = self.at(self.by_visitor.get(&(grant.pool, visitor))) else {
@@ -74,7 +74,7 @@ impl Model {
         Err(broken("visitor moved", grant.shard, grant.number, text))
     }
 
-    /// Checks that no other holder who has seen the number is within its lockout.
+    /// Checks that the number is not locked out for any other holder who has seen it.
     pub(super) fn check_double(&self, new: &Grant) -> Judged {
         for held in self.held.get(&new.number).into_iter().flatten() {
             if held.grant.holder() == new.holder() || held.is_lost || new.is_lost {
@@ -86,8 +86,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // If a wall clock was set ahead and trusted, lockouts end early, including those taken
-            // over by other shards of the machine.
+            // If a wall clock was set ahead and the new time was trusted, lockouts end early. This
+            // includes lockouts that other shards of the machine adopted.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {
@@ -107,16 +107,16 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a repeated batch gets the same numbers.
+    /// Checks that a repeated batch gets the same numbers as before.
     pub(super) fn check_repeat(&self, new: &Grant) -> Judged {
         let Some(row) = new.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&row)) else { return Ok(()) };
         let is_excused =
             held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
-        // Answers are remembered for a day, which may have passed for the owner.
+        // Answers are remembered for a day. According to the owner's clock, a day may have passed.
         let is_old = held.leapt_ms >= BELIEVED_MS;
-        // After that, or if the number was out of the pool for a while, the row gets the visitor's
-        // present number.
+        // If the number's lockout has ended, or the number left its pool for a while, the row gets
+        // the visitor's current number.
         let until_us = held.until_us.saturating_sub(held.believed_us);
         let is_visitors =
             new.visitor.is_some() && (held.was_lent || held.was_away || until_us <= new.true_us);
@@ -164,7 +164,8 @@ impl Model {
         }
     }
 
-    /// Checks that a repeated row is not exhausted, at least while its number is locked for it.
+    /// Checks that a repeated row is not answered as exhausted, at least while its number is locked
+    /// for it.
     pub(super) fn check_repeat_exhausted(&self, row: &Row) -> Judged {
         let Some(retry) = row.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
@@ -177,8 +178,8 @@ impl Model {
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
-    /// Whether the number is still in the pool that it was handed out from, whose owner knows its
-    /// visitor.
+    /// Whether the number is still in the pool from which it was handed out, and the pool's owner
+    /// knows its visitor.
     fn is_at_home(&self, held: &Holding) -> bool {
         let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
         !held.is_unreported && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
@@ -189,7 +190,8 @@ impl Model {
         self.held.get(number)?.get(*index)
     }
 
-    /// Checks that answers are known after a restart, and locked for as long.
+    /// Checks that after a restart, the answers are known and their numbers are locked for the same
+    /// time as before.
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
@@ -207,7 +209,7 @@ impl Model {
         }
         for held in self.held.values().flatten() {
             let Grant { number, at_ms, lifetime_ms, .. } = held.grant;
-            // For other numbers, the previous owner had a different clock.
+            // For numbers from another owner, the times are those of another clock.
             let is_ours = held.grant.shard == recovery.shard && held.keeper == recovery.shard;
             if !is_ours || held.is_lost || held.is_forgotten || held.until_us <= recovery.now_us {
                 continue;
@@ -226,7 +228,7 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a pool that is served here is not served anywhere else.
+    /// Checks that a pool that this shard serves is not served by any other shard.
     pub(super) fn check_one_owner(&self, shard: u16, pool: u64) -> Judged {
         let serves =
             |(other, known): &(&u16, &Shard)| **other != shard && known.pools.contains_key(&pool);
@@ -239,7 +241,7 @@ impl Model {
         }
     }
 
-    /// Judges a shard that begins to serve; it has queried the other nodes by now.
+    /// Judges a shard that begins to serve. At this time, it has already queried the other nodes.
     pub(crate) fn serves(&mut self, begun: &TakenUp) -> Judged {
         self.know_again(begun);
         if begun.is_still {
@@ -250,8 +252,8 @@ impl Model {
         pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
     }
 
-    /// Checks that a shard that takes numbers over, or starts with them, has their running
-    /// lockouts, or holds the pool.
+    /// Checks that a shard that takes numbers over, or starts with them, either knows all their
+    /// lockouts that have not ended, or holds the pool.
     pub(super) fn check_locked(
         &self,
         id: u16,
@@ -281,7 +283,7 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a number is sent in time, and while no other visitor has it, however long ago it
+    /// Checks that a number is sent in time and while no other visitor has it, no matter when it
     /// was granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));

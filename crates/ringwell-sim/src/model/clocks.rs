@@ -1,33 +1,36 @@
-//! The effects of clocks on lockouts, in the model's own terms.
+//! The effects of clocks on lockouts, as the model sees them.
 
 use super::{Holding, Model, Recovery};
 
-/// A gap of the clock up to this is accepted, because it looks like a long stop.
+/// The largest jump of a clock that is accepted, because it could be a long downtime.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Lockouts that ran before a boot are longer by this, or by the duration of the boot.
+/// By how much lockouts from before a boot are lengthened, unless the boot itself took longer.
 pub(crate) const SKEW_MAX_MS: u64 = 2_000;
 
-/// The gain of shard time on true time between two starts within one boot.
+/// The most that shard time may gain on true time between two starts without a reboot.
 const SLEWED_MS: i64 = 100;
 
-/// The shard time that must pass for a lifetime to pass in true time, including any gain.
+/// Returns the shard time that must pass for a lifetime to pass in true time. It allows for the
+/// gain of shard time.
 pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }
 
-/// The true time that certainly passes in this much shard time: the inverse of [`lockout_ms`].
+/// Returns the true time that has certainly passed after this much shard time, which is the inverse
+/// of [`lockout_ms`].
 pub(super) fn lifetime_ms(lockout_ms: u64) -> u64 {
     lockout_ms.saturating_sub(1) * 2_000 / 2_001
 }
 
 impl Model {
-    /// Records by how much a restart's clock ran ahead of true time undetected.
+    /// Records by how much the clock of a restart was ahead of true time without this being
+    /// detected.
     pub(super) fn believe(&mut self, recovery: &Recovery) {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();
         let jump = offset - shard.offset_ms.unwrap_or(offset);
-        // Within one boot the downtime is known exactly; after a reboot lockouts are longer.
+        // Without a reboot, the downtime is known exactly. After a reboot, lockouts are lengthened.
         let is_booted = shard.boots != recovery.boots;
         shard.boots = recovery.boots;
         let jump = if is_booted { jump } else { jump.min(SLEWED_MS) };
@@ -46,7 +49,7 @@ impl Model {
 }
 
 impl Holding {
-    /// Records that the clock of the shard that keeps the number has leapt.
+    /// Records that the clock of the shard that now has the number has leapt.
     pub(super) fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
             let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);

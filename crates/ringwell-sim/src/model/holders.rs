@@ -1,42 +1,45 @@
-//! The holders of a number according to its owners' grants, and the required results of look-ups.
+//! The holders of a number according to the grants of its owners, and the required results of
+//! look-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Grant, Model};
 
-/// A grant that may count as its number's newest: its row, and its owner's time.
+/// A grant that may be the newest of its number, identified by its shard and the owner's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) shard: u16,
     pub(super) at_ms: u64,
-    /// The group whose record undoes it.
+    /// The group that contains the record that undoes the grant.
     pub(super) withdrawn: Option<u64>,
 }
 
-/// A look-up to make, and its required result.
+/// A look-up to perform, and the result that it must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) shard: u16,
     pub(crate) number: u64,
-    /// The time when it was allocated.
+    /// The time of the allocation.
     pub(crate) at_ms: u64,
     pub(crate) true_us: u64,
-    /// The last time at which it was still the newest; `None` if it still is.
+    /// The last time at which this was still the newest allocation; `None` if it still is.
     pub(crate) late_ms: Option<u64>,
     pub(crate) params: String,
-    /// Whether it must be found, however old it is.
+    /// Whether the allocation must be found, no matter how old it is.
     pub(crate) is_newest: bool,
-    /// The true time at which the number may have gone out again, if it did.
+    /// The earliest true time at which the number may have gone out again; `None` if it cannot
+    /// have.
     pub(crate) next_us: Option<u64>,
-    /// The true time at which it went to another visitor, if it did: look-ups must report it.
+    /// The true time at which the number went to another visitor, if it did. Look-ups must report
+    /// this.
     pub(crate) end_us: Option<u64>,
-    /// Whether its owner has lost it, and no other visitor may be named.
+    /// Whether the owner has lost the allocation. No other visitor may be named for it.
     pub(crate) is_lost: bool,
 }
 
 impl Model {
-    /// Records that an allocation that no visitor saw was undone by its owner, so that it has no
-    /// holder. `group` contains the record of that.
+    /// Records that the owner undid an allocation that no visitor had seen, so the allocation has
+    /// no holder. `group` is the group that contains the record of this.
     pub(crate) fn withdrawn(
         &mut self,
         shard: u16,
@@ -51,20 +54,20 @@ impl Model {
         }
     }
 
-    /// Drops all promises about numbers whose newest holder `shard` knew.
+    /// Drops all promises about numbers whose newest holder was known to `shard`.
     pub(super) fn forget_holders(&mut self, shard: u16) {
         self.holders.retain(|_, holders| holders.last().is_none_or(|newest| newest.shard != shard));
     }
 
-    /// The required results of look-ups.
+    /// Returns a look-up for each allocation that a visitor has seen and that was not lost.
     pub(crate) fn attributions(&self) -> Vec<Wanted> {
         let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
         let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
         kept.map(|held| self.wanted(&held.grant)).collect()
     }
 
-    /// Look-ups of kept allocations, with `next_us` and `end_us`. Omits numbers with any grant that
-    /// `counts` rejects.
+    /// Returns the look-ups of [`Self::attributions`], with `next_us` and `end_us`. Numbers with a
+    /// grant that `counts` rejects are omitted.
     pub(crate) fn dated_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let mut times: BTreeMap<u64, Vec<(u64, bool)>> = BTreeMap::new();
         let mut left_out = BTreeSet::new();
@@ -88,8 +91,8 @@ impl Model {
         dated.collect()
     }
 
-    /// Look-ups of allocations that visitors have seen and their owner has lost: no other visitor
-    /// may be named. Omits numbers with any grant that `counts` rejects.
+    /// Returns the look-ups of allocations that visitors have seen but their owner has lost. No
+    /// other visitor may be named for them. Numbers with a grant that `counts` rejects are omitted.
     pub(crate) fn lost_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let all = || self.granted.values().flatten();
         let left_out: BTreeSet<u64> =
@@ -110,13 +113,13 @@ impl Model {
         wanted.collect()
     }
 
-    /// The grants of its number that were made after this one.
+    /// Returns the grants of the same number that are newer than this one.
     pub(crate) fn grants_after(&self, wanted: &Wanted) -> Vec<&Grant> {
         let all = self.granted.values().flatten();
         all.filter(|it| it.number == wanted.number && it.true_us > wanted.true_us).collect()
     }
 
-    /// Whether a grant has not been undone by its owner.
+    /// Whether a grant was not undone by its owner.
     fn stands(&self, grant: &Grant) -> bool {
         let holders = self.holders.get(&grant.number).into_iter().flatten();
         let mut same = holders.filter(|it| (it.shard, it.at_ms) == (grant.shard, grant.at_ms));
@@ -129,10 +132,11 @@ impl Model {
         let is_it = |holder: &&Holder| (holder.shard, holder.at_ms) == (grant.shard, grant.at_ms);
         let place = holders.iter().position(is_it);
         let later = place.map_or(&[][..], |place| &holders[place + 1..]);
-        // Another shard's allocations are in another journal, by another clock.
+        // The allocations of another shard are in another journal, and their times are from another
+        // clock.
         let is_here = later.first().is_some_and(|next| next.shard == grant.shard);
-        // An allocation lost with its group may have been later by the clock than the following
-        // ones.
+        // The clock may have been set back after an allocation that was lost with its group, so the
+        // allocations after it may have earlier times.
         let here = later.iter().filter(|next| is_here && next.shard == grant.shard);
         let next_ms = here.map(|next| next.at_ms).min().filter(|next_ms| *next_ms > grant.at_ms);
         Wanted {
@@ -145,8 +149,8 @@ impl Model {
                 None => (place.is_none() || !later.is_empty()).then_some(grant.at_ms),
             },
             params: grant.params.clone(),
-            // Its record may have been dropped during a later allocation that no visitor saw in the
-            // end.
+            // The record may have been dropped because of a later allocation, even if no visitor
+            // ever saw that one.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
             next_us: None,
             end_us: None,

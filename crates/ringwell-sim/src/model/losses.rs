@@ -1,4 +1,4 @@
-//! The groups that may be missing after a start, and the promises that still hold.
+//! The groups that may be missing after a start, and the promises that remain valid.
 
 use super::{Grant, Judged, Model, Recovery, broken};
 
@@ -8,21 +8,21 @@ pub(crate) enum Loss {
     /// No groups may be missing.
     #[default]
     Nothing,
-    /// Damage was found at startup, or an operator has marked the data as a copy: all pools are
+    /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
     /// held.
     Doubted,
-    /// The data are older than what was served, and only other nodes may know it: if one does and
+    /// The data is older than the answers, and only other nodes may know this. If a node knows and
     /// answers, the pools are held.
     Older,
-    /// The disk has lost data that it had reported as stored, without evidence.
+    /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,
-    /// Durability `memory`: all state ends with the process.
+    /// The durability is `memory`, so all state is lost when the process ends.
     All,
 }
 
 impl Model {
-    /// Records that groups from `next_n` on are lost. They must not have contained answered rows,
-    /// unless a fault explains it.
+    /// Records that the groups from `next_n` on are lost. These groups must not contain answered
+    /// rows, unless a fault explains the loss.
     pub(super) fn forget(&mut self, recovery: &Recovery, shards: &[u16]) -> Judged {
         let Recovery { shard, next_n, loss, lost_since_us, .. } = *recovery;
         if loss == Loss::All {
@@ -30,7 +30,7 @@ impl Model {
             return Ok(());
         }
         if loss != Loss::Nothing {
-            // The lost end may have contained copies of records dropped elsewhere.
+            // The lost end may have contained copies of records that were dropped elsewhere.
             self.forget_holders(shard);
         }
         for holders in self.holders.values_mut() {
@@ -46,12 +46,12 @@ impl Model {
             grant.is_lost = true;
         }
         for held in self.held.values_mut().flatten() {
-            // The previous owner's reports may be lost.
+            // The reports of the previous owner may be lost.
             let is_reported = held.keeper == shard && held.grant.shard != shard;
             held.is_unreported |= is_reported && loss != Loss::Nothing;
             let is_here = held.is_forgotten && held.grant.shard == shard;
             if is_here && loss == Loss::Older && held.forgotten_us >= lost_since_us {
-                // The hold that protects it is lost as well.
+                // The hold that protects the number is lost too.
                 held.is_newer = true;
             }
             if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
@@ -80,8 +80,8 @@ impl Model {
         Ok(())
     }
 
-    /// Handles the end of a node without files: the lockouts that it kept are gone, and so is the
-    /// history of those that it had passed to others.
+    /// Handles the end of a node without files. The lockouts that it kept are lost, and so is the
+    /// history of the numbers that it had passed to other nodes.
     fn forget_all(&mut self, recovery: &Recovery, shards: &[u16]) {
         let shard = recovery.shard;
         self.forget_holders(shard);
@@ -99,8 +99,8 @@ impl Model {
         }
     }
 
-    /// Handles a shard that begins to serve with data older than what it has answered. If no other
-    /// node could report that, nothing is promised about the rest.
+    /// Handles a shard that begins to serve with data that is older than its answers. If no other
+    /// node could report this, nothing is promised for the missing answers.
     pub(crate) fn serves_older(&mut self, shard: u16, is_known: bool) {
         let all = self.held.values_mut().flatten().filter(|held| held.grant.shard == shard);
         for held in all.filter(|held| held.is_newer) {
@@ -111,11 +111,11 @@ impl Model {
         }
     }
 
-    /// Records that a node's files were discarded: only holds protect their state.
+    /// Records that a node's files were discarded. Only holds protect the state that was in them.
     pub(crate) fn wiped(&mut self, shard: u16) {
         for held in self.held.values_mut().flatten() {
             held.is_forgotten |= held.grant.shard == shard;
-            // The previous owner's report is lost as well.
+            // The report of the previous owner is lost too.
             held.is_unreported |= held.keeper == shard;
         }
         for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {

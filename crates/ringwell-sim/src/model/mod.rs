@@ -1,9 +1,10 @@
-//! The reference model: the standard for every answer. Shares no code with the rules that it
+//! The reference model, by which every answer is judged. It shares no code with the rules that it
 //! judges.
 //!
-//! Receives the owners' grants, the time of each answer, and the state after each restart. Visitors
-//! use true time (microseconds); an owner uses its shard time (milliseconds). Numbers, pools and
-//! shards are plain integers here on purpose. Source: docs/spec/simulation.md, "What is checked".
+//! It receives the grants of owners, the time of each answer, and the state after each restart.
+//! Times of visitors are in true time (microseconds), and times of an owner are in its shard time
+//! (milliseconds). Numbers, pools and shards are plain integers here, on purpose. Source:
+//! docs/spec/simulation.md, "What is checked".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,7 @@ pub struct Violation {
     pub rule: &'static str,
     /// A description for a person.
     pub text: String,
-    /// The number concerned; zero if there is none.
+    /// The number concerned; zero if no number is.
     pub number: u64,
     /// The shard concerned.
     pub shard: u16,
@@ -35,21 +36,22 @@ pub struct Violation {
 
 pub(crate) type Judged = Result<(), Violation>;
 
-/// The model's state of a pool.
+/// The state of a pool in the model.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolRule {
     pub(crate) lifetime_ms: u64,
-    /// The numbers in rotation, lowest first.
+    /// The numbers in rotation, in ascending order.
     pub(crate) numbers: Vec<u64>,
 }
 
-/// A number that an owner has given to a row, whether or not its answer is ever sent.
+/// A number that an owner has given to a row, no matter whether the answer is ever sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// The batch, and the index of the row.
+    /// The batch, and then the index of the row.
     pub(crate) batch: u64,
     pub(crate) row: u16,
-    /// The identity that stays the same when the batch is repeated: its first index and the row.
+    /// The identity that all attempts of a repeated batch share: the batch's first index, and the
+    /// row.
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) visitor: Option<u64>,
     pub(crate) shard: u16,
@@ -58,16 +60,16 @@ pub(crate) struct Grant {
     pub(crate) true_us: u64,
     pub(crate) at_ms: u64,
     pub(crate) until_ms: u64,
-    /// The group of its record.
+    /// The group that contains the grant's record.
     pub(crate) group: u64,
-    /// Whether it was handed out now rather than kept.
+    /// Whether the number was handed out now. Otherwise, it was kept.
     pub(crate) is_fresh: bool,
     pub(crate) params: String,
-    /// The time after which no caller waits.
+    /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The sum of the wrong times that the shard's restarts had accepted by then.
+    /// The total of the wrong clock times that restarts of the shard had accepted until the grant.
     believed_ms: i64,
-    /// The pool's lifetime at that time.
+    /// The lifetime of the pool at the time of the grant.
     lifetime_ms: u64,
     is_lost: bool,
 }
@@ -77,34 +79,37 @@ pub(crate) struct Grant {
 #[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 pub(crate) struct Holding {
     pub(crate) grant: Grant,
-    /// The time before which no other visitor may get it.
+    /// The time before which no other visitor may get the number.
     until_us: u64,
-    /// The shard that has its pool now; the wrong time accepted since; and the leap of the clock.
+    /// The shard that now has the number's pool, the wrong clock time accepted since the grant, and
+    /// the leap of the clock since then.
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,
-    /// Whether the present owner of its pool lacks the answer to the batch.
+    /// Whether the current owner of the pool lacks the answer to the batch.
     is_unreported: bool,
-    /// Whether that owner has given it a new answer.
+    /// Whether that owner has given a new answer to the row.
     is_answered_anew: bool,
-    /// Whether it has been in another pool since, where its visitor is not known.
+    /// Whether the number has been in another pool since the grant. The visitor is not known there.
     was_lent: bool,
-    /// Whether it has been out of its pool since: its visitor may have got another number.
+    /// Whether the number has been out of its pool since the grant. The visitor may then have got
+    /// another number.
     was_away: bool,
-    /// Whether the disk has lost its record: nothing is promised any more.
+    /// Whether the disk has lost the grant's record. Nothing is promised any more in this case.
     is_lost: bool,
-    /// Whether no node can know of that loss: another visitor may be named for it.
+    /// Whether no node can know of that loss. Another visitor may be named for the number in this
+    /// case.
     is_unknown: bool,
-    /// Whether its record was lost and recovery has reported this: no other visitor may get it, but
-    /// there are no further promises.
+    /// Whether the record was lost and recovery has reported the loss. No other visitor may get the
+    /// number, but nothing else is promised.
     is_forgotten: bool,
-    /// The time of that report.
+    /// The time at which recovery reported the loss.
     forgotten_us: u64,
-    /// Whether its owner's data are older than it, and only other nodes may know that.
+    /// Whether the grant is newer than the owner's data, and only other nodes may know this.
     is_newer: bool,
 }
 
-/// An answer's result for a row.
+/// The result for a row, as its answer shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     Number(u64),
@@ -112,59 +117,61 @@ pub(crate) enum Shown {
     Refused(&'static str),
 }
 
-/// A row that is sent with its answer.
+/// A row whose answer is sent.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_field_names, reason = "its place among the rows is called that everywhere")]
 pub(crate) struct Row {
-    /// The batch as sent.
+    /// The id of the attempt with which the batch was sent.
     pub(crate) sent: u64,
-    /// The batch, over all its attempts.
+    /// The number of the batch, which all its attempts share.
     pub(crate) batch: u64,
     pub(crate) row: u16,
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) shown: Shown,
-    /// Whether it was sent long after the last fault, with enough time, and must be served.
+    /// Whether the row is a probe: it was sent long after the last fault with enough time, so it
+    /// must be served.
     pub(crate) is_probe: bool,
-    /// The time of sending; an earlier grant belongs to an earlier attempt.
+    /// The time when the batch was sent. A grant from before this time belongs to an earlier
+    /// attempt.
     pub(crate) since_us: u64,
     /// The time after which no number may be sent.
     pub(crate) deadline_us: u64,
     pub(crate) now_us: u64,
 }
 
-/// The state after a restart of one shard.
+/// The state of one shard after a restart.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     pub(crate) shard: u16,
-    /// The group after the last that was read.
+    /// The number after that of the last group that was read.
     pub(crate) next_n: u64,
     /// The reason why groups may be missing.
     pub(crate) loss: Loss,
-    /// The time from which on all groups are missing, whatever their numbers.
+    /// The time from which on all groups are missing, no matter which numbers they have.
     pub(crate) lost_since_us: u64,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
-    /// The count of the machine's boots.
+    /// The number of times that the machine was booted.
     pub(crate) boots: usize,
-    /// Number, allocated at, locked until.
+    /// Each number, the time of its allocation, and the end of its lockout.
     pub(crate) numbers: Vec<(u64, u64, u64)>,
-    /// Held pools, and the end of each hold.
+    /// The pools that are held, with the end of each hold.
     pub(crate) holds: Vec<(u64, u64)>,
     pub(crate) pools: BTreeMap<u64, PoolRule>,
 }
 
-/// The state of a running shard after a change or a move.
+/// The state of a running shard after a change of its pools or a move.
 #[derive(Clone, Debug)]
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
-    /// Whether the answers to batches from before it moved here are known.
+    /// Whether the answers to batches from before the pool moved here are known.
     pub(crate) are_answers_received: bool,
-    /// Whether it was suspended, and serves nothing until it has asked the other nodes.
+    /// Whether the shard was suspended, and serves nothing until it has asked the other nodes.
     pub(crate) is_still: bool,
     /// The pool that was added or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,
-    /// Number, allocated at, locked until.
+    /// Each number, the time of its allocation, and the end of its lockout.
     pub(crate) numbers: Vec<(u64, u64, u64)>,
     pub(crate) holds: Vec<(u64, u64)>,
     pub(crate) now_us: u64,
@@ -177,14 +184,14 @@ struct Known {
     until: u64,
 }
 
-/// The expected state of a shard, in its own time.
+/// The state that a shard should have, in its own time.
 #[derive(Debug, Default)]
 struct Shard {
     numbers: BTreeMap<u64, Known>,
     holds: BTreeMap<u64, u64>,
-    /// The pools that it serves.
+    /// The pools that the shard serves.
     pools: BTreeMap<u64, PoolRule>,
-    /// Shard time less true time.
+    /// The difference between shard time and true time.
     offset_ms: Option<i64>,
     believed_ms: i64,
     boots: usize,
@@ -194,30 +201,30 @@ struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     shards: BTreeMap<u16, Shard>,
-    /// Grants by batch and row: more than one if a frame was duplicated.
+    /// The grants by batch and row. If a frame was duplicated, a row has more than one.
     granted: BTreeMap<(u64, u16), Vec<Grant>>,
-    /// For each number, its allocations that visitors have seen, in the order of their answers.
+    /// For each number, the allocations that visitors have seen, in the order of the answers.
     pub(crate) held: BTreeMap<u64, Vec<Holding>>,
     answered: BTreeSet<(u64, u16)>,
-    /// The grants of each number that count as its holders, in order.
+    /// For each number, the grants that count as its holders, in order.
     holders: BTreeMap<u64, Vec<Holder>>,
-    /// The shards whose clocks ran ahead undetected, with time and amount.
+    /// The leaps of shards' clocks that were not detected: time, shard and length.
     leaps: Vec<(u64, u16, i64)>,
     by_retry: BTreeMap<(u64, u16), (u64, usize)>,
-    /// Rows that an owner has decided once and may remember.
+    /// The rows that an owner has decided once, and whose answers it may remember.
     decided: BTreeSet<(u64, u16)>,
-    /// Rows that were refused their number because the pool was held when they were last decided.
+    /// The rows that got no number because the pool was held when they were last decided.
     held_back: BTreeSet<(u64, u16)>,
     by_visitor: BTreeMap<(u64, u64), (u64, usize)>,
     pub(crate) rows: u64,
     pub(crate) numbers_out: u64,
-    /// Answers that the disk has lost without any evidence.
+    /// The number of answers that the disk has lost without leaving evidence.
     pub(crate) excused: u64,
     probed: u64,
 }
 
 impl Grant {
-    /// Makes a grant from an owner's outcome; the model adds the facts that only it has.
+    /// Builds a grant from an owner's decision. The model adds what only it can know.
     #[expect(clippy::too_many_arguments, reason = "the facts are independent")]
     pub(crate) fn new(
         (batch, row): (u64, u16),
@@ -251,7 +258,8 @@ impl Grant {
         }
     }
 
-    /// The holder: the same visitor, or the same row of a repeated batch, may have the same number.
+    /// Returns the identity of the holder: the same number may go to the same visitor, or to the
+    /// same row of a repeated batch.
     fn holder(&self) -> (u8, u64, u16) {
         match (self.visitor, self.retry) {
             (Some(visitor), _) => (0, visitor, 0),
@@ -266,7 +274,7 @@ fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Violatio
 }
 
 impl Model {
-    /// A pool's lifetime in a shard.
+    /// Returns the lifetime of a pool in a shard.
     fn lifetime(&self, shard: u16, pool: u64) -> u64 {
         let pool = self.shards.get(&shard).and_then(|shard| shard.pools.get(&pool));
         pool.map_or(0, |pool| pool.lifetime_ms)
@@ -290,8 +298,8 @@ impl Model {
                 withdrawn: None,
             });
         } else {
-            // The duration depends on the reason; the number must be locked, and for no shorter
-            // time than before.
+            // The duration depends on why the number was kept. The number must be locked, and for
+            // at least as long as before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
             let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
             if grant.until_ms < known.until.max(wanted) {
@@ -306,7 +314,8 @@ impl Model {
         Ok(())
     }
 
-    /// Records that an owner without the answer to a row has given it a new one, and keeps that.
+    /// Records that an owner that lacks the answer to a row has given a new answer, which it keeps
+    /// from now on.
     fn asked_again(&mut self, retry: Option<(u64, u16)>) {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
         let Some((number, index)) = place else { return };
@@ -316,7 +325,7 @@ impl Model {
         }
     }
 
-    /// Records that its owner ended a lockout at `at_ms`.
+    /// Records that the owner of a number ended its lockout at `at_ms`.
     pub(crate) fn released(&mut self, shard: u16, number: u64, at_ms: u64) {
         let known = self.shards.entry(shard).or_default().numbers.get_mut(&number);
         if let Some(known) = known {
@@ -324,7 +333,8 @@ impl Model {
         }
     }
 
-    /// Records that a client requests the end of a lockout: nothing is promised to its holder now.
+    /// Records that a client requests the end of a lockout. From now on, nothing is promised to the
+    /// holder.
     pub(crate) fn release_asked(&mut self, number: u64, at_ms: u64, now_us: u64) {
         for held in self.held.get_mut(&number).into_iter().flatten() {
             if held.grant.at_ms == at_ms {
@@ -333,7 +343,7 @@ impl Model {
         }
     }
 
-    /// Judges a row's answer as it is sent.
+    /// Judges the answer to a row when it is sent.
     pub(crate) fn answered(&mut self, row: &Row) -> Judged {
         self.rows += 1;
         self.probed += u64::from(row.is_probe);
@@ -355,9 +365,9 @@ impl Model {
         }
     }
 
-    /// The true time until which no other visitor may get a number: a lifetime later if the number
-    /// was handed out now; if it was kept, the time given by its owner, whose clock may run ahead
-    /// while it approaches the wall clock.
+    /// Returns the true time until which no other visitor may get the number. For a number that was
+    /// handed out now, that is a lifetime later. For a number that was kept, the owner's time
+    /// counts, which may run ahead while its clock approaches the wall clock.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = lifetime_ms(grant.until_ms - grant.at_ms);
         let fresh_ms = grant.lifetime_ms;
@@ -365,7 +375,7 @@ impl Model {
         grant.true_us + promised_ms * 1000
     }
 
-    /// Reports that a batch's answer is sent `late_us` after the last permitted time.
+    /// Reports that the answer to a batch is sent `late_us` after the last permitted time.
     pub(crate) fn answered_late(batch: u64, shard: u16, late_us: u64) -> Judged {
         if late_us == 0 {
             return Ok(());
@@ -385,8 +395,8 @@ impl Model {
 
     fn take_number(&mut self, row: &Row, number: u64) -> Judged {
         let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
-        // If a frame was duplicated, it is unknown which of the two answers this is: the first
-        // promises less.
+        // If a frame was duplicated, it is unknown to which of the two grants this answer belongs.
+        // The first grant promises less, so it is used.
         let is_it = |grant: &&Grant| grant.number == number && grant.pool == row.pool;
         let grant = { grants }.find(|grant| is_it(grant) && grant.true_us >= row.since_us);
         let Some(grant) = grant.cloned() else {
@@ -431,13 +441,13 @@ impl Model {
         Ok(())
     }
 
-    /// The shard that has a number in rotation.
+    /// Returns the shard that has a number in its rotation.
     fn server(&self, number: u64) -> Option<u16> {
         let has = |shard: &Shard| shard.pools.values().any(|pool| pool.numbers.contains(&number));
         self.shards.iter().find(|(_, shard)| has(shard)).map(|(shard, _)| *shard)
     }
 
-    /// Judges the state that the shards of a node read back from their files.
+    /// Judges the state that the shards of a node have read from their files.
     pub(crate) fn recovered_all(&mut self, recoveries: &[Recovery]) -> Judged {
         for recovery in recoveries {
             self.believe(recovery);
@@ -465,8 +475,9 @@ impl Model {
         self.check_recovered(recovery)
     }
 
-    /// Records that the numbers belong to this shard now. While they were in transit, its clock
-    /// counted as well. The answers to batches have moved with them only if `is_told`.
+    /// Records that the numbers now belong to this shard. The leaps of this shard's clock count
+    /// even for the time in which the numbers were in transit. The answer to a batch has moved
+    /// together with its number only if `is_received`.
     fn kept_by(
         &mut self,
         shard: u16,
@@ -480,7 +491,7 @@ impl Model {
                 if held.keeper == shard {
                     continue;
                 }
-                // The previous owner does not report state that it lacks.
+                // The previous owner cannot report state that it lacks.
                 held.is_answered_anew |= held.is_unreported;
                 held.is_unreported |= !is_received(held);
                 held.keeper = shard;
@@ -494,26 +505,26 @@ impl Model {
         }
     }
 
-    /// Whether a number is known to have been handed out by this shard at `at_ms`.
+    /// Whether it is known that this shard handed out a number at `at_ms`.
     pub(crate) fn is_known_since(&self, shard: u16, number: u64, at_ms: u64) -> bool {
         let known = self.shards.get(&shard).and_then(|shard| shard.numbers.get(&number));
         known.is_some_and(|known| known.allocated_at == at_ms)
     }
 
-    /// Numbers that a batch of a disconnected client received again, and that no client can request
-    /// again: shard, number, and time.
+    /// Returns the numbers that were handed out to the batch of a disconnected client and that no
+    /// client can request again, each with its shard and its time.
     pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
         let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);
         let plain = grants.filter(|it| it.is_fresh && it.visitor.is_none() && it.retry.is_none());
         plain.map(|grant| (grant.shard, grant.number, grant.at_ms)).collect()
     }
 
-    /// The pools that a shard serves.
+    /// Returns the pools that a shard serves.
     pub(crate) fn pools_of(&self, shard: u16) -> Vec<u64> {
         self.shards.get(&shard).map_or_else(Vec::new, |it| it.pools.keys().copied().collect())
     }
 
-    /// Whether a shard serves a pool with the settings of `rule`.
+    /// Whether a shard serves a pool exactly as described by `rule`.
     pub(crate) fn has_pool(&self, shard: u16, pool: u64, rule: &PoolRule) -> bool {
         let known = self.shards.get(&shard).and_then(|shard| shard.pools.get(&pool));
         known.is_some_and(|known| {
@@ -521,14 +532,14 @@ impl Model {
         })
     }
 
-    /// Records that a pool no longer belongs to this shard.
+    /// Records that a pool does not belong to this shard any more.
     pub(crate) fn left(&mut self, shard: u16, pool: u64) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.pools.remove(&pool);
         }
     }
 
-    /// Judges a pool that was added to a running shard, or changed there.
+    /// Judges a pool that was added to a running shard, or was changed there.
     pub(crate) fn taken_up(&mut self, taken_up: &TakenUp) -> Judged {
         self.know_again(taken_up);
         let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
@@ -550,7 +561,7 @@ impl Model {
         self.check_locked(taken_up.shard, *pool, rule, (taken_up.now_us, taken_up.now_ms))
     }
 
-    /// Replaces the known state of a shard by its present one.
+    /// Replaces the recorded state of a shard with its current state.
     pub(crate) fn know_again(&mut self, taken_up: &TakenUp) {
         let shard = self.shards.entry(taken_up.shard).or_default();
         let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
@@ -560,7 +571,8 @@ impl Model {
         shard.holds = taken_up.holds.iter().copied().collect();
     }
 
-    /// Records that a shard's process has ended: its state is unknown until it starts again.
+    /// Records that a shard's process has ended. The shard's state is unknown until it starts
+    /// again.
     pub(crate) fn stopped(&mut self, shard: u16) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.numbers.clear();

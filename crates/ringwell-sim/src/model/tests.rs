@@ -1,4 +1,5 @@
-//! Forged histories. The model must reject each of them, without any simulator.
+//! Forged histories. The model must reject each of these violations without the help of any
+//! simulator.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ fn model() -> Model {
     model
 }
 
-/// A start at `now_us` after which the two numbers seem free.
+/// Builds a start at `now_us`, after which both numbers seem to be free.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
     let numbers = vec![FIRST, FIRST + 1];
     let pool = PoolRule { lifetime_ms: 1000, numbers };
@@ -31,7 +32,7 @@ fn recovery(next_n: u64, now_us: u64) -> Recovery {
     }
 }
 
-/// A number for row 0 of `batch`, at `now_us`, in group `batch`.
+/// Builds the grant of a number to row 0 of `batch`, at `now_us` and in the group `batch`.
 fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
     let at = now_us / 1000;
     let times = (now_us, at, at + 1002);
@@ -83,7 +84,7 @@ fn two_visitors_of_one_number_are_found_whatever_the_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Shown::Number(FIRST), 10).unwrap();
-    // The shard has lost everything, and no check has detected it.
+    // The shard has lost its whole state, and no check has detected the loss.
     model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
     assert_eq!(rule(answer(&mut model, 2, Shown::Number(FIRST), SECOND)), "double");
@@ -98,7 +99,7 @@ fn an_answer_that_is_lost_after_a_restart_is_found() {
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
-    // The group exists, but the shard lacks its contents.
+    // The group exists, but the shard lacks the contents of the group.
     assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
 
@@ -140,7 +141,7 @@ fn the_wrong_order_and_an_overflow_without_cause_are_found() {
     assert_eq!(rule(model.exhausted(0, 7, 1, None)), "overflow without cause");
     model.granted(grant(2, FIRST + 1, 1000)).unwrap();
     model.exhausted(0, 7, 1, None).unwrap();
-    // Both are free again; the first has been free for longer.
+    // Both numbers are free again, and the first one has been free for longer.
     assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "not the one free longest");
 }
 

@@ -1,7 +1,8 @@
-//! A provider with two CSV files: one of offers, written by another program, and one of purchases,
-//! which is written here and read by the system that orders the numbers.
+//! A provider that uses two CSV files. Another program writes the file of offers. The file of
+//! purchases is written here, and read by the system that orders the numbers.
 //!
-//! Invariant: the file of purchases is replaced as a whole, so that it is never partly written.
+//! Invariant: the file of purchases is always replaced as a whole, so that it is never half
+//! written.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,12 +16,12 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::{Offer, Provider, ProviderError, Purchase};
 
-/// A file of offers, with the columns `number` and `price_cents`, and one of purchases.
+/// The two files: one of offers, with the columns `number` and `price_cents`, and one of purchases.
 #[derive(Debug)]
 pub struct FileProvider {
     offers: PathBuf,
     purchases: PathBuf,
-    /// Allows one purchase at a time.
+    /// A lock that allows only one purchase at a time.
     buying: Mutex<()>,
 }
 
@@ -28,7 +29,8 @@ const OFFERS: [&str; 2] = ["number", "price_cents"];
 const PURCHASES: [&str; 4] = ["number", "price_cents", "network", "at_ms"];
 
 impl FileProvider {
-    /// A provider with these two files. The first purchase creates the file of purchases.
+    /// Returns a provider that uses these two files. The file of purchases is created at the first
+    /// purchase.
     #[must_use]
     pub fn new(offers: PathBuf, purchases: PathBuf) -> Self {
         Self { offers, purchases, buying: Mutex::new(()) }
@@ -73,7 +75,7 @@ impl Provider for FileProvider {
     }
 
     fn buy(&self, purchases: &[Purchase]) -> Result<(), ProviderError> {
-        // A purchase that panicked has written nothing, or everything.
+        // A purchase that panicked has written either nothing or everything.
         let _one = self.buying.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.bought()?;
         let offers = self.all_offers()?;
@@ -107,7 +109,7 @@ impl Provider for FileProvider {
     }
 }
 
-/// One line with its columns.
+/// One line of a file, with the places of its columns.
 struct Line<'a, const COLUMNS: usize> {
     path: &'a Path,
     names: [&'static str; COLUMNS],
@@ -138,7 +140,7 @@ fn read<'a, const COLUMNS: usize>(
 ) -> Result<Vec<Line<'a, COLUMNS>>, csv::Error> {
     let mut reader = csv::Reader::from_path(path)?;
     let header = reader.headers()?.clone();
-    // The file's first line determines missing columns.
+    // The first line shows which columns are missing.
     let place = |name| header.iter().position(|it| it.trim() == name).unwrap_or(usize::MAX);
     let places = names.map(place);
     reader.records().map(|record| Ok(Line { path, names, places, record: record? })).collect()

@@ -6,7 +6,7 @@ use crate::Location;
 
 const OLD: &str = "rw_00112233445566ff_a-secret-of-an-earlier-version";
 
-/// A store with a token stored by an earlier version.
+/// Returns a store with a token that an earlier version stored.
 async fn with_old_token() -> (tempfile::TempDir, Store) {
     let folder = tempfile::TempDir::new().unwrap();
     let store = Store::open(&Location::File(folder.path().join("d.sqlite"))).await.unwrap();
@@ -40,14 +40,14 @@ async fn a_token_of_an_earlier_version_remains_valid_and_gets_a_sha256() {
     }
 }
 
-/// The peak memory of this process, in bytes.
+/// Returns the peak memory of this process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Each guess once took 19 MiB, and all concurrent guesses were computed at once.
+/// Each guess once took 19 MiB, and concurrent guesses were all computed at once.
 #[tokio::test]
 async fn guesses_at_a_known_id_take_the_memory_of_one() {
     let (_folder, store) = with_old_token().await;

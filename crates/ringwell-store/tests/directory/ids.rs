@@ -1,4 +1,4 @@
-//! Ids and keys of pools, on both databases.
+//! Tests ids and keys of pools on both databases.
 
 use ringwell_core::PoolId;
 use ringwell_store::{PoolSettings, Refusal, Scope};
@@ -30,7 +30,8 @@ async fn an_id_of_someone_elses_choice_leaves_ids_for_others(rig: Rig) {
 
 async fn an_id_is_as_long_as_an_index_permits(rig: Rig) {
     let store = open(&rig).await;
-    // PostgreSQL compresses long texts before it indexes them, but not these.
+    // PostgreSQL compresses long texts before it indexes them, but these random texts cannot be
+    // compressed.
     let any = |length: usize, first: u32| {
         let mut state = first;
         let next = move || {

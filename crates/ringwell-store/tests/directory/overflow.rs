@@ -1,4 +1,4 @@
-//! Overflow numbers of pools, on both databases.
+//! Tests overflow numbers of pools on both databases.
 
 use ringwell_core::PoolId;
 use ringwell_store::{NumberState, Placed, PoolSettings, Scope, Store};
@@ -29,7 +29,7 @@ async fn an_overflow_number_waits_like_any_other(rig: Rig) {
     store.due(ready).await.unwrap();
     let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
     assert_eq!(pool.overflow, Some(number("8885550100")));
-    // The previous one is in the inventory, but many visitors may still hold it.
+    // The previous overflow number is in the inventory, but many visitors may still hold it.
     let before = store.number(number("8885550199")).await.unwrap().unwrap();
     assert_eq!(before.state, NumberState::Free);
     assert_eq!(before.ready, Some(ready + LIFETIME + Store::MARGIN));
@@ -41,7 +41,7 @@ async fn a_promised_overflow_number_is_not_one_of_the_rotation(rig: Rig) {
     let promised = number("8885550100");
     let mut second = change(&store, 1).await;
     assert!(!second.set_overflow(PoolId(1), Some(promised)).await.unwrap());
-    // Setting the same number again is no change.
+    // Setting the same number again does not count as a change.
     let modifications = second.modifications();
     assert!(!second.set_overflow(PoolId(1), Some(promised)).await.unwrap());
     assert_eq!(second.modifications(), modifications);
@@ -69,7 +69,7 @@ async fn the_last_change_of_an_overflow_number_counts(rig: Rig) {
         assert_eq!(store.pool(PoolId(1)).await.unwrap().unwrap().overflow, last);
         let released = store.number(number("8885550100")).await.unwrap().unwrap();
         assert_eq!((released.state, released.pool), (NumberState::Free, None));
-        // Its pool has the lockouts, so it may return at once.
+        // The number's own pool remembers the lockouts, so the number may return at once.
         let mut back = change(&store, 3).await;
         let placed = back.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
         assert_eq!(placed, Placed { entered: 1, waiting: 0 });
@@ -77,7 +77,7 @@ async fn the_last_change_of_an_overflow_number_counts(rig: Rig) {
     }
 }
 
-/// A file may contain this, so the list of such a directory must be accepted too.
+/// Pools of a configuration file may share an overflow number, so a database must accept this too.
 async fn pools_of_a_network_share_an_overflow_number(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;

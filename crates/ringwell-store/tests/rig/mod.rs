@@ -1,4 +1,4 @@
-//! Databases for tests: a SQLite file, or a PostgreSQL server that is started for them.
+//! Databases for tests: a SQLite file, or a PostgreSQL server that is started for the tests.
 
 use std::fs;
 use std::io::Write;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use ringwell_store::Location;
 use tempfile::TempDir;
 
-/// PostgreSQL refuses to run as root; this user owns nothing.
+/// PostgreSQL refuses to run as root, and this user owns nothing.
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Each case is one test with a SQLite file and one with PostgreSQL.
+/// Turns each case into two tests, one with a SQLite file and one with PostgreSQL.
 #[allow(unused_macros, reason = "not every program that has the rig runs its tests on both")]
 macro_rules! on_both_databases {
     ($($case:ident)*) => {
@@ -34,13 +34,15 @@ macro_rules! on_both_databases {
     };
 }
 
-/// One empty database, removed with the value (SQLite) or with the test program (PostgreSQL).
+/// One empty database. A SQLite file is removed with this value, and a PostgreSQL database with the
+/// test program.
 pub(crate) struct Rig {
     pub(crate) location: Location,
     _folder: Option<TempDir>,
 }
 
-/// A server that ends with this program: its shell waits for the end of its standard input.
+/// A server that ends when this program ends, because its shell waits for the end of its standard
+/// input.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
     _input: ChildStdin,
@@ -82,7 +84,7 @@ impl Rig {
 
 #[allow(dead_code, reason = "for programs that make more databases than a server should keep")]
 impl Rig {
-    /// Drops the database, which no longer has open connections.
+    /// Drops the database, which must have no open connections any more.
     pub(crate) fn remove(self) {
         let Location::Url(url) = &self.location else { return };
         let name = url.split(['/', '?']).nth(3).unwrap();
@@ -103,7 +105,7 @@ impl Server {
         if is_root {
             chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        // The data and the server end with the tests.
+        // The shell stops the server and removes its data when the tests end.
         let script = r#"
             cd "$2" && "$1/initdb" -D data -U ringwell -A trust -E UTF8 > log 2>&1 || exit 1
             "$1/postgres" -D data -k "$2" -c listen_addresses= -c fsync=off >> log 2>&1 &
@@ -133,7 +135,7 @@ impl Server {
     }
 }
 
-/// The place of the newest server in Debian's packages.
+/// Returns the directory of the newest PostgreSQL that Debian's packages have installed.
 fn binaries() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin"));

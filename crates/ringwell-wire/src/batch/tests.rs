@@ -9,7 +9,7 @@ fn parse(body: &str) -> Result<Batch, RequestError> {
     batch.parse(Bytes::copy_from_slice(body.as_bytes()), &Limits::default()).map(|()| batch)
 }
 
-/// A row as text: `pool KEY before|after [visitor] id`.
+/// Writes a row as text: `pool KEY before|after [visitor] id`.
 fn words(batch: &Batch, row: &Row) -> String {
     let text = |span: Span| String::from_utf8_lossy(span.of(batch.text())).into_owned();
     let id = row.request_id.map_or("-".to_owned(), text);
@@ -86,7 +86,7 @@ fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
     }
 }
 
-/// The fast reader looks for the path after a host of limited length.
+/// The fast reader looks for the path after a host only within a limited length.
 #[test]
 fn a_host_of_any_length_is_skipped_whole() {
     let shape = "InvalidInput: api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters> -";
@@ -372,7 +372,7 @@ fn pieces() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
-/// A suffix that is nearly always valid, with occasional escapes.
+/// Generates suffixes that are nearly always valid, with occasional escapes.
 fn suffixes() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "ring_pool_key=",

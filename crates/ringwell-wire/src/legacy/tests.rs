@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A request as text, `pool KEY before|after visitor`, or its error.
+/// Writes a request as text, `pool KEY before|after visitor`, or its error.
 fn words(pool: &str, query: &str, strict_params: bool) -> String {
     let (text, ask) = parse(pool, query, strict_params);
     let read = |span: Span| String::from_utf8_lossy(span.of(&text)).into_owned();

@@ -6,7 +6,7 @@ fn number(text: &str) -> PromoNumber {
     PromoNumber::parse(text).unwrap()
 }
 
-/// Numbers of many countries, from libphonenumber's own tests and from numbering plans.
+/// Numbers of many countries, taken from libphonenumber's own tests and from numbering plans.
 pub(crate) const OF_THE_WORLD: [(&str, &str); 12] = [
     ("+493012345678", "030 12345678"),
     ("+4915112345678", "01511 2345678"),
@@ -36,8 +36,8 @@ fn a_number_is_written_in_its_country_s_form() {
 }
 
 proptest! {
-    /// The cache never changes a result: a text derived from another number of its hundred equals
-    /// one made from the data.
+    /// The cache never changes a result. A text derived from another number of the same hundred
+    /// equals the text made from the data.
     #[test]
     fn the_last_two_digits_change_only_themselves(
         hundred in prop_oneof![

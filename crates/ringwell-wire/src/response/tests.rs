@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Numbers of country code 1 and of all others.
+/// Generates numbers with country code 1 and with all other country codes.
 fn numbers() -> impl Strategy<Value = PromoNumber> {
     let all = prop_oneof![12_000_000_000..20_000_000_000_u64, 2_000_000..1_000_000_000_000_000_u64];
     all.prop_filter_map("begins with 1", PromoNumber::from_e164)

@@ -1,10 +1,10 @@
-//! Reads any row that is not in the usual form: spaces, members in any order, unknown members,
-//! escapes.
+//! Reads rows that are not in the usual style: with spaces, members in another order, unknown
+//! members or escapes.
 //!
-//! A suffix with escapes is decoded after the body into [`Scanner::decoded`], and the common code
-//! reads it there. A row that this reader does not support goes to [`crate::relaxed::row`]: one
-//! row, not the whole body. Invariant: `relaxed::row` reads the same row from every text that this
-//! reader accepts.
+//! A suffix with escapes is decoded into [`Scanner::decoded`], after the body, and then read from
+//! there like any other suffix. A row that this reader cannot read is passed to
+//! [`crate::relaxed::row`], so that the JSON library reads only this row and not the whole body.
+//! Invariant: from every text that this reader accepts, `relaxed::row` reads the same row.
 
 use super::Scanner;
 use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};
@@ -15,17 +15,18 @@ use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
 use crate::span::Span;
 
-/// If the prefix of a path or URL is longer, slower code reads it.
+/// The maximum length in bytes of a path's or URL's prefix that is read here. Slower code reads
+/// longer prefixes.
 const PREFIX_BYTES_MAX: usize = 256;
-/// A row is nested in the body's object and its array.
+/// The nesting depth of a row, which is within the body's object and its array.
 const ROW_DEPTH: usize = 2;
-/// Follows decoded text while it is read: an end mark, and padding so that whole blocks can be read
-/// up to it.
+/// The bytes after decoded text while it is read: an end mark, and padding so that whole blocks can
+/// be read up to the mark.
 const SENTINEL: [u8; BLOCK] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {
-    /// Reads the row at the beginning of `rest`, which reaches to the end of the body; returns the
-    /// text after it.
+    /// Reads the row at the beginning of `rest`, which extends to the end of the body. Returns the
+    /// text after the row.
     #[inline(never)]
     pub(super) fn any_row(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let (rest, decoded_before) = (blanks(rest), self.decoded_end);
@@ -71,7 +72,7 @@ impl<'a> Scanner<'a> {
         Some(rest)
     }
 
-    /// Reads one member and the separators around it. If a member occurs twice, the last one
+    /// Reads one member, and the separators around it. If a member occurs twice, the last one
     /// counts.
     fn member(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
         let rest = blanks(rest);
@@ -85,14 +86,14 @@ impl<'a> Scanner<'a> {
             row.request_id = Some(Span::between(self.usual.place(id), self.usual.place(behind)));
             return Some(behind);
         }
-        // A name with an escape may be an escaped known name.
+        // A name that contains an escape may stand for a known name.
         let name = plain(after(rest, b"\"")?)?;
         let value = value(after(name, b"\"")?)?;
         scalar(value).or_else(|| Some(relaxed::raw(value, ROW_DEPTH + 1)?.1))
     }
 
-    /// Reads the suffix at the beginning of `rest`; returns the text after it, which begins with
-    /// its closing quote.
+    /// Reads the suffix at the beginning of `rest`. Returns the text after the suffix, which begins
+    /// with the closing quote.
     #[inline(never)]
     fn suffix(&mut self, rest: &'a [u8], ask: &mut Result<Ask, RowError>) -> Option<&'a [u8]> {
         if !self.has_escapes {
@@ -127,8 +128,8 @@ impl<'a> Scanner<'a> {
         Some(behind)
     }
 
-    /// Reads a suffix whose key may be anywhere in the query, whose extension is not `.json`, or
-    /// which is a path or URL. It must have no spaces around it.
+    /// Reads a suffix whose key may be anywhere in the query. The extension need not be `.json`,
+    /// and the suffix may be a path or URL. The suffix must have no spaces around it.
     #[expect(clippy::inline_always, reason = "it has one caller")]
     #[inline(always)]
     fn ordinary_suffix(&self, suffix: &'a [u8]) -> Option<(Ask, &'a [u8])> {
@@ -153,14 +154,14 @@ impl<'a> Scanner<'a> {
         (!ask.key_is_escaped).then_some((ask, end))
     }
 
-    /// Whether a suffix is short enough and does not end in a space, which would have to be
+    /// Whether a suffix is short enough and does not end with a space, which would have to be
     /// ignored.
     fn is_within_limits(&self, suffix: &[u8]) -> bool {
         let has_blank = suffix.last().is_none_or(u8::is_ascii_whitespace);
         suffix.len() <= self.limits.suffix_bytes_max && !has_blank
     }
 
-    /// Like [`crate::ask::parse_suffix`], within the limits; the key is decoded.
+    /// Like [`crate::ask::parse_suffix`], but checks the limits and decodes the key.
     #[inline(never)]
     fn parse_suffix(&mut self, at: Span) -> Result<Ask, RowError> {
         if at.len() > self.limits.suffix_bytes_max {
@@ -174,7 +175,7 @@ impl<'a> Scanner<'a> {
         Ok(ask)
     }
 
-    /// Reads one row with the JSON library.
+    /// Reads one row by means of the JSON library.
     #[inline(never)]
     fn strange_row(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
         let (raw, behind) = relaxed::raw(rest, ROW_DEPTH)?;
@@ -183,7 +184,7 @@ impl<'a> Scanner<'a> {
         Some(behind)
     }
 
-    /// Copies the body to the beginning of [`Scanner::decoded`], if that is still empty.
+    /// Copies the body to the beginning of [`Scanner::decoded`], if that buffer is still empty.
     #[inline]
     fn decoded(&mut self) {
         if self.decoded.is_empty() {
@@ -203,7 +204,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Parameters in plain text.
+/// Skips parameters in plain text.
 struct Plain;
 
 impl Params for Plain {
@@ -213,7 +214,7 @@ impl Params for Plain {
     }
 }
 
-/// Decoded parameters, up to the sentinel.
+/// Skips decoded parameters, which end at the sentinel.
 struct Decoded;
 
 impl Params for Decoded {
@@ -223,7 +224,7 @@ impl Params for Decoded {
     }
 }
 
-/// A usual suffix, perhaps after the prefix of a path or URL.
+/// Reads a suffix in the usual form, possibly after the prefix of a path or URL.
 #[expect(clippy::inline_always, reason = "a call would copy the result")]
 #[inline(always)]
 fn suffix<'a, P: Params>(
@@ -238,13 +239,13 @@ fn suffix<'a, P: Params>(
     };
     let (ask, end) = usual.suffix::<P>(bare)?;
     let text = &text[..text.len() - end.len()];
-    // Blanks around it are ignored.
+    // Spaces around a suffix are ignored.
     let is_usual = text.len() <= limits.suffix_bytes_max && !text.last()?.is_ascii_whitespace();
     is_usual.then_some((ask, end))
 }
 
-/// The part after the prefix of a path or URL, if the prefix has no escape and the string continues
-/// after it.
+/// Returns the part after the prefix of a path or URL, if the prefix contains no escape and the
+/// string continues after it.
 #[inline(never)]
 fn behind_prefix(text: &[u8]) -> Option<&[u8]> {
     let head = text.get(..PREFIX_BYTES_MAX).unwrap_or(text);
@@ -252,12 +253,12 @@ fn behind_prefix(text: &[u8]) -> Option<&[u8]> {
     if prefix == head.len() {
         return None;
     }
-    // Whole blocks, because the pool and its path follow.
+    // Whole blocks are checked, because the pool and its path follow the prefix.
     let head = text.get(..prefix.next_multiple_of(BLOCK))?;
     if pass(head, FIRST_OF_TEXT).is_some() { None } else { text.get(prefix..) }
 }
 
-/// The text after a member's name: skips the colon and the spaces around it.
+/// Returns the text after a member's name, the colon and the spaces around the colon.
 #[inline]
 fn value(rest: &[u8]) -> Option<&[u8]> {
     after(blanks(rest), b":").map(blanks)

@@ -1,28 +1,29 @@
-//! Pieces of JSON text, sixteen bytes at a time: spaces, strings, numbers, escapes.
+//! Reads pieces of JSON text, sixteen bytes at a time: spaces, strings, numbers and escapes.
 //!
-//! Each function takes the rest of the body and returns the text after the piece; `None` if the
-//! text is malformed or ends within the piece.
+//! Each function takes the rest of the body, and returns the text after the piece. It returns
+//! `None` if the text is malformed or ends within the piece.
 
 use wide::{i8x16, u8x16};
 
-/// Skipped bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
+/// The lowest byte that is skipped in a key. `"`, `%`, `&` and `+` are lower.
 pub(crate) const FIRST_OF_KEY: u8 = b',';
 
-/// The block size in which a string's text is read.
+/// The size in bytes of the blocks in which the text of a string is read.
 pub(crate) const BLOCK: usize = 16;
 
-/// The text after `fixed` at the beginning of `text`. Its length is a constant, so the comparison
-/// needs no call.
+/// Returns the text after `fixed`, if `text` begins with `fixed`. The length of `fixed` is a
+/// constant, so the comparison needs no call.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
     let (head, rest) = text.split_first_chunk::<N>()?;
-    // Slices, because arrays whose length is not a power of two are compared piece by piece.
+    // The slices are needed because arrays whose length is not a power of two are compared piece by
+    // piece.
     (head.as_slice() == fixed.as_slice()).then_some(rest)
 }
 
-/// Skips ASCII that is neither less than `first` nor a backslash: the rest begins with the first
-/// other byte. `None` if there is no such byte.
+/// Skips ASCII bytes that are neither less than `first` nor a backslash. The rest begins with the
+/// first other byte. Returns `None` if there is no such byte.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(crate) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
@@ -38,27 +39,28 @@ pub(crate) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     rest.get(rest.iter().position(stops)?..)
 }
 
-/// The bytes of a block that are less than `first`, a backslash, or not ASCII.
+/// Marks the bytes of a block that are less than `first`, a backslash or not ASCII.
 #[expect(clippy::inline_always, reason = "the body of two loops")]
 #[inline(always)]
 fn stops_below(block: i8x16, first: u8) -> u32 {
-    // As signed bytes, non-ASCII bytes are less than all ASCII bytes.
+    // As signed bytes, non-ASCII bytes are less than any ASCII byte.
     let less = i8x16::splat(first.cast_signed()).simd_gt(block);
     (less | block.simd_eq(i8x16::splat(b'\\'.cast_signed()))).to_bitmask()
 }
 
-/// Like [`pass`], for a query from an `&` on; also reports whether a parameter in it may be one of
-/// ours, all of which begin with `r`.
+/// Like [`pass`], for a query that begins with an `&`. Also returns whether a parameter in it may
+/// be one of Ringwell's, all of which begin with `r`.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
     let mut rest = text;
     let mut ours = u8x16::ZERO;
-    // One byte more than a block, because an `&` may be its last byte.
+    // The window is one byte longer than a block, because the block's last byte may be an `&`.
     while let Some(window) = rest.first_chunk::<{ BLOCK + 1 }>() {
         let (block, next): (&[u8; BLOCK], &[u8; BLOCK]) =
             (window.first_chunk()?, window.last_chunk()?);
-        // Unsigned, because the compiler would load signed ones byte by byte, and shift them.
+        // The bytes are unsigned, because the compiler would load signed bytes one by one and shift
+        // them.
         ours |= u8x16::new(*block).simd_eq(u8x16::splat(b'&'))
             & u8x16::new(*next).simd_eq(u8x16::splat(b'r'));
         let stops = stops_below(i8x16::new(block.map(u8::cast_signed)), first);
@@ -68,7 +70,8 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
         }
         rest = rest.get(BLOCK..)?;
     }
-    // Neither a row nor the end of a batch is that short.
+    // The text ends here only if it is malformed: neither a row nor the end of a batch is this
+    // short.
     Some((pass(rest, first)?, ours.to_bitmask() != 0))
 }
 
@@ -78,7 +81,7 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
 pub(super) fn blanks(text: &[u8]) -> &[u8] {
     match text {
         [first, ..] if *first > b' ' => text,
-        // One space, which most programs write after a colon and a comma.
+        // Most programs write one space after a colon or a comma.
         [b' ', second, ..] if *second > b' ' => &text[1..],
         _ => many_blanks(text),
     }
@@ -90,7 +93,7 @@ fn many_blanks(text: &[u8]) -> &[u8] {
     let mut rest = text;
     while let [b' ' | b'\n' | b'\r' | b'\t', behind @ ..] = rest {
         rest = behind;
-        // Lines are indented by spaces.
+        // Indented lines begin with several spaces.
         while let Some((eight, behind)) = rest.split_first_chunk() {
             let others = u64::from_le_bytes(*eight) ^ SPACES;
             if others != 0 {
@@ -103,21 +106,21 @@ fn many_blanks(text: &[u8]) -> &[u8] {
     rest
 }
 
-/// The bytes of a block that are not plain ASCII text: quotes, backslashes, control characters, and
-/// bytes greater than 127.
+/// Marks the bytes of a block that are not plain ASCII text: quotes, backslashes, control
+/// characters and bytes greater than 127.
 #[expect(clippy::inline_always, reason = "the body of two loops")]
 #[inline(always)]
 fn stops(block: [u8; BLOCK]) -> u32 {
     let block = i8x16::new(block.map(u8::cast_signed));
-    // As signed bytes, non-ASCII bytes are less than all ASCII bytes.
+    // As signed bytes, non-ASCII bytes are less than any ASCII byte.
     let less = i8x16::splat(0x20).simd_gt(block);
     let quotes = block.simd_eq(i8x16::splat(b'"'.cast_signed()));
     let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
     (less | quotes | escapes).to_bitmask()
 }
 
-/// Skips plain text: the rest begins with a quote, a backslash or a control character. The skipped
-/// bytes are UTF-8.
+/// Skips plain text. The rest begins with a quote, a backslash or a control character. The skipped
+/// bytes are valid UTF-8.
 #[inline]
 pub(super) fn plain(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
@@ -132,7 +135,7 @@ pub(super) fn plain(text: &[u8]) -> Option<&[u8]> {
     foreign(rest)
 }
 
-/// Like [`plain`], for non-ASCII text or text near the end of the body.
+/// Like [`plain`], for text that is not ASCII or is near the end of the body.
 #[inline(never)]
 fn foreign(text: &[u8]) -> Option<&[u8]> {
     let is_end = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\');
@@ -140,8 +143,8 @@ fn foreign(text: &[u8]) -> Option<&[u8]> {
     str::from_utf8(plain).is_ok().then_some(rest)
 }
 
-/// Skips a string and its closing quote. Escapes are checked but not decoded; the JSON library does
-/// not check surrogates either if a value is kept unchanged.
+/// Skips a string and the closing quote. Escapes are checked but not decoded. Surrogates are not
+/// checked, as the JSON library does not check them either in a value that is kept unchanged.
 pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
     loop {
@@ -188,14 +191,16 @@ fn digits(text: &[u8]) -> Option<&[u8]> {
     (count > 0).then(|| &text[count..])
 }
 
-/// Bytes that [`decode`] reads in one step: a block, and an escape that begins at its end.
+/// The count of bytes that [`decode`] reads in one step: a block, and an escape that begins at the
+/// end of the block.
 const WINDOW: usize = 2 * BLOCK;
-/// The room that is reserved at once after decoded text.
+/// The count of bytes that are reserved at once after decoded text.
 const ROOM: usize = 256;
 
-/// Writes the decoded string over the contents of `out` from `to` on, and makes room for a window
-/// after it. Returns the rest of `text`, which begins with the closing quote, and the end of the
-/// decoded text. It is UTF-8, and never longer than the string.
+/// Writes the decoded string to `out` from the offset `to` onward, over the existing contents, and
+/// leaves room for a window after it. Returns the rest of `text`, which begins with the closing
+/// quote, and the end of the decoded string in `out`. The decoded string is valid UTF-8, and never
+/// longer than the original string.
 #[expect(clippy::inline_always, reason = "it has one caller")]
 #[inline(always)]
 pub(super) fn decode<'a>(
@@ -213,14 +218,16 @@ pub(super) fn decode<'a>(
         };
         let written: &mut [u8; WINDOW] = out.get_mut(to..)?.first_chunk_mut()?;
         let block: [u8; BLOCK] = *window.first_chunk()?;
-        // Copies the whole block, because its size is constant; the surplus is overwritten.
+        // Copies the whole block, because its size is a constant. The surplus bytes are
+        // overwritten.
         *written.first_chunk_mut()? = block;
         let stops = stops(block);
         if stops == 0 {
             (rest, to) = (&rest[BLOCK..], to + BLOCK);
             continue;
         }
-        // The remainder changes nothing, but helps the compiler: the index is within the window.
+        // The remainder changes no value, but lets the compiler know that the index is within the
+        // window.
         let length = stops.trailing_zeros() as usize % BLOCK;
         if window[length] == b'"' {
             return Some((&rest[length..], to + length));
@@ -235,7 +242,8 @@ pub(super) fn decode<'a>(
     }
 }
 
-/// A solidus, which PHP escapes, or ASCII as `\u0026`, which Go writes for an ampersand.
+/// Decodes a slash, which PHP escapes, or an ASCII character in the form `\u0026`, which Go writes
+/// for an ampersand.
 #[expect(clippy::inline_always, reason = "a part of `decode`")]
 #[inline(always)]
 fn ascii(escape: &[u8; 6]) -> Option<(u8, usize)> {
@@ -247,7 +255,7 @@ fn ascii(escape: &[u8; 6]) -> Option<(u8, usize)> {
     (escape.starts_with(b"\\u00") && code < 0x80).then_some((code.to_le_bytes()[0], 6))
 }
 
-/// Like [`decode`], piece by piece, for the end of the body.
+/// Like [`decode`], but piece by piece, for the end of the body.
 #[inline(never)]
 fn decode_slowly<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], usize)> {
     let (mut rest, mut to) = (text, to);
@@ -258,7 +266,7 @@ fn decode_slowly<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'
     Some((rest, to))
 }
 
-/// Decodes one escape, or copies plain text. At least one of the two is present.
+/// Decodes one escape, or copies plain text. One of the two must be present.
 #[inline(never)]
 fn rare<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], usize)> {
     out.truncate(to);
@@ -282,12 +290,12 @@ fn rare<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], u
         }
         _ => first,
     };
-    // Half of a surrogate pair is not a character.
+    // One half of a surrogate pair alone is not a character.
     out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes());
     Some((rest, out.len()))
 }
 
-/// The character of an escape of two bytes.
+/// Returns the character that an escape of two bytes stands for.
 fn simple(name: u8) -> Option<u8> {
     Some(match name {
         b'"' | b'\\' | b'/' => name,
@@ -307,16 +315,17 @@ fn hex(text: &[u8]) -> Option<u32> {
     digits.iter().all(|digit| *digit != NO_NIBBLE).then_some(code)
 }
 
-/// A hexadecimal digit, or [`NO_NIBBLE`].
+/// Returns the value of a hexadecimal digit, or [`NO_NIBBLE`].
 #[inline]
 fn nibble(digit: u8) -> u16 {
     NIBBLES[usize::from(digit)]
 }
 
-/// Greater than any byte, whether it is the high or the low digit.
+/// Marks a byte that is not a hexadecimal digit. Two digits of which one has this value never form
+/// a byte.
 const NO_NIBBLE: u16 = 0x100;
 
-/// The value of each hexadecimal digit, by its byte.
+/// The value of each hexadecimal digit, indexed by the digit's byte.
 static NIBBLES: [u16; 256] = {
     let mut nibbles = [NO_NIBBLE; 256];
     let mut value = 0_u16;

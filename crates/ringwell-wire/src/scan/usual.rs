@@ -1,10 +1,10 @@
 //! Reads a row in the form that nearly every client writes, in one pass, sixteen bytes at a time.
 //!
 //! The form is `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`,
-//! without white space and escapes; the last member may be absent and is otherwise a string or an
-//! integer. Everything else is left to [`super::row`], which reads the same suffixes with
-//! [`Reader::suffix`]. Invariant: for every suffix that this reader accepts,
-//! [`crate::ask::parse_suffix`] returns the same request.
+//! without white space or escapes. The last member may be missing, and must otherwise be a string
+//! or an integer. All other rows are left to [`super::row`], which reads suffixes of this form with
+//! [`Reader::suffix`]. Invariant: from every suffix that this reader accepts,
+//! [`crate::ask::parse_suffix`] reads the same request.
 
 use ringwell_core::PoolId;
 
@@ -13,38 +13,39 @@ use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
 
-/// Skipped bytes of a string are at least this, except for spaces and `!`: control characters and
-/// `"` are less.
+/// The lowest byte that is skipped in a string. Control characters and `"` are lower, but so are
+/// spaces and `!`.
 pub(super) const FIRST_OF_TEXT: u8 = b'#';
 
-/// The text between the pool and the key, in two pieces that are each compared without a call.
+/// The text between the pool and the key, in two pieces, each of which is compared without a call.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
-/// The length of its part before the query.
+/// The length of the part of that text that precedes the query.
 const BEFORE_QUERY: u32 = 22;
 
 /// Reads the rows of one body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     limits: &'a Limits,
-    /// The end of the body: offsets in it are computed from the length of the rest.
+    /// The length of the body, from which offsets are computed by subtracting the length of the
+    /// rest.
     end: u32,
 }
 
 impl<'a> Reader<'a> {
-    /// `None` if the body is longer than spans can express.
+    /// Returns `None` if the body is longer than a span can express.
     pub(super) fn new(body: &[u8], limits: &'a Limits) -> Option<Self> {
         Some(Self { limits, end: u32::try_from(body.len()).ok()? })
     }
 
-    /// The offset of `rest`, which reaches to the end of the body.
+    /// Returns the offset of `rest`, which must extend to the end of the body.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "it is no longer than the body")]
     pub(super) fn place(self, rest: &[u8]) -> u32 {
         self.end.wrapping_sub(rest.len() as u32)
     }
 
-    /// The row at the beginning of `rest`, which reaches to the end of the body, and the text after
-    /// it.
+    /// Returns the row at the beginning of `rest`, which extends to the end of the body. Also
+    /// returns the text after the row.
     #[expect(
         clippy::inline_always,
         reason = "as `parse_row`, where it is measured: a call copies the row"
@@ -57,8 +58,8 @@ impl<'a> Reader<'a> {
         Some((Row { request_id, ask: Ok(ask) }, behind))
     }
 
-    /// The request of the suffix at the beginning of `suffix`, which reaches to the end of the
-    /// text; and the text after it, which begins with its closing quote.
+    /// Returns the request in the suffix at the beginning of `suffix`, which extends to the end of
+    /// the text. Also returns the text after the suffix, which begins with the closing quote.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
     pub(super) fn suffix<P: Params>(self, suffix: &[u8]) -> Option<(Ask, &[u8])> {
@@ -92,8 +93,8 @@ impl<'a> Reader<'a> {
         Some((ask, end))
     }
 
-    /// The id as sent, if there is one; and the text after the row. `rest` begins where the suffix
-    /// ends.
+    /// Returns the id as it was sent, if there is one, and the text after the row. `rest` must
+    /// begin where the suffix ends.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
     pub(super) fn request_id(self, rest: &[u8]) -> Option<(Option<Span>, &[u8])> {
@@ -118,15 +119,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Ways of skipping parameters. A trait rather than a closure or function pointer, because those
-/// would be called instead of inlined.
+/// A way of skipping parameters. This is a trait because closures and function pointers would be
+/// called instead of inlined.
 pub(super) trait Params {
-    /// Skips the parameters at the beginning of `text`, from the `&` before them on; also reports
-    /// whether one of them may be ours.
+    /// Skips the parameters at the beginning of `text`, which begins with the `&` before them. Also
+    /// returns whether one of the parameters may be Ringwell's.
     fn pass(text: &[u8]) -> Option<(&[u8], bool)>;
 }
 
-/// Unescaped parameters in the body.
+/// Skips unescaped parameters in the body.
 struct InBody;
 
 impl Params for InBody {
@@ -137,20 +138,21 @@ impl Params for InBody {
     }
 }
 
-/// A number of one to seven digits, and the count of its digits.
+/// Returns the pool's id, of one to seven digits, and the count of its digits.
 #[inline]
 pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ (ONES * u64::from(b'0'));
-    // High bits mark bytes that are not digits, and possibly also bytes after them: the first mark
-    // is right.
+    // The high bits mark the bytes that are not digits. They may also mark digits that follow, so
+    // only the first mark counts.
     let others = (digits.wrapping_add(ONES * 0x76) | digits) & HIGHS;
     let count = others.trailing_zeros() / 8;
     if count == 0 || others == 0 {
         return None;
     }
-    // Moves the last digit to the highest byte, after zeros; joins pairs, then fours, then all.
+    // Moves the last digit to the highest byte and fills the lower bytes with zeros. Then joins
+    // digits to pairs, pairs to fours, and the fours to the whole id.
     let digits = digits << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00FF_00FF_00FF_00FF;
     let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_FFFF_0000_FFFF;

@@ -1,19 +1,20 @@
-//! Reads the cases under `fixtures/api/` and compares answers with them.
+//! Reads the cases in `fixtures/api/`, and compares answers with the expected ones.
 //!
-//! Shared by the tests of this crate, which cover the codec alone, and those of the program, which
-//! send the same bytes over a socket. The format is described in `fixtures/api/README.md`.
+//! The tests of this crate, which cover only the codec, share this module with the tests of the
+//! program, which send the same bytes over a socket. The format is described in
+//! `fixtures/api/README.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One directory of `fixtures/api/`.
+/// One case: a directory in `fixtures/api/`.
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// The requests, in order, and the expected answers.
+    /// The requests in order, each with its expected answer.
     pub(crate) exchanges: Vec<(Request, Response)>,
-    /// Lines to put into the configuration, before the pools.
+    /// The lines to insert into the configuration, before the pools.
     pub(crate) settings: Option<String>,
-    /// Variables of the server's environment.
+    /// The variables to set in the server's environment.
     pub(crate) environment: Vec<(String, String)>,
 }
 
@@ -37,12 +38,12 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/api")
 }
 
-/// The ring pools that every case starts with, as tables of a configuration.
+/// Returns the ring pools with which every case starts, as tables of a configuration file.
 pub(crate) fn pools() -> String {
     fs::read_to_string(folder().join("pools.toml")).expect("the pools of all cases")
 }
 
-/// All cases, by name.
+/// Returns all cases, in the order of their names.
 pub(crate) fn all() -> Vec<Case> {
     let entries = fs::read_dir(folder()).expect("the folder of all cases");
     let paths = entries.map(|entry| entry.expect("an entry of the folder").path());
@@ -74,7 +75,7 @@ fn read(folder: &Path) -> Case {
 
 fn request_of(file: &[u8]) -> Request {
     let (first, headers, body) = split(file);
-    // A target may have spaces: some clients send them.
+    // The target of a request may contain spaces, because some clients send them.
     let (method, rest) = first.split_once(' ').expect("a method");
     let (target, _version) = rest.rsplit_once(' ').expect("a target and a version");
     Request { method: method.to_owned(), target: target.to_owned(), headers, body }
@@ -86,7 +87,8 @@ fn response_of(file: &[u8]) -> Response {
     Response { status: status.expect("a status"), headers, body }
 }
 
-/// The first line, the headers, and the body: all that follows the first empty line.
+/// Returns the first line, the headers and the body, which is everything after the first empty
+/// line.
 fn split(file: &[u8]) -> (String, Vec<(String, String)>, Vec<u8>) {
     let end = file.windows(2).position(|pair| pair == b"\n\n").expect("an empty line");
     let head = str::from_utf8(&file[..end]).expect("a head is text");
@@ -99,8 +101,8 @@ fn split(file: &[u8]) -> (String, Vec<(String, String)>, Vec<u8>) {
     (first, lines.map(header).collect(), file[end + 2..].to_vec())
 }
 
-/// Whether `text` matches `template`. `{{integer}}` matches one or more digits, `{{decimal}}`
-/// digits with a point among them.
+/// Whether `text` matches `template`. `{{integer}}` matches one or more digits, and `{{decimal}}`
+/// matches digits with a point among them.
 fn matches(template: &[u8], text: &[u8]) -> bool {
     const PLACES: [(&[u8], &[u8]); 2] =
         [(b"{{integer}}", b"0123456789"), (b"{{decimal}}", b"0123456789.")];
@@ -122,7 +124,7 @@ fn matches(template: &[u8], text: &[u8]) -> bool {
     text.is_empty()
 }
 
-/// Describes the differences from the expectation of `case`, for readers.
+/// Describes each difference between an answer and the one that `case` expects, for human readers.
 pub(crate) fn compare(
     case: &str,
     wanted: &Response,

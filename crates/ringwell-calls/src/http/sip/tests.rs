@@ -32,7 +32,7 @@ fn a_question_is_json_or_a_form() {
         let read = Question::read(body.as_bytes());
         assert!(read.and_then(|question| question.call()).is_err(), "{body}");
     }
-    // An unreadable caller counts as withheld.
+    // A caller that cannot be parsed counts as withheld.
     for from in ["null", "5", "[\"x\"]", "{}", "\"\""] {
         let body = format!(r#"{{"to":"SIP:+12000000000@b","from":{from},"call_id":"a"}}"#);
         let call = Question::read(body.as_bytes()).unwrap().call().unwrap();
@@ -87,7 +87,7 @@ fn freeswitch_gets_a_dialplan_that_tries_all_destinations() {
     ] {
         assert!(document.contains(part), "{part}: {document}");
     }
-    // FreeSWITCH ignores each line that contains "<?", and the document is one line.
+    // The document is a single line, and FreeSWITCH ignores every line that contains "<?".
     assert!(document.starts_with("<document "), "{document}");
     assert!(freeswitch(&answer(&[], None), "").contains(r#"<result status="not found"/>"#));
     let mut blocked = answer(&[], None);
@@ -112,7 +112,7 @@ fn a_gateway_cannot_end_the_address_that_it_is_written_into() {
 fn a_token_may_be_the_password_of_basic() {
     let token = crate::http::calls::token_of;
     assert_eq!(token("Bearer a b").as_deref(), Some("a b"));
-    // ringwell:a:b
+    // The base64 text encodes `ringwell:a:b`.
     assert_eq!(token("Basic cmluZ3dlbGw6YTpi").as_deref(), Some("a:b"));
     for other in ["", "Basic", "Basic !", "Basic YQ==", "bearer a", "Digest a"] {
         assert_eq!(token(other), None, "{other}");

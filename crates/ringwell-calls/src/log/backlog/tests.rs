@@ -62,7 +62,7 @@ fn a_line_of_another_format_is_kept_apart() {
     assert!(!path.exists(), "nothing in it is waiting");
 }
 
-/// The process may end while the file is written.
+/// Checks a file that is incomplete because the process ended while writing it.
 #[test]
 fn a_file_cut_off_anywhere_has_the_changes_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,14 +81,15 @@ fn a_file_cut_off_anywhere_has_the_changes_before() {
         let complete = complete.count();
         let (mut next, changes) = Backlog::open(&path).unwrap();
         assert_eq!(changes, all[..complete], "cut off after {at} bytes");
-        // A change added after an incomplete line is not lost.
+        // A change that is appended after an incomplete line must not be lost.
         keep(&mut next, &[change("after")]);
         let (_, changes) = Backlog::open(&path).unwrap();
         assert_eq!(changes.last(), Some(&change("after")), "cut off after {at} bytes");
     }
 }
 
-/// A directory created while the server runs. Opening a FIFO would block.
+/// Checks a directory that is created at the path while the server runs, and a FIFO, on which
+/// opening would block.
 #[test]
 fn something_else_in_its_place_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +110,8 @@ fn something_else_in_its_place_is_refused_by_name() {
     }
 }
 
-/// An operator may remove the file while the call log is unavailable.
+/// Checks that removal is detected: an operator may remove the file while the call log is
+/// unavailable.
 #[test]
 fn a_file_that_was_removed_is_noticed_once() {
     let folder = tempfile::tempdir().unwrap();

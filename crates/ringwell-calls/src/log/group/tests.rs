@@ -8,7 +8,7 @@ use crate::provider::Stir;
 use crate::webhook::NewEndpoint;
 use ringwell_store::Location;
 
-/// A change of one of five calls, by one of three callers, to one of two numbers.
+/// A random change to one of five calls, by one of three callers, to one of two numbers.
 fn change() -> impl Strategy<Value = CallChange> {
     let what = (0..6_u8, proptest::option::of(0..3_u8), proptest::bool::ANY, 0..4_u8);
     (0..5_u8, 1..40_u64, what).prop_map(|(call, at, (kind, caller, has_number, visitor))| {
@@ -40,7 +40,7 @@ fn change() -> impl Strategy<Value = CallChange> {
     })
 }
 
-/// The contents of a log after `changes` were stored in groups of `size`.
+/// Stores `changes` in groups of `size`, and returns the contents of the log.
 async fn stored(changes: &[CallChange], size: usize) -> (Vec<CallDetail>, Vec<EventRow>, u64) {
     let folder = tempfile::TempDir::new().unwrap();
     let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();

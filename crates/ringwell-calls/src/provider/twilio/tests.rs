@@ -8,15 +8,14 @@ use crate::provider::{Leg, verify};
 const BODY: &str = "CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&\
                     From=%2B14158675309&To=%2B18005551212";
 
-/// Whether a request to `url` (host and path split at the third slash) with `body` has this
-/// signature.
+/// Whether `signature` is valid for a request to `url` with `body`.
 fn is_signed(url: &str, body: &str, signature: &str) -> bool {
     let (host, target) = url.split_at(8 + url[8..].find('/').unwrap());
     let account = account(CallProvider::Twilio, host, "12345");
     verify(&account, &post(target, body).with(SIGNATURE, signature)).is_ok()
 }
 
-/// The vectors of Twilio's own libraries.
+/// Checks the test vectors of Twilio's own libraries.
 #[test]
 fn the_vectors_of_twilio_are_accepted() {
     let url = "https://mycompany.com/myapp.php?foo=1&bar=2";
@@ -210,7 +209,8 @@ proptest! {
     }
 }
 
-/// A proxy that parses and rewrites forms changes their order and escapes, but nothing significant.
+/// A proxy that parses and rewrites forms may change the order and escapes of fields, but not their
+/// values.
 #[test]
 fn a_form_rewritten_by_a_proxy_is_still_correctly_signed() {
     let url = "https://mycompany.com/myapp.php?foo=1&bar=2";
@@ -219,8 +219,8 @@ fn a_form_rewritten_by_a_proxy_is_still_correctly_signed() {
     assert!(is_signed(url, again, "RSOYDt4T1cUTdK1PDd93/VVr8B8="));
 }
 
-/// The signed string does not delimit fields, so an observer of a signed request can split it
-/// differently. The result must not name another call.
+/// The signed string does not delimit fields, so an observer of a signed request can split the
+/// string into other fields. Such a forged request must not refer to another call.
 #[test]
 fn a_form_split_differently_is_not_accepted() {
     let account = account(CallProvider::Twilio, "https://mycompany.com", "12345");

@@ -16,7 +16,7 @@ fn to(url: &str) -> NewEndpoint {
     NewEndpoint { url: url.to_owned(), ..NewEndpoint::default() }
 }
 
-/// Writes an event as a change of a call does.
+/// Writes an event in the same way as a change of a call.
 async fn event(log: &Log, kind: &'static str, at: Millis) {
     let mut tx = log.database().write().await.unwrap();
     let data = serde_json::json!({ "at": at.0 });
@@ -25,8 +25,8 @@ async fn event(log: &Log, kind: &'static str, at: Millis) {
     tx.commit().await.unwrap();
 }
 
-/// Delivers all due events from `from` to `until`, in virtual time, to endpoints that answer
-/// `status`. Returns the count of attempts.
+/// Delivers all events that become due from `from` to `until`, in virtual time. Endpoints answer
+/// with `status`. Returns the count of attempts.
 async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u16) -> usize {
     let (mut now, mut attempts) = (from, 0);
     while let Some(next) = log.next_due().await.unwrap().filter(|next| *next < until) {
@@ -63,7 +63,7 @@ async fn a_receiver_that_is_down_for_six_days_is_disabled_and_gets_everything_by
     let away = log.create_endpoint(&to("https://away.example/"), Millis(0)).await.unwrap();
     let well = log.create_endpoint(&to("https://well.example/"), Millis(0)).await.unwrap();
     let status = |due: &Due| if due.url.contains("away") { 500 } else { 204 };
-    // One event an hour, for six days.
+    // Writes one event an hour, for six days.
     for hour in 0..6 * 24 {
         let now = Millis(hour * HOUR);
         event(&log, "call.completed", now).await;
@@ -201,7 +201,7 @@ async fn a_claimed_delivery_is_not_claimed_again_before_its_lease_ends() {
     event(&log, "call.started", Millis(0)).await;
     let taken = async |now| log.claim(&made.id, Millis(now), 10).await.unwrap().len();
     assert_eq!((taken(0).await, taken(0).await, taken(LEASE.0 - 1).await), (1, 0, 0));
-    // Its worker was killed, so no attempt is recorded.
+    // Assumes that the first worker was killed, so its attempt was not recorded.
     let again = log.claim(&made.id, LEASE, 10).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
 }

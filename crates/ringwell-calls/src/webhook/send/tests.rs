@@ -6,7 +6,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// The first look-up returns a public address, every later one the machine's own.
+/// A resolver whose first look-up returns a public address, and whose later look-ups return the
+/// machine's own.
 #[derive(Default)]
 struct Rebinding(AtomicUsize);
 
@@ -18,7 +19,7 @@ impl Resolver for Rebinding {
     }
 }
 
-/// Names that resolve to the machine itself, or to it and another address.
+/// A resolver for names of the machine itself, some of which have another address as well.
 struct Local;
 
 impl Resolver for Local {
@@ -82,7 +83,7 @@ async fn an_address_without_tls_is_refused_when_it_is_typed() {
     let refused = |url: &'static str, settings: WebhookSettings| async move {
         sender(&settings, Local).check_url(url).await.err().unwrap_or_default()
     };
-    // `localtest.example` is in an allowed network, the others are not.
+    // The address of `localtest.example` is in an allowed network. The other addresses are not.
     let allowed = WebhookSettings { allow_ports: vec![80], ..loopback() };
     assert_eq!(refused("http://localtest.example/", allowed.clone()).await, "");
     for (url, settings, reason) in [
@@ -95,7 +96,7 @@ async fn an_address_without_tls_is_refused_when_it_is_typed() {
         let refused = refused(url, settings).await;
         assert!(refused.contains(reason), "{url}: {refused}");
     }
-    // The name may exist later.
+    // With TLS, an unknown name is accepted, because it may exist later.
     assert_eq!(refused("https://nowhere.example/", WebhookSettings::default()).await, "");
 }
 
@@ -105,11 +106,12 @@ async fn a_name_is_resolved_once_so_that_rebinding_gains_nothing() {
     let target = sender.policy().target("https://rebind.example/").unwrap();
     let address = sender.address(&target).await.unwrap();
     assert_eq!(address.to_string(), "93.184.216.34:443");
-    // The next delivery resolves the name again, and is refused.
+    // The next delivery resolves the name again and is refused.
     assert!(sender.address(&target).await.unwrap_err().contains("127.0.0.1"));
 }
 
-/// Answers one request with `answer`; returns the request.
+/// Starts a server that answers one request with `answer`. Returns its URL, and a task that returns
+/// the request.
 async fn once(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());

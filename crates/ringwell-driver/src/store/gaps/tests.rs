@@ -53,9 +53,9 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     let judged = judge(Some(Millis(50)));
     assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
     assert_eq!(judged.lost_until, Some(Millis(200)));
-    // Without `later`, the end of the period alone would end the doubt.
+    // Without `later`, the end of the gap alone would end the doubt.
     assert_eq!(judge(None).lost_until, None);
-    // An allocation that followed is known all the same.
+    // An allocation that followed the gap is still known.
     let past = Past { later: Some(Millis(300)), ..Past::default() };
     let judged = gaps.judge(past, Moment::Wall(Millis(5_000)), (None, true));
     assert_eq!((judged.later, judged.is_later_sure), (Some(Millis(300)), true));
@@ -112,7 +112,7 @@ fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
     assert_eq!(older, lost, "an older release has written it");
 }
 
-/// A number may have come to the shard, and have been handed out, within the gap.
+/// The number may have come to the shard and have been handed out within the gap.
 #[test]
 fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
     let mut gaps = Gaps::default();

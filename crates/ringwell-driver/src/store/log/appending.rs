@@ -1,15 +1,16 @@
-//! Decides whether a message is in a log that answers late, wrongly, or never: one decision,
-//! without I/O.
+//! Decides whether a message is in a log that may answer late, wrongly, or never. Each
+//! [`Appending`] decides about one message, and does no I/O.
 //!
-//! An append contains the place of its message, so that it cannot be stored twice. An
-//! acknowledgement means that it is stored. No other answer proves anything about a message that
-//! was sent before: a leader without a quorum refuses a message because of its own proposals, which
-//! may be stored later or never. Only the message at that place decides.
+//! An append names the place of its message, so the message cannot be stored twice. An
+//! acknowledgement means that the message is stored. No other answer proves anything about a
+//! message that was sent before. For example, a leader without a quorum refuses a message because
+//! of its own proposals, which may be stored later or never. Only the message that ends up at that
+//! place decides.
 //!
-//! The place alone does not fence if the log has lost its end, because another owner may have
-//! filled it up to the place of this message. So nothing is sent again before the predecessor has
-//! been read, and nothing at all while it is missing: another owner may be filling the log just
-//! then. Source: docs/spec/log.md, "Appending".
+//! If the log has lost its end, the place alone does not fence this process, because another owner
+//! may have filled the log up to the place of this message. So nothing is sent again before the
+//! preceding message has been read. While that message is missing, nothing is sent at all, because
+//! another owner may be filling the log at that very time. Source: docs/spec/log.md, "Appending".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,12 +21,13 @@ use ringwell_journal::{Author, Group, Tip, decode_message};
 use super::{NotAppended, Unreached};
 use crate::canary::{Bug, planted};
 
-/// The first pause before a message is sent again; each is twice as long as the previous one.
+/// The first pause before a message is sent again. Each further pause is twice as long as the one
+/// before.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// A new leader may lack acknowledged messages for this long: 18 s were measured.
+/// The time for which a new leader may lack acknowledged messages. 18 s were measured.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
 /// A message that is being appended to a log.
@@ -34,28 +36,28 @@ pub struct Appending {
     author: Author,
     n: u64,
     message: Bytes,
-    /// Whether a sent message may be in the log, or may still enter it.
+    /// Whether the message was sent and may be in the log now or later.
     is_open: bool,
     pause: Duration,
-    /// The hash of the preceding message; `None` if it is not checked.
+    /// The hash of the preceding message; `None` if that message is not checked.
     before: Option<u64>,
     /// Whether this process wrote the preceding message.
     is_before_own: bool,
-    /// Whether the log has answered the last requests, but lacks the preceding message.
+    /// Whether the log answered the last requests but lacks the preceding message.
     is_missing: bool,
     /// The time for which the preceding message has been missing.
     missing: Duration,
 }
 
-/// The message before the one that is appended.
+/// The message before the one that is being appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Another process wrote it, and it has just been read.
+    /// Another process wrote this message, and it has just been read.
     OfAnother,
-    /// This process wrote it. If it is old, it is read before anything is sent, because the log may
-    /// have lost it since.
+    /// This process wrote this message. If the message is old, it is read before anything is sent,
+    /// because the log may have lost it since.
     Own {
-        /// Whether some time has passed since then.
+        /// Whether some time has passed since the message was written.
         is_old: bool,
     },
 }
@@ -63,38 +65,38 @@ pub enum Before {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Read the preceding message, and report with [`Appending::before`].
+    /// Read the preceding message, and report the answer to [`Appending::before`].
     ReadBefore,
-    /// Read the range of the log, and report with [`Appending::ends`].
+    /// Read the range of the log, and report the answer to [`Appending::ends`].
     ReadEnds,
-    /// Send the message, and report with [`Appending::appended`].
+    /// Send the message, and report the answer to [`Appending::appended`].
     Append,
-    /// Read the message at its place, and report with [`Appending::read`].
+    /// Read the message's place, and report the answer to [`Appending::read`].
     Read,
-    /// Wait this long, and report with [`Appending::paused`].
+    /// Wait for this long, and then call [`Appending::paused`].
     Pause(Duration),
-    /// There is nothing left to do.
+    /// The fate of the message is known.
     Done(Fate),
 }
 
 /// The fate of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The log has it.
+    /// The log has the message.
     Stored,
-    /// The log has another owner's message at its place, and will never have this one.
+    /// The log has another owner's message at this place, and will never have this one.
     Taken {
         /// The other owner's epoch.
         epoch: u64,
     },
-    /// The log has no room, and never had the message.
+    /// The log has no room, and has never had the message.
     Full,
-    /// It cannot be stored.
+    /// The message cannot be stored, for this reason.
     Failed(String),
 }
 
 impl Appending {
-    /// Begins to append `message` as number `n`.
+    /// Begins to append `message` as message `n`.
     #[must_use]
     pub fn begin(author: Author, n: u64, message: Bytes) -> (Self, Ask) {
         let appending = Self {
@@ -111,7 +113,7 @@ impl Appending {
         (appending, Ask::Append)
     }
 
-    /// Sets the preceding message, and its `hash`.
+    /// Sets the kind of the preceding message and its `hash`.
     #[must_use]
     pub fn after(self, hash: u64, message: Before) -> (Self, Ask) {
         let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));
@@ -127,13 +129,13 @@ impl Appending {
         if self.before.is_some() { Ask::ReadBefore } else { Ask::Append }
     }
 
-    /// The log has answered a read of the preceding message.
+    /// Processes the answer to a read of the preceding message.
     #[must_use]
     pub fn before(&mut self, answer: Result<Option<Bytes>, Unreached>) -> Ask {
         let n = self.n - 1;
         match answer {
             Err(_) => self.pause(),
-            // It was dropped with old history, or the log ends before it.
+            // The message was dropped with old history, or the log ends before it.
             Ok(None) if self.missing < STALE_MAX => {
                 self.is_missing = true;
                 Ask::ReadEnds
@@ -152,25 +154,25 @@ impl Appending {
         }
     }
 
-    /// Whether this is the preceding message. If two processes take over at one place, because the
-    /// log has lost the first of the two messages, they write the same group, so its hash does not
-    /// identify its author.
+    /// Whether this group is the preceding message. Its hash alone does not identify the author. If
+    /// two processes take over at the same place, because the log lost the first of the two
+    /// messages, they write the same group.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)
     }
 
-    /// The log has answered with its range, without the preceding message.
+    /// Processes the range of the log, which was read because the preceding message is missing.
     #[must_use]
     pub fn ends(&mut self, answer: Result<Range<u64>, Unreached>) -> Ask {
         match answer {
-            // Everything before this message was dropped with old history.
+            // All messages before this one were dropped with old history.
             Ok(ends) if ends.start >= self.n => Ask::Append,
             Ok(_) | Err(_) => self.pause(),
         }
     }
 
-    /// The log has answered an append.
+    /// Processes the answer to an append.
     #[must_use]
     pub fn appended(&mut self, answer: Result<(), NotAppended>) -> Ask {
         match answer {
@@ -193,7 +195,7 @@ impl Appending {
         }
     }
 
-    /// The log has answered a read of the message's place.
+    /// Processes the answer to a read of the message's place.
     #[must_use]
     pub fn read(&mut self, answer: Result<Option<Bytes>, Unreached>) -> Ask {
         let Ok(Some(there)) = answer else { return self.pause() };
@@ -209,7 +211,7 @@ impl Appending {
         Ask::Pause(pause)
     }
 
-    /// Decides the fate of this message if another has its place.
+    /// Decides the fate of the message if another message is at its place.
     fn judge(&self, there: &[u8]) -> Fate {
         let n = self.n;
         match decode_message(there) {

@@ -1,8 +1,8 @@
-//! The notes that are kept with a shard's log and outlive its messages. They show that another
-//! shard's log is gone, and the times for which answered allocations are missing.
+//! The notes that are kept with a shard's log, and that outlive its messages. They show that
+//! another shard's log is gone, and the periods in which answered allocations may be missing.
 //!
-//! The logs of all shards of a process are created before the first of them has a message. So if
-//! one has messages, the others must have existed. Source: docs/spec/log.md, "Lost streams".
+//! The logs of all shards of a process are created before any of them gets a message. So if one log
+//! has messages, the others must have existed. Source: docs/spec/log.md, "Lost streams".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::store::gaps::Gaps;
 /// The notes of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogNotes {
-    /// The shards of the process that created the log, or that has added shards since.
+    /// The shards of the process that created the log, and the shards that later processes added.
     pub shards: BTreeSet<u16>,
-    /// Whether it was created in place of a log that was lost.
+    /// Whether the log was created to replace a log that was lost.
     pub is_replacement: bool,
-    /// The times for which answered allocations may be missing.
+    /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The end of the log last seen by a process that then noticed that the log had lost messages;
-    /// zeros if there was no such process.
+    /// The end of the log as a process last saw it before it detected that the log had lost
+    /// messages; zeros if no process detected this.
     pub failed_at: LogEnd,
 }
 
@@ -29,34 +29,37 @@ pub struct LogNotes {
 pub struct KeptNotes {
     /// See [`LogNotes::gaps`].
     pub gaps: Gaps,
-    /// Once a journal has failed: the end of each shard's log, see [`LogNotes::failed_at`].
+    /// Set once a journal has failed: the end of each shard's log. See [`LogNotes::failed_at`].
     pub failed_at: BTreeMap<u16, LogEnd>,
 }
 
 /// The state of a log before a process uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundLog {
-    /// There is no trace of it.
+    /// There is no trace of the log.
     Missing,
-    /// It does not exist, but the place of its snapshots does, which is created after the log.
+    /// The log does not exist, but the place for its snapshots, which is created after the log,
+    /// does.
     Lost,
-    /// It exists.
+    /// The log exists.
     Found {
-        /// Its notes.
+        /// The log's notes.
         notes: LogNotes,
-        /// The place after the last message that it has ever had.
+        /// The place after the last message that the log has ever had.
         end: u64,
     },
 }
 
 impl FoundLog {
-    /// The place after its last message. A log that ends earlier afterwards has replaced it.
+    /// Returns the place after the log's last message. If the log ends earlier than this later on,
+    /// it was replaced.
     #[must_use]
     pub fn end(&self) -> u64 {
         if let Self::Found { end, .. } = self { *end } else { 1 }
     }
 
-    /// The notes with which the log is used: its own, and those of this start.
+    /// Returns the notes with which the log is used: its own notes, with the facts of this startup
+    /// added.
     #[must_use]
     pub fn notes(&self, shards: &BTreeSet<u16>, is_lost: bool) -> LogNotes {
         let found = match self {
@@ -71,8 +74,9 @@ impl FoundLog {
     }
 }
 
-/// The shards whose logs were lost, or replace a log that was lost: their numbers may be locked by
-/// allocations that nothing shows any more. `reached` are the ends of logs that others reported.
+/// Returns the shards whose logs were lost or replace a log that was lost. Their numbers may be
+/// locked by allocations of which no trace is left. `reached` are the ends of logs that other
+/// processes reported.
 #[must_use]
 pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {
     let known: BTreeSet<u16> = found
@@ -121,7 +125,7 @@ mod tests {
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Missing]), [1]);
         assert_eq!(lost(&[FoundLog::Missing, found(&[0, 1], false, true)]), [0]);
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Lost]), [1]);
-        // The log has been replaced, and perhaps nothing has been recorded since.
+        // The log has been replaced, and possibly nothing has been recorded in it since.
         assert_eq!(lost(&[found(&[0, 1], false, true), found(&[0, 1], true, true)]), [1]);
     }
 
@@ -142,7 +146,7 @@ mod tests {
     fn a_log_is_lost_if_another_process_has_served_it() {
         let empty = found(&[0, 1], false, false);
         assert_eq!(lost_after(&[FoundLog::Missing, FoundLog::Missing], &[1, 4]), [0, 1]);
-        // Another process has just created it again.
+        // Another process has just created this log again.
         assert_eq!(lost_after(&[empty.clone(), FoundLog::Missing], &[1, 0]), [0]);
         assert_eq!(lost_after(&[found(&[0, 1], false, true), empty], &[1, 0]), [0; 0]);
     }

@@ -1,10 +1,10 @@
-//! The place of each group in a log to which another program may have published.
+//! The place of each group in a log to which another program may also have published.
 //!
-//! A message that no version of Ringwell wrote has no number, and another shard's group has none in
-//! this log. Both are skipped: the next group has the place after the skipped message, and its
-//! number continues from the group before. So a foreign message uses up a place, but no group is
-//! missing. A reader finds the same places as the writer, because a stored message never changes.
-//! Invariant: only such messages and copies of earlier groups are skipped. Source:
+//! A message that no version of Ringwell wrote has no number. Another shard's group has no number
+//! in this log. Both are skipped: the next group is at the place after the skipped message, and its
+//! number follows that of the group before. So a foreign message takes up a place, but no group is
+//! missing. Readers find the same places as the writer, because a stored message never changes.
+//! Invariant: only foreign messages and copies of earlier groups are skipped. Source:
 //! docs/spec/log.md, "Foreign messages".
 
 use std::future::Future;
@@ -18,22 +18,23 @@ use tokio::sync::mpsc;
 use super::{Log, NotAppended, Unreached};
 use crate::canary::{Bug, planted};
 
-/// One append passes at most this many foreign messages; the next attempt passes further ones.
+/// The maximum number of foreign messages that one append skips. The next attempt skips further
+/// ones.
 const PASSED_MAX: usize = 1_024;
 
-/// The number of bytes of a foreign message that the log line shows.
+/// The number of bytes of a foreign message that are logged.
 const SHOWN_BYTES: usize = 48;
 
-/// The places of groups, shared by all that read or write one log.
+/// The places of groups, shared by all readers and writers of one log.
 #[derive(Clone, Debug, Default)]
 pub struct Places(Arc<Mutex<Known>>);
 
-/// The foreign messages that are known.
+/// The known foreign messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
-    /// The count of those before the first message that the log still has.
+    /// The count of foreign messages before the first message that the log still has.
     before: u64,
-    /// For each later one, the number of the group that follows it, in order.
+    /// For each later foreign message, in order: the number of the group that follows it.
     next: Vec<u64>,
 }
 
@@ -42,7 +43,7 @@ impl Known {
         n + self.before + self.next.partition_point(|next| *next <= n) as u64
     }
 
-    /// The first group whose place is not before `place`.
+    /// Returns the first group whose place is at or after `place`.
     fn group_from(&self, place: u64) -> u64 {
         let most = place.saturating_sub(self.before);
         let (mut low, mut high) = (most.saturating_sub(self.next.len() as u64), most);
@@ -57,10 +58,10 @@ impl Known {
         low
     }
 
-    /// The foreign messages of a log with these groups and their places, in order, and with this
-    /// many foreign messages before and after them. If groups cannot be read, no number shows where
-    /// between two groups these messages are; the next group then counts as directly following the
-    /// one before.
+    /// Determines the foreign messages of a log from its `groups`, which are pairs of place and
+    /// number in order, and from the counts of foreign messages before and after all groups. If
+    /// some groups cannot be read, it is unknown where the foreign messages are between two groups.
+    /// They are then assumed to be directly before the second group.
     fn of(groups: &[(u64, u64)], (leading, trailing): (u64, u64), ends: &Range<u64>) -> Self {
         let (Some(first), Some(last)) = (groups.first(), groups.last()) else {
             return Self::default();
@@ -75,9 +76,9 @@ impl Known {
         Self { before, next }
     }
 
-    /// Records that group `n` was found this many places further on. While groups cannot be read, a
-    /// survey finds the count of foreign messages, but may assign them to a group later than the
-    /// next one.
+    /// Records that group `n` was found `places` places further on. While groups cannot be read, a
+    /// survey finds the right count of foreign messages, but may assign them to a later group than
+    /// the one that follows them.
     fn found_later(&mut self, n: u64, places: u64) {
         for _ in 0..places {
             let at = self.next.partition_point(|next| *next <= n);
@@ -94,21 +95,21 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of group `n`, as far as foreign messages are known.
+    /// Returns the place of group `n`, as far as the foreign messages are known.
     #[must_use]
     pub fn place(&self, n: u64) -> u64 {
         self.known().place(n)
     }
 
-    /// The count of foreign messages directly before group `n`.
+    /// Returns the count of foreign messages directly before group `n`.
     #[must_use]
     pub fn foreign_before(&self, n: u64) -> u64 {
         self.known().next.iter().rev().filter(|next| **next == n).count() as u64
     }
 }
 
-/// A log addressed by the numbers of groups: the arguments and results of [`Log`] are numbers, and
-/// those of the inner log are places.
+/// A log that is addressed by the numbers of groups. The arguments and results of its [`Log`]
+/// methods are group numbers, whereas those of the inner log are places.
 #[derive(Clone, Debug)]
 pub struct Numbered<L> {
     log: L,
@@ -117,13 +118,14 @@ pub struct Numbered<L> {
 }
 
 impl<L: Log + Clone> Numbered<L> {
-    /// The log of `shard`.
+    /// Wraps the log of `shard`.
     pub fn new(log: L, shard: u16) -> Self {
         Self { log, places: Places::default(), shard }
     }
 
-    /// Sends group `n` to its place. If a foreign message is there, it is skipped, and the append
-    /// is still refused: nothing may be sent again before the previous group has been read.
+    /// Completes an append of group `n`, which `sending` sends to the group's place. If there is a
+    /// foreign message at that place, it is skipped. The append is still refused, because nothing
+    /// may be sent again before the previous group has been read.
     async fn append_at(
         self,
         n: u64,
@@ -165,7 +167,7 @@ impl<L: Log + Clone> Numbered<L> {
         );
     }
 
-    /// Group `n`; `None` if it is missing, or its place has another group.
+    /// Reads group `n`; returns `None` if it is missing or another group is at its place.
     async fn read_at(self, n: u64) -> Result<Option<Bytes>, Unreached> {
         let begun = self.places.place(n);
         let mut place = begun;
@@ -175,7 +177,8 @@ impl<L: Log + Clone> Numbered<L> {
                 continue;
             }
             let number = message_number(&there);
-            // A later group shows that the message before it was a damaged group.
+            // A later group shows that the message before it was a damaged group, not a foreign
+            // message.
             if place > begun && number.is_some_and(|number| number > n) {
                 return Ok(None);
             }
@@ -188,7 +191,7 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(None)
     }
 
-    /// The numbers of the first group, and of the one after the last.
+    /// Returns the range from the number of the first group to the number after the last.
     async fn range(self) -> Result<Range<u64>, Unreached> {
         let ends = self.log.ends().await?;
         let found = self.survey(&ends).await?;
@@ -207,8 +210,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(known.group_from(ends.start)..known.group_from(ends.end))
     }
 
-    /// Finds all foreign messages; `None` if all are already known. The log begins with a group, or
-    /// has no copies.
+    /// Finds all foreign messages; returns `None` if all of them are already known. The log must
+    /// begin with a group or contain no copies.
     async fn survey(&self, ends: &Range<u64>) -> Result<Option<Known>, Unreached> {
         let (last, trailing) = self.first_group(ends.clone().rev()).await?;
         let Some(last) = last else {
@@ -216,7 +219,7 @@ impl<L: Log + Clone> Numbered<L> {
             let next = (0..trailing).map(|_| ends.start).collect();
             return Ok(are_foreign.then_some(Known { before: 0, next }));
         };
-        // A damaged message after it has a number, too.
+        // A damaged message after the last group has a number, too.
         let end_n = last.1 + (ends.end - last.0) - trailing;
         {
             let known = self.places.known();
@@ -232,8 +235,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(Some(found))
     }
 
-    /// The first of these places that has a group, with its number, and the count of foreign
-    /// messages before it.
+    /// Returns the first of these places that has a group, with the group's number, and the count
+    /// of foreign messages before it.
     async fn first_group(
         &self,
         places: impl Iterator<Item = u64>,
@@ -249,8 +252,9 @@ impl<L: Log + Clone> Numbered<L> {
         Ok((None, foreign))
     }
 
-    /// Bisects the messages between two groups, each with its place, until no foreign ones are
-    /// between one group and the next. `None` if a group is out of order: it is a copy.
+    /// Bisects the messages between two groups, each given with its place, until no foreign
+    /// messages are between one group and the next. Returns `None` if a group is out of order,
+    /// which means that it is a copy.
     async fn groups_between(
         &self,
         first: (u64, u64),
@@ -285,8 +289,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(Some(groups))
     }
 
-    /// Reads all messages. A group is a copy if its number is not after that of a group before it,
-    /// or if there are fewer places than numbers up to a later group.
+    /// Reads all messages. A group is a copy if its number is not higher than that of a group
+    /// before it, or if there are fewer places than numbers between it and a later group.
     async fn survey_all(&self, ends: &Range<u64>) -> Result<Known, Unreached> {
         let (mut groups, mut foreign) = (Vec::<(u64, u64)>::new(), Vec::new());
         for place in ends.clone() {
@@ -324,17 +328,17 @@ impl<L: Log + Clone> Numbered<L> {
     }
 }
 
-/// Whether a message at the place of group `n`, or after it, is not a group: it is foreign, or a
-/// copy of an earlier group.
+/// Whether a message at or after the place of group `n` is skipped, because it is foreign or a copy
+/// of an earlier group.
 pub(super) fn is_skipped(message: &[u8], shard: u32, n: u64) -> bool {
     is_foreign_message(message, shard) || message_number(message).is_some_and(|number| number < n)
 }
 
-/// A message, by its number.
+/// The kind of a message, with a group's number.
 enum Kind {
     Group(u64),
     Foreign,
-    /// Missing or damaged: it has a number.
+    /// Missing or damaged, so it counts as a group and has a number.
     Unreadable,
 }
 
@@ -363,7 +367,7 @@ impl<L: Log + Clone> Log for Numbered<L> {
         self.clone().read_at(n)
     }
 
-    /// The result includes foreign messages.
+    /// The returned messages include foreign ones.
     fn read_ahead(&self, groups: Range<u64>) -> mpsc::Receiver<Bytes> {
         self.log.read_ahead(self.places.place(groups.start)..self.places.place(groups.end))
     }

@@ -1,8 +1,8 @@
-//! The ends of logs that other processes reported while this one waited: a log that ends earlier
-//! afterwards has lost groups, or has been replaced.
+//! The ends of logs that other processes reported while this one waited. If a log ends earlier
+//! afterwards, it has lost groups or has been replaced.
 //!
-//! A process reports only what its log has stored, so a process that takes the shard over finds all
-//! of it. Source: docs/spec/log.md, "Lost streams".
+//! A process reports only groups that its log has stored. So a process that takes the shard over
+//! must find all of them. Source: docs/spec/log.md, "Lost streams".
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use super::{LastOwner, Sign};
 use crate::canary::{Bug, planted};
 use crate::platform::Moment;
 
-/// Reports older than this many of the longest lockouts do not count, because all numbers that were
-/// given out before them are free.
+/// The age of reports that no longer count, in multiples of the longest lockout. All numbers that
+/// were handed out before such a report are free.
 const LOCKOUTS: u64 = 2;
 
-/// The highest value that was reported.
+/// The highest value that was reported so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// The value.
     pub value: u64,
-    /// The time since the last report of a value as high as this.
+    /// The time since the last report of this value or a higher one.
     pub ago: Duration,
 }
 
-/// The minimum end of a shard's log.
+/// The highest values that were reported for the end of a shard's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// The epoch of its owner.
+    /// The epoch of the log's owner.
     pub epoch: Peak,
-    /// Its newest group.
+    /// The newest group in the log.
     pub group: Peak,
 }
 
-/// An owner and a group that a shard's log must have had; zeros if nothing is known.
+/// The owner and the group that a shard's log must have had; zeros if they are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// The owner's epoch.
@@ -45,16 +45,16 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    /// Whether this cannot have been reported for a log, because a process that takes that log over
-    /// has this epoch and adds group `taken_n`.
+    /// Whether the log must have lost groups or been replaced: a process that now takes it over has
+    /// only `epoch` and adds group `taken_n`, although this end was reported.
     #[must_use]
     pub fn is_beyond(self, epoch: u64, taken_n: u64) -> bool {
         self.epoch >= epoch || self.group >= taken_n
     }
 }
 
-/// The ends of logs that `last_owner` and earlier owners reported, if numbers that were given out
-/// by then may still be locked. `lockout_max` is the longest lockout.
+/// Returns the ends of logs that `last_owner` and earlier owners reported, if numbers that were
+/// handed out by then may still be locked. `lockout_max` is the longest lockout.
 #[must_use]
 pub fn reached_ends(
     shards: &[u16],
@@ -71,7 +71,7 @@ pub fn reached_ends(
     shards.iter().copied().zip(reached.map(end)).collect()
 }
 
-/// The highest value, and when it was last reported.
+/// The highest value, and the time when it was last reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Highest {
     value: u64,
@@ -90,7 +90,7 @@ impl Highest {
     }
 }
 
-/// The reports received during a wait.
+/// The reports that were received during a wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reports(Vec<(Highest, Highest)>);
 
@@ -145,7 +145,7 @@ mod tests {
         let known = ends(&served, 4);
         assert_eq!(known[&4], LogEnd { epoch: 5, group: 100 });
         assert_eq!(known[&3], LogEnd { epoch: 1, group: 0 });
-        // Numbers that were given out by then are free.
+        // The numbers that were handed out by then are free.
         assert_eq!(ends(&served, 21)[&4], LogEnd { epoch: 5, group: 100 });
         assert_eq!(ends(&served, 22)[&4], LogEnd { epoch: 0, group: 0 });
         assert_eq!(reached_ends(&[0], None, Millis(10_000)), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! Reads groups from the copy on this machine, and older ones from the log.
+//! Reads groups from the copy on this machine, and older groups from the log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ impl<R: Reader> Reader for LogReader<R> {
     fn read(&self, n: u64) -> Result<Group, ReadError> {
         match (self.mirror.read(n), &self.log) {
             (Err(ReadError::NotYet(n)), _) => Err(ReadError::NotYet(n)),
-            // The copy is not flushed: a power cut may have torn a part that no start has to read.
+            // The copy is not flushed, so a power cut may have torn a part that no startup needs to
+            // read.
             (Err(_), Some(log)) => self.read_log(&**log, n),
             (read, _) => read,
         }
@@ -102,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A copy that lacks groups that it should have.
+    /// A copy that lacks some groups that it should have.
     #[derive(Clone, Debug)]
     struct Torn;
 
@@ -124,7 +125,8 @@ mod tests {
         }
     }
 
-    /// Has the same message at each place: one for the first server, and one for the others.
+    /// Has the same message at every place: one message for the first server, and one for all
+    /// others.
     #[derive(Debug)]
     struct Servers(Option<Bytes>, Option<Bytes>, Mutex<u32>);
 

@@ -1,10 +1,10 @@
-//! Snapshots beside a log shared by machines: with them, a machine without a copy reads only a
+//! Snapshots beside a log that machines share. With them, a machine without a copy reads only a
 //! small part of the log, and the log's beginning can be dropped.
 //!
-//! A snapshot is a sequence of pieces, and an index that names their places; it counts once its
-//! index is stored. The newest two are kept. Invariant: no index is stored before the log has every
-//! group that its snapshot covers, and the log is never trimmed beyond what the older of the two
-//! needs. Source: docs/spec/log.md, "Snapshots".
+//! A snapshot consists of pieces and an index that names their places. It counts once its index is
+//! stored. The two newest snapshots are kept. Invariant: no index is stored before the log has
+//! every group that the snapshot covers, and no group is trimmed that the older of the two
+//! snapshots needs. Source: docs/spec/log.md, "Snapshots".
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,62 +19,62 @@ use crate::canary::{Bug, planted};
 use crate::store::files::FileError;
 use crate::store::interface::Draft;
 
-/// The length of a piece: with its headers it fits a message of the servers.
+/// The length of a piece, which fits into a message of the servers together with its headers.
 const PIECE_BYTES: usize = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"RPi1";
-/// Bytes of an index before the places of its pieces.
+/// The number of bytes in an index before the places of its pieces.
 const HEADER_BYTES: usize = 52;
 const CRC_BYTES: usize = 4;
 
-/// The maximum count of pieces of one snapshot, which is 64 GiB.
+/// The maximum number of pieces in one snapshot, which together are 64 GiB.
 const PIECES_MAX: usize = 1 << 16;
 
-/// The maximum count of places that are searched for an index.
+/// The maximum number of places that are searched for an index.
 const PIECES_TRIED: usize = 1 << 12;
 
 /// The snapshots of one shard, and its log for look-ups. All calls block until they are done, so
-/// they must come from threads on which no batch is served.
+/// they must be made from threads that serve no batches.
 pub trait Shelf: fmt::Debug + Send + Sync {
-    /// Adds a piece of a snapshot; returns its place.
+    /// Adds a piece of a snapshot, and returns the piece's place.
     ///
     /// # Errors
-    /// [`Unreached`]: it may or may not have been stored.
+    /// Returns [`Unreached`]; the piece may or may not have been stored.
     fn add(&self, piece: Bytes) -> Result<u64, Unreached>;
 
-    /// Adds an index, which is the newest from now on.
+    /// Adds an index, which is the newest one from now on.
     ///
     /// # Errors
-    /// [`Unreached`]: it may or may not have been stored.
+    /// Returns [`Unreached`]; the index may or may not have been stored.
     fn add_index(&self, index: Bytes) -> Result<u64, Unreached>;
 
-    /// The newest index and its place.
+    /// Returns the newest index and its place.
     ///
     /// # Errors
     /// [`Unreached`]
     fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached>;
 
-    /// A piece or an index; `None` if it is no longer there.
+    /// Returns a piece or an index; `None` if it is no longer stored.
     ///
     /// # Errors
     /// [`Unreached`]
     fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached>;
 
-    /// Drops everything that was added before `before`.
+    /// Drops all pieces and indexes that were added before `before`.
     ///
     /// # Errors
     /// [`Unreached`]
     fn trim(&self, before: u64) -> Result<(), Unreached>;
 
-    /// The message at a place of the log.
+    /// Returns the message at a place of the log.
     ///
     /// # Errors
     /// [`Unreached`]
     fn message(&self, place: u64) -> Result<Option<Bytes>, Unreached>;
 
-    /// The message at a place of the log, from a server other than the one that lacks it or has a
-    /// damaged copy; `None` if the log no longer has it, or if other servers were asked a short
-    /// time ago.
+    /// Like [`Self::message`], but asks servers other than the one that lacks the message or has a
+    /// damaged copy. Returns `None` if the log no longer has the message, or if other servers were
+    /// asked a short time ago.
     ///
     /// # Errors
     /// [`Unreached`]
@@ -82,7 +82,7 @@ pub trait Shelf: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// The bytes that the log takes.
+    /// Returns the number of bytes that the log takes up.
     ///
     /// # Errors
     /// [`Unreached`]
@@ -96,18 +96,18 @@ pub struct Index {
     pub shard: u32,
     /// The journal's identity.
     pub journal: [u8; 16],
-    /// The first group to replay on it.
+    /// The first group to replay after the snapshot.
     pub replay_from: u64,
-    /// The last group that it may cover.
+    /// The last group that the snapshot may cover.
     pub through: u64,
-    /// The place of the previous index; zero if there is none.
+    /// The place of the previous index; 0 if there is none.
     pub before: u64,
-    /// The places of its pieces, in order.
+    /// The places of the snapshot's pieces, in order.
     pub pieces: Vec<u64>,
 }
 
 impl Index {
-    /// Its bytes.
+    /// Returns the index in the form in which it is stored.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(HEADER_BYTES + 8 * self.pieces.len() + CRC_BYTES);
@@ -126,7 +126,7 @@ impl Index {
         out.into()
     }
 
-    /// Reads an index; `None` if it is damaged, or of another version.
+    /// Reads an index; returns `None` if it is damaged or of another version.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (bytes, crc) = bytes.split_at_checked(bytes.len().checked_sub(CRC_BYTES)?)?;
@@ -151,13 +151,13 @@ impl Index {
         })
     }
 
-    /// The place of its first piece, before which nothing of it is stored.
+    /// Returns the place of the snapshot's first piece, before which none of its parts is stored.
     fn begin(&self, at: u64) -> u64 {
         self.pieces.iter().copied().min().unwrap_or(at).min(at)
     }
 }
 
-/// The indexes that are kept and can be read, newest first, with their places.
+/// Returns the kept indexes that can be read, newest first, with their places.
 ///
 /// # Errors
 /// [`Unreached`]
@@ -177,7 +177,8 @@ pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
     Ok(found)
 }
 
-/// The index before the newest one, which is damaged. It precedes the pieces of the newest one.
+/// Returns the index before the newest one, which is damaged. That index is stored before the
+/// pieces of the newest one.
 fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
     for place in (1..newest).rev().take(PIECES_TRIED) {
         let Some(bytes) = shelf.get(place)? else { return Ok(None) };
@@ -194,7 +195,7 @@ fn is_whole(shelf: &dyn Shelf, index: &Index) -> Result<bool, Unreached> {
     let source = |out: &mut [u8]| -> Result<usize, Unreached> {
         while piece.is_empty() {
             let Some(place) = pieces.next() else { return Ok(0) };
-            // Without it, the rest is missing too.
+            // If this piece is missing, the rest is missing too.
             piece = shelf.get(*place)?.unwrap_or_default();
             if piece.is_empty() {
                 pieces = [].iter();
@@ -220,23 +221,23 @@ fn is_whole(shelf: &dyn Shelf, index: &Index) -> Result<bool, Unreached> {
 /// The part of the log before this machine's copy, which look-ups read from the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
-    /// The first group of the log.
+    /// The number of the log's first group.
     pub first_n: u64,
-    /// The first group of the copy.
+    /// The number of the copy's first group.
     pub copied_n: u64,
-    /// About this many bytes of the log precede the copy.
+    /// The approximate number of bytes in the log before the copy.
     pub bytes: u64,
-    /// A shard time by which the last record of this part was written.
+    /// A shard time at which the last record of this part had already been written.
     pub last_at: Millis,
 }
 
-/// The snapshots of a shard that is open.
+/// The snapshots of an opened shard.
 #[derive(Clone, Debug)]
 pub(super) struct Shelved {
     shelf: Arc<dyn Shelf>,
     shard: u32,
     journal: [u8; 16],
-    /// The newest two indexes.
+    /// The two newest indexes, with their places.
     kept: Arc<Mutex<Vec<(u64, Index)>>>,
     /// The places of groups in the log.
     places: Places,
@@ -261,19 +262,20 @@ impl Shelved {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No snapshot that is kept needs the groups before this one. Zero unless there are two.
+    /// Returns the first group that a kept snapshot needs. Returns 0 if there are fewer than two
+    /// snapshots.
     pub(super) fn needed_from(&self) -> u64 {
         let kept = self.kept();
         if kept.len() < 2 { 0 } else { kept.iter().map(|it| it.1.replay_from).min().unwrap_or(0) }
     }
 
-    /// The places of the indexes that are kept.
+    /// Returns the places of the kept indexes.
     pub(super) fn places(&self) -> Vec<u64> {
         self.kept().iter().map(|it| it.0).collect()
     }
 
-    /// Reads the snapshots back, and forgets damaged ones, so that nothing is dropped from the log
-    /// because of them. The next snapshot takes their place.
+    /// Reads the snapshots back, and forgets the damaged ones, so that the log is not trimmed
+    /// because of them. Each is replaced by a later snapshot.
     pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
         let kept = self.kept().clone();
         for (place, index) in kept {
@@ -291,8 +293,8 @@ impl Shelved {
     }
 
     /// Like [`Self::publish`], but only if the log still has the last group that the snapshot
-    /// covers: two snapshots ahead of a log that has lost its end would leave none to continue
-    /// from.
+    /// covers. If a log has lost its end, two snapshots ahead of it would leave none from which to
+    /// continue.
     fn publish_stored(
         &self,
         replay_from: u64,
@@ -320,12 +322,12 @@ impl Shelved {
     }
 }
 
-/// A snapshot that is written to a file of this machine and put on the shelf.
+/// A snapshot that is written to a file on this machine and also put on the shelf.
 #[derive(Debug)]
 pub struct LogDraft<D> {
     draft: D,
     replay_from: u64,
-    /// `None` if it is not put on the shelf, or if that has failed.
+    /// `None` if the snapshot is not put on the shelf, or if that has failed.
     shelved: Option<Shelved>,
     pieces: Vec<u64>,
     gathered: Vec<u8>,
@@ -336,7 +338,7 @@ impl<D: Draft> LogDraft<D> {
         Self { draft, replay_from, shelved, pieces: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Adds all complete pieces, and at the end also the rest.
+    /// Adds all complete pieces, and at the end also the rest of the snapshot.
     fn add(&mut self, is_end: bool) {
         while self.gathered.len() >= PIECE_BYTES || is_end && !self.gathered.is_empty() {
             let Some(shelved) = &self.shelved else {
@@ -352,8 +354,8 @@ impl<D: Draft> LogDraft<D> {
         }
     }
 
-    /// Leaves the snapshot only in the file, which is usable without the shelf; the next one tries
-    /// again.
+    /// Keeps the snapshot only in the file, which can be used without the shelf. The next snapshot
+    /// is put on the shelf again.
     fn give_up(&mut self, error: &Unreached) {
         let shard = self.shelved.take().map(|shelved| shelved.shard);
         tracing::warn!(shard, %error, "a snapshot could not be put beside the journal's log");
@@ -374,10 +376,11 @@ impl<D: Draft> Draft for LogDraft<D> {
         self.add(true);
         let (shelved, pieces) = (self.shelved.take(), std::mem::take(&mut self.pieces));
         if let Some(shelved) = shelved.as_ref().filter(|_| planted(Bug::SnapshotAhead)) {
-            // The newest group is not sent yet.
+            // The newest group has not been sent yet.
             let _ = shelved.publish(self.replay_from, through + 1, pieces.clone());
         }
-        // If a covered group is not stored, the file is refused, and nothing is put on the shelf.
+        // If a covered group is not stored, publishing the file fails, and nothing is put on the
+        // shelf.
         self.draft.publish(through)?;
         if let Some(shelved) = shelved
             && let Err(error) = shelved.publish_stored(self.replay_from, through, pieces)

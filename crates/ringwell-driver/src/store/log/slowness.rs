@@ -1,32 +1,34 @@
-//! Whether the server that leads a log has become slow, so that another one should lead.
+//! Determines whether the server that leads a log has become slow, so that another one should lead.
 //!
-//! A leader stores a message itself before it answers. If the leader's disk is slow, all groups are
-//! slow; if a follower's disk is slow, none is, because two of three servers are enough.
+//! Before a leader answers, it stores the message itself. If the leader's disk is slow, all groups
+//! are slow. If a follower's disk is slow, no group is slow, because two of the three servers are
+//! enough.
 
 use std::time::Duration;
 
 use crate::platform::Moment;
 
-/// A group that takes longer than this is slow: a good disk makes many flushes in this time.
+/// A group that takes longer than this is slow. A good disk completes many flushes in this time.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// A leader whose groups are all slow for this long should be replaced.
+/// If all groups of a leader are slow for this long, the leader should be replaced.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The shortest time until the leader is replaced again: the other servers may be as slow.
+/// The shortest time before the leader is replaced again, because the other servers may be just as
+/// slow.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// The speed of a log since its last fast group.
+/// The slow groups of a log since its last fast group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slowness {
-    /// The sending time of the first slow group after the last fast one.
+    /// The time when the first slow group after the last fast one was sent.
     since: Option<Moment>,
     asked_at: Option<Moment>,
 }
 
 impl Slowness {
-    /// Records that a group sent at `sent` is stored now. Returns whether another server should
-    /// lead.
+    /// Records that a group that was sent at `sent` is stored now. Returns whether another server
+    /// should lead.
     pub(super) fn stored(&mut self, sent: Moment, now: Moment) -> bool {
         if now.since(sent) < SLOW {
             self.since = None;
@@ -50,7 +52,7 @@ mod tests {
     fn a_leader_that_is_slow_for_five_seconds_is_replaced_once_a_minute() {
         let (mut slowness, start) = (Slowness::default(), Moment::default());
         let at = |ms| start + Duration::from_millis(ms);
-        // Groups of 500 ms each, except for a fast one after 3 s.
+        // Each group takes 500 ms, except for a fast one after 3 s.
         let mut asked = Vec::new();
         for ms in (0..80_000).step_by(500) {
             let took = if ms == 3_000 { 5 } else { 500 };

@@ -1,8 +1,9 @@
-//! The wait of a standby, and the end of a process that has lost shards or has a failed journal.
+//! The wait of a standby, and the end of a process that has lost shards or whose journal has
+//! failed.
 //!
 //! Decides by hints. A wrong decision costs only overflow numbers, because the log alone decides
-//! which process owns a shard. A starting process reports that it starts, so that no other one
-//! takes shards from it before it has all of them. Source: docs/spec/log.md, "Standby".
+//! which process owns a shard. A starting process reports that it is starting, so that no other
+//! process takes shards from it before it has all of them. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 
@@ -12,34 +13,34 @@ use crate::canary::{Bug, planted};
 use crate::node::JournalState;
 use crate::platform::Moment;
 
-/// The interval at which a process reports.
+/// The interval between two reports of a process.
 pub const BEAT_EVERY: Duration = Duration::from_millis(500);
 
-/// Silence for this long means that no process serves.
+/// If no process reports for this long, no process serves.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Standbys wait up to this much longer, each for a different time.
+/// The maximum additional time that a standby waits. Each standby adds a different time.
 pub const APART: Duration = Duration::from_millis(500);
 
-/// After the streams did not answer, silence for this long is enough: heartbeats need no leader,
+/// The length of silence that suffices after the streams did not answer. Heartbeats need no leader,
 /// but this process may have been cut off.
 const CALM: Duration = Duration::from_secs(1);
 
-/// A start that takes longer than this may never end: another process then starts too.
+/// A startup that takes longer than this may never end, so another process then starts too.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// A process that has lost some of its shards keeps the rest for this long: a process that starts
-/// takes them soon.
+/// The time for which a process that has lost some of its shards keeps the rest. If another process
+/// is starting, it takes them soon.
 const PARTLY_MAX: Duration = Duration::from_secs(10);
 
-/// A report of another process for the same shards.
+/// A report from another process that uses the same shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beat {
-    /// It is taking the shards over.
+    /// The process is taking the shards over.
     Starting,
-    /// It serves. Earlier builds send no sign.
+    /// It serves. Earlier builds do not send the time.
     Serving(Option<Sign>),
-    /// It has stored everything and no longer serves.
+    /// The process has stored all groups and no longer serves.
     End,
 }
 
@@ -49,16 +50,16 @@ pub struct Silence {
     apart: Duration,
     since: Moment,
     wanted: Duration,
-    /// The last time at which the streams did not answer.
+    /// The time when the streams last did not answer.
     unanswered_at: Option<Moment>,
-    /// The time of the first report of a start since a process served last.
+    /// The time of the first report of a startup since a process last served.
     starting_since: Option<Moment>,
     heard: Option<(Sign, Moment)>,
     reports: Reports,
 }
 
 impl Silence {
-    /// Begins to wait. `apart` differs between processes, up to [`APART`].
+    /// Begins to wait. `apart` is different for each process, and at most [`APART`].
     #[must_use]
     pub fn begin(now: Moment, apart: Duration) -> Self {
         let wanted = SILENCE + apart;
@@ -87,12 +88,12 @@ impl Silence {
         }
     }
 
-    /// The streams do not answer: silence proves nothing until they do.
+    /// The streams do not answer, so silence proves nothing until they do.
     pub fn unanswered(&mut self, now: Moment) {
         self.unanswered_at = Some(now);
     }
 
-    /// The time until this process should start.
+    /// Returns the time until this process should start.
     #[must_use]
     pub fn left(&self, now: Moment) -> Duration {
         let calm = self.unanswered_at.map(|at| at + CALM + self.apart);
@@ -100,7 +101,7 @@ impl Silence {
         until.since(now)
     }
 
-    /// The last heartbeat with a time, if one arrived.
+    /// Returns the last heartbeat with a time, if one arrived.
     #[must_use]
     pub fn heard(&self, now: Moment) -> Option<Heard> {
         let (sign, arrived) = self.heard.clone()?;
@@ -108,16 +109,17 @@ impl Silence {
     }
 }
 
-/// Whether a process should stop and start again: others own its shards, or a journal has failed. A
-/// failed journal stays so until the next start, which holds pools if groups are lost.
+/// Decides whether a process should stop and start again, because others own its shards or a
+/// journal has failed. A failed journal stays failed until the next startup, which holds pools if
+/// groups are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fenced {
-    /// The time at which it was first seen without one of its shards.
+    /// The time when the process was first seen without one of its shards.
     since: Option<Moment>,
 }
 
 impl Fenced {
-    /// Decides by the states of all its shards' journals.
+    /// Decides from the states of the journals of all its shards.
     pub fn is_final(
         &mut self,
         journals: impl IntoIterator<Item = JournalState>,
@@ -149,7 +151,7 @@ mod tests {
         Moment::default() + Duration::from_millis(ms)
     }
 
-    /// The time after which a standby that receives `beats` starts.
+    /// Returns the time after which a standby that receives `beats` starts.
     fn starts(beats: impl IntoIterator<Item = (u64, Beat)>) -> u64 {
         let mut silence = Silence::begin(at(0), Duration::from_millis(400));
         let mut beats = beats.into_iter().peekable();

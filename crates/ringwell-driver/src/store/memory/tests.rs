@@ -4,7 +4,7 @@ use super::*;
 
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
-/// A group of this many records at `n`.
+/// Returns group `n`, with `records` records.
 fn group(writer: &mut Writer, n: u64, records: usize) -> Group {
     for _ in 0..records {
         writer.append(&Record::Tick { at: Millis(n) });

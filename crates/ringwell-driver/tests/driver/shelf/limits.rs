@@ -1,4 +1,4 @@
-//! The history that a log with snapshots beside it keeps, reads again, and reports.
+//! The history that a log with snapshots beside it keeps, reads back, and reports.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,8 @@ use super::*;
 
 const AUTHOR: Author = Author { shard: 0, journal: [1; 16], incarnation: [2; 16] };
 
-/// A store whose snapshots, if there are any, need the groups from the `needed` ones on.
+/// Creates a store with one snapshot for each entry of `needed`. The entry is the first group that
+/// this snapshot needs.
 fn store(
     prefix: Prefix,
     needed: &[u64],
@@ -133,7 +134,8 @@ fn a_snapshot_that_the_log_does_not_continue_is_passed_over_for_the_previous_one
     let (servers, data) = (Servers::default(), folder());
     served(&servers, data.path());
     let [newest, older] = &servers.indexes()[..] else { panic!("there are two") };
-    // The log loses its end. Another process, which does not see the snapshots, fills it again.
+    // The log loses its end. Another process, which does not see the snapshots, fills the log
+    // again.
     let shelf = servers.with(|kept| std::mem::take(&mut kept.shelf));
     lose(&servers, newest.replay_from - 1);
     let elsewhere = folder();
@@ -153,7 +155,7 @@ fn a_snapshot_that_is_damaged_during_a_start_still_proves_that_its_groups_existe
     let (servers, data) = (Servers::default(), folder());
     served(&servers, data.path());
     let through = servers.indexes()[0].through;
-    // Only the snapshot's last group is lost.
+    // The only lost group is the last one that the snapshot covers.
     lose(&servers, through);
     servers.with(|kept| kept.index_rots_after = 3);
     let taker = start(&servers, folder().path(), ALL).unwrap();
@@ -197,7 +199,7 @@ fn history_is_read_from_the_copy_and_its_clocks_are_known() {
     owner.snapshot();
     let end = owner.engine.newest_group() + 1;
     drop(owner);
-    // This owner has not read the groups before the snapshot.
+    // This owner has not read the groups from before the snapshot.
     let owner = start(&servers, data.path(), ALL).unwrap();
     assert!(owner.store.stats().segments > 3);
     let (reader, before) = (owner.store.reader(), servers.with(|kept| kept.reads));
@@ -234,7 +236,7 @@ fn the_group_before_is_read_again_after_a_pause_only() {
     }
 }
 
-/// A log that needs half a second for each group, and counts requests for another leader.
+/// A log that takes half a second for each group, and counts the requests for another leader.
 #[derive(Clone, Debug)]
 struct Slow(Servers, Virtual, Rc<Cell<u32>>);
 

@@ -12,7 +12,7 @@ use ringwell_journal::Noted;
 use super::*;
 
 thread_local! {
-    /// The time that passes during each of the next reads, and the clock that shows it.
+    /// The time that passes during each of the next reads, and the executor whose clock shows it.
     static PASSING: RefCell<(Option<Executor>, VecDeque<Duration>)> = RefCell::default();
 }
 
@@ -61,11 +61,11 @@ fn only_the_history_of_a_number_may_make_a_look_up_too_long() {
         let missing = |past: &Past| past.missing;
         let named = look_up(&[]).await.unwrap();
         assert!(named.held.is_some(), "{named:?}");
-        // The process is suspended during one read; the next ones are a little slow.
+        // The process is suspended during one of the reads, and the next reads are a little slow.
         for passing in [&[2_500, 0, 0, 0][..], &[0, 60_000, 500, 500], &[400, 400, 400, 400]] {
             assert_eq!(look_up(passing).await.unwrap(), named, "{passing:?}");
         }
-        // A number with a long history on a slow disk.
+        // The number has a long history, and the disk is slow.
         for passing in [&[900; 5][..], &[1_500; 5], &[20_000; 5]] {
             let past = look_up(passing).await.unwrap();
             assert_eq!(missing(&past), Some(Missing::TooLong), "{passing:?}");

@@ -1,4 +1,4 @@
-//! Results for a correct caller.
+//! Tests the results for a caller that uses the ABI correctly.
 
 use std::thread;
 use std::time::Duration;
@@ -108,6 +108,6 @@ fn a_configuration_file_works_as_well() {
     let status = engine.status();
     assert_eq!(status["durability"], "disk");
     assert_eq!((&status["rows"], &status["journal"]), (&2.into(), &"writing".into()));
-    // The engine's numbers are on disk, in the directory that the configuration file names.
+    // The engine stores its journal in the directory that the configuration file specifies.
     assert!(data.path().join("data/journal/0").is_dir());
 }

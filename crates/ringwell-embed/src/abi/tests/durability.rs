@@ -1,4 +1,4 @@
-//! Durability: restarts, a full disk, and dropped history.
+//! Tests durability: restarts, a full disk, and dropped history.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn answered_allocations_are_known_after_the_engine_was_closed_or_killed() {
         drop(engine);
         let ended = Opened::new(&options);
         assert_eq!(ended.numbers(2), numbers_from(8_885_550_103, 2));
-        // Acts as if the process had been killed: nothing more is written.
+        // Simulates that the process is killed: nothing more is written.
         let (engine, _) = slots::take(ended.0).unwrap();
         engine.abandon();
         assert_eq!(Opened::new(&options).numbers(2), numbers_from(8_885_550_105, 2));
@@ -63,15 +63,15 @@ fn a_damaged_journal_is_refused_and_not_changed() {
     assert!(text.contains("the journal of shard 0"), "{text}");
 }
 
-/// Flips a bit of the first frame, which is followed by others.
+/// Flips a bit in the first frame, which other frames follow.
 fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 1;
     fs::write(path, bytes).unwrap();
 }
 
-/// A small journal: segments of 1 MiB, 4 MiB of history, a snapshot per MiB. Numbers of pool 2
-/// become free at once.
+/// Options for a small journal: segments of 1 MiB, 4 MiB of history, and a snapshot per MiB.
+/// Numbers of pool 2 become free immediately.
 fn small(data: &Path, numbers: u64) -> String {
     let file = data.join("ringwell.toml");
     let last = 8_885_000_000 + numbers - 1;
@@ -104,7 +104,7 @@ fn old_history_is_removed_in_pieces_between_batches_and_no_lockout_with_it() {
         if first.exists() {
             assert_eq!(engine.bulk(&many).0, OK);
         } else {
-            // Without pauses, a caller adds more per maintenance round than the limit.
+            // A caller that never pauses adds more data per maintenance round than the limit.
             thread::sleep(Duration::from_millis(1));
             assert_eq!(engine.bulk(&one).0, OK);
         }
@@ -119,10 +119,10 @@ fn old_history_is_removed_in_pieces_between_batches_and_no_lockout_with_it() {
 #[test]
 fn in_memory_old_groups_are_removed_and_lockouts_stay() {
     let options = options(Path::new(""), "memory", 20_000);
-    // The deadline is long because the machine may be busy.
+    // The deadline is long, because the machine that runs the tests may be busy.
     let engine = Opened::new(&options.replacen('{', "{\"deadline_ms\":60000,", 1));
     assert_eq!(engine.numbers(5), numbers_from(8_885_550_101, 5));
-    // Allocates more rows than memory keeps, in batches of the maximum length.
+    // Allocates more rows than the engine keeps in memory, in batches of the maximum length.
     let body = batch(30).replace("autos", &"a".repeat(8_000));
     for round in 0..600 {
         let text = bulk(engine.0, &body, Some(&round.to_string()), 0).1;
@@ -140,7 +140,7 @@ fn after_a_failed_write_that_a_cache_may_have_lost_all_pools_are_held() {
     let data = tempfile::tempdir().unwrap();
     let options = small(data.path(), 100);
     let engine = Opened::new(&options);
-    // A directory with the next segment's name makes opening that segment fail.
+    // The next segment cannot be created, because a directory has its name.
     let obstacle = data.path().join("journal/0/0000000000000002.rpj");
     fs::create_dir(&obstacle).unwrap();
     let body = batch(40).replace("\"1/", "\"2/").replace("autos", &"a".repeat(200));
@@ -176,7 +176,7 @@ fn a_restored_directory_gets_a_new_name_and_the_gap_is_recorded() {
     assert!(!data.path().join("RESTORED").exists());
 }
 
-/// A small file system, if mounting one is permitted.
+/// A small file system. Available only if the test may mount one.
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
@@ -222,7 +222,8 @@ fn on_a_full_disk_rows_overflow_and_succeed_again_once_there_is_room() {
     let next = engine.numbers(50);
     assert!(!next.contains(&"over".to_owned()) && next.iter().all(|n| !given.contains(n)));
     drop(engine);
-    // Earlier and later allocations are known; the number of the undone allocation is free.
+    // After reopening, the allocations before and after the full disk are known. Only the number of
+    // the undone allocation is free.
     let engine = Opened::new(&options);
     let later = engine.numbers(1);
     assert!(!given.contains(&later[0]) && !next.contains(&later[0]), "{later:?}");

@@ -1,4 +1,4 @@
-//! Misuse that the engine must survive.
+//! Tests misuse of the ABI that the engine must survive.
 
 use std::path::Path;
 use std::ptr;
@@ -28,8 +28,8 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     let engine = memory(9);
     let (body, mut handle) = (batch(1), 0);
     let mut open = |at, len, out| {
-        // SAFETY: invalid pointers, here and below, are null or misaligned, or have a length that
-        // is refused before anything is read.
+        // SAFETY: the invalid pointers in this test are null, misaligned, or have a length that is
+        // refused before anything is read.
         unsafe { ringwell_embed_open(at, len, &raw mut handle, out) }
     };
     assert_eq!(call(|out| open(ptr::null(), 5, out)).0, INVALID);
@@ -55,7 +55,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     unsafe { ringwell_embed_free(ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { ringwell_embed_free(misaligned) };
-    // No number was handed out for the answer that could not be read.
+    // No number was handed out for the call with an invalid `out`.
     assert_eq!(engine.numbers(1), ["8885550101"]);
 }
 
@@ -70,7 +70,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
     for made_up in [0, pid, pid | 255, pid | 1 << 30] {
         assert_eq!(bulk(made_up, &batch(1), None, 0), closed, "{made_up:x}");
     }
-    // The table entry is reused, with another handle.
+    // The table entry is reused with another handle.
     let next = memory(9);
     assert_ne!(next.0, engine.0);
     assert_eq!(engine.bulk(&batch(1)), closed);
@@ -79,7 +79,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
 #[test]
 fn an_engine_of_another_process_is_not_used() {
     let engine = memory(9);
-    // Simulates a forked child: the same table in another process.
+    // Simulates a forked child, which has the same table but another process id.
     let inherited = engine.0 ^ 1 << 32;
     for (status, text) in [bulk(inherited, &batch(1), None, 0), close(inherited)] {
         assert_eq!(status, FORKED);

@@ -1,4 +1,5 @@
-//! Frames that may have been answered but cannot be read, and how long this is remembered.
+//! Tests with frames that may have been answered but cannot be read, and how long this doubt is
+//! remembered.
 
 use super::*;
 
@@ -10,7 +11,7 @@ fn the_doubt_survives_any_number_of_starts_that_write_nothing() {
     author.group(11, 100);
     author.files.0.get_mut(&1).unwrap()[2 * BLOCK_BYTES + 100] ^= 1;
     let tip = Tip::after(&author.groups[0].header);
-    // Frame 2 was cut off at two starts in a row, both of which ended before they wrote a frame.
+    // Two startups in a row cut off frame 2. Both ended before they wrote a frame.
     author.segment(tip.raise_epoch(), None);
     author.segment(tip.raise_epoch().raise_epoch(), None);
     let mark = SnapshotMark { journal: JOURNAL, prev_hash: tip.prev_hash, through: 1 };
@@ -37,7 +38,7 @@ fn the_frame_itself_at_a_wrong_place_is_refused() {
     let mut author = sample();
     let (begin, end) = (author.used - 3 * BLOCK_BYTES, author.used);
     let file = author.files.0.get_mut(&3).unwrap();
-    // The disk wrote frame 7 three blocks too far: it may have been answered.
+    // The disk wrote frame 7 three blocks too far, so the frame may have been answered.
     file.copy_within(begin..end, end);
     file[begin..end].fill(0);
     match recovered(&author.files, &PLAN).unwrap_err() {
@@ -52,7 +53,7 @@ fn the_frame_itself_at_a_wrong_place_is_refused() {
 fn an_older_frame_at_a_wrong_place_after_the_end_proves_nothing() {
     let mut author = sample();
     let file = author.files.0.get_mut(&3).unwrap();
-    // Frame 6 again, two blocks after the end.
+    // Writes frame 6 a second time, two blocks after the end of the journal.
     let frame = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + BLOCK_BYTES;
     file.copy_within(frame, author.used + 2 * BLOCK_BYTES);
     assert_eq!(verdict_of(&author.files), (Verdict::Clean, 7));

@@ -1,4 +1,4 @@
-//! Segments longer than one read.
+//! Tests with segments that are longer than one read.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use crate::recover::{Step, Walk};
 
 const LONG: usize = 12 << 20;
 
-/// One segment with ten frames: short ones, and some nearly as long as a frame may be.
+/// Returns one segment with ten frames, some short and some nearly as long as a frame may be.
 fn long() -> Author {
     let mut author = Author::new(Tip::FIRST.raise_epoch());
     author.segment(Tip::FIRST, Some(vec![0; LONG]));
@@ -25,7 +25,7 @@ fn long() -> Author {
     author
 }
 
-/// The offset of each frame, and the end of the last one.
+/// Returns the offset of each frame, followed by the end of the last frame.
 fn offsets(author: &Author) -> Vec<usize> {
     let mut offset = SEGMENT_HEADER_BYTES;
     let mut all = vec![offset];
@@ -61,7 +61,7 @@ fn a_segment_longer_than_one_read_is_recovered_completely() {
 fn a_newer_frame_is_found_beyond_one_read() {
     let mut author = long();
     let offsets = offsets(&author);
-    // Only the last two frames remain.
+    // Only the last two frames are left.
     author.files.0.get_mut(&1).unwrap()[offsets[0]..offsets[8]].fill(0);
     match recovered(&author.files, &PLAN).unwrap_err() {
         RecoverError::Damaged { n: 1, newer_n: 9, newer_offset, .. } => {
@@ -89,7 +89,7 @@ fn any_one_block_of_the_longest_frame_shows_that_it_was_begun() {
     }
 }
 
-/// Files that count how often they are read.
+/// Files with a count of how often they are read.
 struct Counted {
     files: Files,
     reads: Cell<usize>,
@@ -113,6 +113,7 @@ fn a_segment_is_read_in_pieces_of_megabytes() {
     let counted = Counted { files: long().files, reads: Cell::new(0) };
     let recovered = recover(&counted, &PLAN, |_, _| Ok(())).unwrap();
     assert_eq!(recovered.frames, 10);
-    // The head, and 12 MiB in pieces of 4 MiB, each of which begins with a frame again.
+    // Reads the head, and then 12 MiB in pieces of 4 MiB. Each piece starts at the frame that did
+    // not fit completely into the piece before.
     assert!(counted.reads.get() <= 6, "{} reads", counted.reads.get());
 }

@@ -1,4 +1,4 @@
-//! The operator's texts: each states the fault, its place, and what to do.
+//! Tests the texts for the operator: each text states the fault, the place and the remedy.
 
 use super::*;
 use crate::SegmentFault;

@@ -1,6 +1,7 @@
-//! E1 to E9: complete runs against owners of all kinds, with the limits of docs/spec/pacing.md.
+//! E1 to E9: complete runs against all kinds of owners, with the limits of docs/spec/pacing.md.
 //!
-//! Every run prints its result: `cargo test -p ringwell-mesh acceptance -- --nocapture`.
+//! Every run prints its result; to see it, run
+//! `cargo test -p ringwell-mesh acceptance -- --nocapture`.
 
 use core::time::Duration;
 
@@ -10,25 +11,25 @@ use crate::pacing::Pacing;
 const SECOND: Duration = ms(1_000);
 const RECOVERED: Duration = ms(12_000);
 
-/// The owner stops for ten seconds, from second two on.
+/// The owner stops for ten seconds, beginning at second two.
 const STALL: Times = Times::once(ms(2_000), ms(10_000));
 
 fn stall(seed: u64, random: bool) -> Scenario {
     Scenario { stops: STALL, random, length: ms(15_000), seed, ..Scenario::healthy() }
 }
 
-/// Every kind of arrival pattern with a few seeds each.
+/// Runs every kind of arrival pattern, each with a few seeds.
 fn all_arrivals() -> impl Iterator<Item = (u64, bool)> {
     (1..=20).flat_map(|seed| [(seed, false), (seed, true)])
 }
 
-/// The outcomes of the rows of a period.
+/// The outcomes of all rows in a period.
 #[derive(Debug)]
 struct Figures {
     late_percent: f64,
     overflow_percent: f64,
     good_per_second: f64,
-    /// Percentiles in milliseconds, over all rows.
+    /// Percentiles over all rows, in milliseconds.
     p50: f64,
     p90: f64,
     p99: f64,
@@ -97,7 +98,7 @@ fn e3_a_stalled_owner_gets_few_pings_and_no_rows() {
         let while_shut = shut..RECOVERED;
         let sent = history.rows.iter().filter_map(|row| row.sent);
         assert_eq!(sent.filter(|sent| while_shut.contains(sent)).count(), 0);
-        // The gap has reached its full length after five slow pings, well within two seconds.
+        // The gap reaches its maximum after five slow pings, well within two seconds.
         let full_gap = STALL.first + SECOND * 2..RECOVERED;
         let pings: Vec<_> = history.pings.iter().filter(|at| full_gap.contains(at)).collect();
         assert!(pings.len() <= 20, "{} pings in 8 s", pings.len());
@@ -199,7 +200,7 @@ fn an_owner_with_repeated_pauses_makes_hardly_a_row_late() {
 
 #[test]
 fn sixteen_callers_with_too_many_requests_get_nearly_all_of_the_owner_s_capacity() {
-    // The callers send 5,333 a second, while the owner can serve 3,333.
+    // The callers send 5,333 sub-requests per second, but the owner can serve only 3,333.
     let history = run(Scenario { callers: 16, spacing: ms(3), ..Scenario::healthy() });
     let figures = figures("16 callers, too much", &history, ms(0), SECOND * 10);
     assert!(figures.good_per_second >= 3_000.0 && figures.p99 <= 50.0);

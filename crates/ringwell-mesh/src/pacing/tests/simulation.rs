@@ -1,8 +1,10 @@
-//! Callers, their links and one owner in virtual time: uses a [`Window`] as the driver does.
+//! Simulates callers, their links and one owner in virtual time. It uses a [`Window`] in the same
+//! way as the driver does.
 //!
-//! The owner serves one sub-request after the other, like a shard's engine, unless its answers take
-//! a fixed time each. It drops work whose caller has given up before the work starts. The network
-//! takes no time. Nothing here reads a clock: the same [`Scenario`] gives the same figures.
+//! The owner serves sub-requests one after the other, like a shard's engine, or else answers each
+//! one after a fixed time. It drops a sub-request whose caller gave up before the work on it began.
+//! The network takes no time. Nothing here reads a clock: the same [`Scenario`] gives the same
+//! figures.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,16 +19,16 @@ pub(super) const fn us(count: u64) -> Duration {
     Duration::from_micros(count)
 }
 
-/// The owner's way of serving work.
+/// The way in which the owner serves sub-requests.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
-    /// One after the other, each for this long.
+    /// It serves them one after the other, and each takes this long.
     Queue(Duration),
-    /// All at once, each for this long.
+    /// It serves them all at once, and each takes this long.
     Delay(Duration),
 }
 
-/// The times of an event: from `first` on for `length`, repeated every `period`.
+/// The times of an event: it begins at `first`, lasts for `length`, and is repeated every `period`.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub first: Duration,
@@ -45,7 +47,8 @@ impl Times {
         Self { first, length, period }
     }
 
-    /// The beginning and the end of the event that includes `at`, or of the next event.
+    /// Returns the beginning and the end of the event that is in progress at `at`, or else of the
+    /// next event.
     fn around(&self, at: Duration) -> Option<(Duration, Duration)> {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {
@@ -66,14 +69,14 @@ impl Times {
 pub(super) struct Scenario {
     pub pacing: Pacing,
     pub owner: Owner,
-    /// The owner stops; work in progress continues afterwards.
+    /// The owner stops. It continues its work in progress afterwards.
     pub stops: Times,
     /// The owner refuses every connection.
     pub refuses: Times,
     /// The callers themselves stop.
     pub caller_stops: Times,
     pub callers: usize,
-    /// Time between two sub-requests of one caller, on average if `random`.
+    /// The time between two sub-requests of one caller, or the average time if `random` is set.
     pub spacing: Duration,
     pub random: bool,
     pub length: Duration,
@@ -81,7 +84,7 @@ pub(super) struct Scenario {
 }
 
 impl Scenario {
-    /// One caller, 1,000 sub-requests a second, a healthy owner, ten seconds.
+    /// One caller sends 1,000 sub-requests per second to a healthy owner for ten seconds.
     pub(super) fn healthy() -> Self {
         Self {
             pacing: Pacing::default(),
@@ -120,9 +123,10 @@ pub(super) struct History {
     pub pings: Vec<Duration>,
     /// The first caller's window after each event.
     pub windows: Vec<(Duration, f64)>,
-    /// The time when a link shut.
+    /// The times when a link shut.
     pub shut: Vec<Duration>,
-    /// After each event: sub-requests at the owner, and the slots of all windows together.
+    /// The number of sub-requests at the owner, and the total number of slots in all windows, after
+    /// each event.
     pub queues: Vec<(Duration, f64, f64)>,
 }
 
@@ -155,7 +159,8 @@ pub(super) struct World {
     events: BTreeMap<(Duration, u64), (usize, Event)>,
     next_id: u64,
     owner_free_at: Duration,
-    /// The time when each sub-request leaves the owner, served or abandoned by its caller.
+    /// The time when each sub-request leaves the owner, because it was served or because its caller
+    /// gave up.
     owner_queue: Vec<Duration>,
     random: SplitMix64,
     history: History,
@@ -190,7 +195,7 @@ pub(super) fn run(scenario: Scenario) -> History {
 }
 
 impl World {
-    /// From 0 up to but not including 1.
+    /// Returns a random number from 0 up to but not including 1.
     #[expect(clippy::cast_precision_loss, reason = "a random number of 32 bits")]
     fn unit(&mut self) -> f64 {
         (self.random.next() >> 32) as f64 / (1_u64 << 32) as f64
@@ -320,7 +325,7 @@ impl World {
         self.plan(at, caller, Event::PingEnded(now, ending));
     }
 
-    /// The time and the kind of answer to the request sent at `now`.
+    /// Returns when the request sent at `now` is answered, and the kind of the answer.
     fn owner_takes(&mut self, now: Duration) -> (Duration, Ending) {
         let Scenario { owner, stops, refuses, pacing, .. } = self.scenario;
         if refuses.covers(now).is_some() {

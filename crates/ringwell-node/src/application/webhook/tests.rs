@@ -1,6 +1,6 @@
 use super::*;
 
-/// The output of `openssl dgst -sha256 -hmac a-shared-secret-of-tests` for the input
+/// The output of `openssl dgst -sha256 -hmac a-shared-secret-of-tests` when its input is
 /// `1700000000.{}`.
 const SIGNATURE: &str = "9f3bf0efd5fa0ce0b27973c217549281e16264386bb1f6072a0296e051ba94c5";
 

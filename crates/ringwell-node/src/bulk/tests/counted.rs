@@ -1,9 +1,9 @@
-//! The path of a batch (read, look up, allocate, record, render) as a program whose instructions
-//! are counted.
+//! Takes batches through their whole path (read, look up, allocate, record, render), so that the
+//! instructions can be counted.
 //!
-//! `cargo xtask counts` runs it twice under callgrind with different lengths, and reads the memory
-//! figures that it prints. It is a test because only tests can call this path without sockets, and
-//! so that it also checks the answers.
+//! `cargo xtask counts` runs this program twice under callgrind, with different numbers of batches,
+//! and reads the memory figures that it prints. It is a test because only tests can call this path
+//! without sockets. As a test, it can also check the answers.
 
 use std::rc::Rc;
 
@@ -16,25 +16,25 @@ use tokio::runtime::Builder;
 
 use super::{Durability, Millis, body, shard_threads, soon};
 
-/// Sets the count of batches, if not [`USUAL`].
+/// Sets the number of batches, if it differs from [`USUAL`].
 const BATCHES: &str = "RINGWELL_COUNTED_BATCHES";
 const USUAL: usize = 20;
-/// Sets the style of the batches' JSON, if not compact.
+/// Sets the style of the batches' JSON, if the JSON is not compact.
 const STYLE: &str = "RINGWELL_COUNTED_STYLE";
-/// Sets the count of rows per batch, if it differs from that of the benchmarks.
+/// Sets the number of rows per batch, if it differs from that of the benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
-/// The style of compact batches with a look-up after each.
+/// The style in which batches are compact and each batch is followed by a look-up.
 const LOOK_UPS: &str = "look-ups";
-/// At 64 connections, a group of the journal holds about this many batches.
+/// With 64 connections, a group of the journal contains about this many batches.
 const BATCHES_A_GROUP: usize = 16;
 
 #[test]
 fn the_counted_batches_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
-    // The lockout is so long that no number becomes free again. The next number therefore never
-    // depends on the clock.
+    // The lockout is so long that no number becomes free again during the test. The choice of the
+    // next number therefore never depends on the clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());
@@ -50,7 +50,7 @@ fn the_counted_batches_get_their_numbers() {
         let used = allocation_counter::measure(|| {
             answer = runtime.block_on(super::super::answer(&thread, body, &terms)).unwrap();
         });
-        // Lists that count groups occasionally grow, so the minimum is the cost of a batch.
+        // Lists that count groups grow now and then, so the minimum is the cost of a batch.
         let used = (used.count_total, used.bytes_total);
         least = least.into_iter().chain([used]).min();
         if batch % BATCHES_A_GROUP == 0 {
@@ -61,7 +61,7 @@ fn the_counted_batches_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // The first number of the first batch, whose record is in a stored group.
+            // This is the first number of the first batch. Its record is in a stored group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);
@@ -74,12 +74,12 @@ fn the_counted_batches_get_their_numbers() {
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
     let counts = thread.engine.borrow().counts();
-    // Visitors keep the numbers of their first batch.
+    // Visitors keep the numbers that they got in the first batch.
     let asked = if style == "visitors" { 1 } else { batches };
     assert_eq!(counts.allocated, (asked * rows) as u64);
 }
 
-/// Rewrites compact JSON in the style of another program.
+/// Rewrites compact JSON in the style of another JSON writer.
 fn styled(compact: &[u8], style: &str) -> Bytes {
     let text = str::from_utf8(compact).unwrap();
     let mut body: Value = serde_json::from_str(text).unwrap();

@@ -14,6 +14,6 @@ fn only_a_certain_difference_counts() {
     ] {
         assert_eq!(ahead_ms(theirs, 1_300, 1_900), ahead, "{theirs}");
     }
-    // The clock was set back between question and answer.
+    // This machine's clock was set back between request and answer.
     assert_eq!(ahead_ms(500, 1_300, 400), 100 - 800);
 }

@@ -1,5 +1,5 @@
-//! Owners that compete for a log that loses acknowledgements, stores late, and elects leaders with
-//! fewer messages than the previous one.
+//! Owners that compete for a log. The log loses acknowledgements, stores messages late, and elects
+//! leaders with fewer messages than the previous leader.
 
 use proptest::prelude::*;
 use ringwell_core::Millis;
@@ -7,11 +7,11 @@ use ringwell_journal::{Group, Record, Tip, Writer, encode_message};
 
 use super::*;
 
-/// A replicated log, as its clients see it.
+/// A replicated log as its clients see it.
 #[derive(Debug, Default)]
 struct Fickle {
     stored: Vec<Bytes>,
-    /// Messages that the leader has, but without a quorum yet.
+    /// Messages that the leader has, but that do not have a quorum yet.
     proposed: Vec<Bytes>,
     has_quorum: bool,
     room: usize,
@@ -25,17 +25,17 @@ enum Step {
     /// One of the owners takes its next step, but does not get the answer.
     Unheard(usize),
     LoseQuorum,
-    /// The leader gets its quorum back: its proposals are stored.
+    /// The leader gets its quorum back, so its proposals are stored.
     Quorum,
-    /// Another leader: the proposals of the previous one are lost.
+    /// Another leader is elected, so the proposals of the previous leader are lost.
     Elect,
-    /// The log has room for this many more.
+    /// From now on, the log has room for this many more messages.
     Room(usize),
 }
 
 impl Fickle {
     fn append(&mut self, n: u64, message: &Bytes) -> Result<(), NotAppended> {
-        // As in JetStream: the leader counts its own proposals.
+        // As in JetStream, the leader counts its own proposals.
         if n != (self.stored.len() + self.proposed.len()) as u64 + 1 {
             return Err(NotAppended::Taken);
         }
@@ -56,7 +56,7 @@ impl Fickle {
     }
 }
 
-/// A process that owns the shard, or tries to.
+/// A process that owns the shard or tries to take it over.
 struct Owner {
     author: Author,
     epoch: u64,
@@ -77,13 +77,13 @@ impl Owner {
         writer.seal(Vec::new()).unwrap()
     }
 
-    /// The group before the next one.
+    /// Returns the kind of the group before the next one.
     fn before(&self, is_old: bool) -> Before {
         let is_own = self.stored.last().is_some_and(|(n, _)| n + 1 == self.tip.next_n);
         if is_own { Before::Own { is_old } } else { Before::OfAnother }
     }
 
-    /// Reads the log to its end, to take the shard over.
+    /// Reads the log to its end in order to take the shard over.
     fn follow(&mut self, log: &Fickle) {
         self.tip = Tip::FIRST;
         for message in &log.stored {
@@ -129,7 +129,7 @@ impl Owner {
                 let there = log.read(n).expect("somebody has it");
                 assert_ne!(there, message, "fenced by its own message");
                 assert_eq!(decode_message(&there).unwrap().1.header.epoch, epoch);
-                // It becomes a candidate again.
+                // The owner tries to take the shard over again.
                 self.epoch = 0;
             }
             Ask::Done(Fate::Full) => {
@@ -141,7 +141,8 @@ impl Owner {
     }
 }
 
-/// Runs the steps; then all answers arrive, until each owner has the fate of its message.
+/// Executes the steps. After that, all answers arrive, until each owner knows the fate of its
+/// message.
 fn run(steps: &[Step]) -> usize {
     let mut log = Fickle { has_quorum: true, room: 1_000, ..Fickle::default() };
     let mut owners: Vec<Owner> = (0..3).map(Owner::new).collect();
@@ -173,7 +174,7 @@ fn run(steps: &[Step]) -> usize {
             assert_eq!(log.read(*n).as_ref(), Some(message), "what was acknowledged stays");
         }
     }
-    // Each message continues its predecessor, of either owner.
+    // Each message continues the one before it, whichever owner wrote that one.
     Owner::new(9).follow(&log);
     log.stored.len()
 }
@@ -203,7 +204,7 @@ fn a_refusal_without_a_quorum_proves_nothing() {
     let mut log = Fickle { room: 9, ..Fickle::default() };
     let mut owner = Owner::new(1);
     owner.step(&mut log, true);
-    // The leader has it, without a quorum, and answers as if another client had written.
+    // The leader has the message but no quorum, and answers as if another client had written it.
     for _ in 0..6 {
         owner.step(&mut log, true);
         assert!(owner.under_way.is_some(), "its fate is not known yet");
@@ -227,13 +228,13 @@ fn a_lost_message_is_sent_again_with_growing_pauses() {
         pauses.push(time.as_millis());
     }
     assert_eq!(pauses, [50, 100, 200, 250, 250, 250, 250]);
-    // It may have been stored before the log was full.
+    // The message may have been stored before the log was full.
     assert_eq!(appending.appended(Err(NotAppended::Full)), Ask::Read);
     assert_eq!(appending.read(Ok(Some(Bytes::from_static(b"message")))), Ask::Done(Fate::Stored));
 }
 
-/// Another owner may be filling a log that has lost its end; the place alone would let a message
-/// in.
+/// If a log has lost its end, another owner may be filling it. The place alone would then let a
+/// message in.
 #[test]
 fn nothing_is_sent_while_the_message_before_is_missing() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
@@ -251,7 +252,7 @@ fn nothing_is_sent_while_the_message_before_is_missing() {
     }
     assert!(matches!(ask, Ask::Done(Fate::Failed(_))), "{ask:?}");
     assert!(waited >= STALE_MAX);
-    // Everything before it was dropped with old history.
+    // All messages before this one were dropped with old history.
     let (mut appending, _) =
         Appending::begin(author, 9, message).0.after(7, Before::Own { is_old: true });
     assert_eq!(appending.before(Ok(None)), Ask::ReadEnds);

@@ -1,4 +1,4 @@
-//! Logs with foreign messages anywhere, including copies of groups, and a log that has lost or
+//! Logs with foreign messages in any place, including copies of groups, and a log that has lost or
 //! damaged messages.
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use ringwell_journal::{Author, Record, Tip, Writer, encode_message};
 
 use super::*;
 
-/// Places from 1; the first `trimmed` are gone.
+/// A log with places from 1 on, of which the first `trimmed` are gone.
 #[derive(Clone, Debug, Default)]
 struct Plain {
     messages: Rc<RefCell<Vec<Option<Bytes>>>>,
@@ -47,7 +47,7 @@ impl Log for Plain {
     }
 }
 
-/// The result of a future that never waits.
+/// Returns the result of a future that never waits.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
@@ -73,22 +73,23 @@ fn copied() -> impl Strategy<Value = Copied> {
     ]
 }
 
-/// A log with this many foreign messages before each group and at its end, and the groups' places.
+/// Returns a log with this many foreign messages before each group and at its end, and the places
+/// of the groups.
 fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
     log_with(foreign, || None)
 }
 
-/// The foreign messages of a log that are groups.
+/// Foreign messages that are copies of groups.
 #[derive(Clone, Debug)]
 enum Copied {
-    /// An earlier group of the log, this many groups back.
+    /// A copy of an earlier group of the log, this many groups back.
     Back(u64),
     /// Another shard's group.
     OfOther(u64),
 }
 
 impl Copied {
-    /// The message before group `n`.
+    /// Returns the copy that is put before group `n`.
     fn message(&self, n: u64) -> Option<Bytes> {
         match self {
             Self::Back(back) => n.checked_sub(*back).filter(|n| *n > 0).map(group),
@@ -97,7 +98,7 @@ impl Copied {
     }
 }
 
-/// The same; a foreign message may be a copy of a group.
+/// Like [`log`], but a foreign message may be a copy of a group.
 fn log_with(foreign: &[u8], mut copied: impl FnMut() -> Option<Copied>) -> (Plain, Vec<u64>) {
     let (mut messages, mut places) = (Vec::new(), Vec::new());
     for (n, count) in (1_u64..).zip(foreign) {
@@ -129,7 +130,8 @@ proptest! {
         // The last group is always kept.
         log.trimmed = trimmed.min(places[places.len() - 1] - 1);
         if has_copies {
-            // Logs are trimmed up to a group. A copy in the group's place would look the same.
+            // Logs are trimmed up to a group, because a copy at the place of the first group would
+            // look the same.
             let kept = places.iter().find(|place| **place > log.trimmed).unwrap();
             log.trimmed = kept - 1;
         }
@@ -150,8 +152,8 @@ proptest! {
 }
 
 proptest! {
-    /// The leader lacks groups or has damaged ones while the foreign messages are counted; another
-    /// leader has them.
+    /// While the foreign messages are counted, the leader lacks groups or has damaged ones, which
+    /// another leader has.
     #[test]
     fn every_group_is_found_although_the_first_leader_lacks_some(
         foreign in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => 0..4_u8], 2..30),
@@ -232,7 +234,7 @@ fn a_group_that_has_become_unrecognisable_is_missing_and_not_passed() {
     let intact = log.messages.borrow_mut()[1].replace(Bytes::from_static(b"?Pm1"));
     assert_eq!(now(numbered.read(2)), Ok(None));
     assert_eq!(now(numbered.read(3)), Ok(Some(group(3))));
-    // Another server has it.
+    // Another server has the group.
     log.messages.borrow_mut()[1] = intact;
     assert_eq!(now(numbered.read(2)), Ok(Some(group(2))));
 }
@@ -244,7 +246,7 @@ fn foreign_messages_of_a_log_without_groups_have_no_numbers() {
     assert_eq!(now(numbered.ends()), Ok(1..1));
     assert_eq!(numbered.places().place(1), 4);
     assert_eq!(numbered.places().foreign_before(1), 3);
-    // Later all of them are dropped.
+    // Later, all foreign messages are dropped.
     let (mut dropped, _) = log(&[2, 0]);
     let numbered = Numbered::new(dropped.clone(), 0);
     assert_eq!(now(numbered.ends()), Ok(1..2));

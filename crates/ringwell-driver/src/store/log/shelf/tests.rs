@@ -44,7 +44,7 @@ fn an_index_with_a_wrong_beginning_or_count_is_refused_although_its_checksum_is_
     }
 }
 
-/// Pieces and indexes by place; the server refuses the piece that has the place `refused`.
+/// Pieces and indexes by place. The server refuses the piece for the place `refused`.
 #[derive(Debug, Default)]
 struct Server {
     stored: Mutex<Vec<Option<(bool, Bytes)>>>,
@@ -138,7 +138,7 @@ fn put(shelved: &Shelved, replay_from: u64, bytes: &[u8]) {
     draft.publish(replay_from + 4).unwrap();
 }
 
-/// The bytes of a snapshot without entries.
+/// Returns the bytes of a snapshot without entries.
 fn snapshot(replay_from: u64) -> Vec<u8> {
     let header = SnapshotHeader {
         shard: 3,
