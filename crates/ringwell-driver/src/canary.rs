@@ -66,6 +66,8 @@ bugs! {
     /// With durability `os`, old history is dropped while the copies of its records are only in the
     /// operating system's cache.
     CopiesUnflushed "copies-unflushed";
+    /// Acts on files whose names a killed process has left only in the cache.
+    FoundNamesUnflushed "found-names-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
     /// At startup, the time that the process was away is computed from the wall clock, even within

@@ -45,7 +45,7 @@ use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
-    Settings, WrittenJournal, note_unflushed, read_lifetimes, write_lifetimes,
+    Settings, WrittenJournal, flush_found_names, note_unflushed, read_lifetimes, write_lifetimes,
 };
 
 /// The name given to every data directory whose journals are copies of logs. Such directories need
@@ -246,6 +246,7 @@ pub fn begin<F: Files>(
 ) -> Result<Begun<F>, StartError> {
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
+    flush_found_names(files, &settings.data)?;
     let boot = start.reading.boot;
     let own = start.member.map(|(own, _)| own);
     let copied = if start.has_log { None } else { copied(files, settings, own, &reads, boot)? };

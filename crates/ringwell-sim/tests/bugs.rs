@@ -86,6 +86,13 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["attribution"],
     },
     Coincidence {
+        bug: Bug::FoundNamesUnflushed,
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
+        has_hours: false,
+        from: 4_579,
+        rules: &["not live"],
+    },
+    Coincidence {
         bug: Bug::BackWithoutState,
         on: &[Kind::Os, Kind::Power, Kind::Kill, Kind::Stop, Kind::Move],
         has_hours: false,

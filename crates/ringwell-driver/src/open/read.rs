@@ -15,8 +15,8 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
     FileError, Files, FoundJournal, Identity, InlineJournal, OpenError, Settings, ShardStore,
-    SnapshotRef, Unkept, WrittenJournal, is_restored, journal_found, mark_restored,
-    may_lack_groups,
+    SnapshotRef, Unkept, WrittenJournal, flush_found_names, is_restored, journal_found,
+    mark_restored, may_lack_groups,
 };
 
 /// The limits on how far the files are trusted.
@@ -149,6 +149,7 @@ pub fn read<F: Files>(
         return Ok(Read::in_memory(shard, settings, restore));
     }
     let store = ShardStore::open(files, settings, u32::from(shard))?;
+    flush_found_names(files, &settings.shard_directory(shard.into()))?;
     let mut newest = None;
     for reference in store.snapshots()? {
         match load(&store, &reference, &mut restore) {

@@ -197,6 +197,19 @@ pub(super) fn rename(files: &impl Files, from: &Path, to: &Path) -> Result<(), F
     to.parent().map_or(Ok(()), |directory| files.flush_names(directory))
 }
 
+/// Makes the names of the files in `directory` durable, if there are any. A killed process may
+/// have left names that are only in the cache. A power cut would take back a file that this process
+/// has already read and acted on.
+///
+/// # Errors
+/// [`FileError`]
+pub fn flush_found_names(files: &impl Files, directory: &Path) -> Result<(), FileError> {
+    if files.list(directory)?.is_empty() || planted(Bug::FoundNamesUnflushed) {
+        return Ok(());
+    }
+    files.flush_names(directory)
+}
+
 /// Removes a file, durably.
 pub(super) fn remove(files: &impl Files, path: &Path) -> Result<(), FileError> {
     files.remove(path)?;

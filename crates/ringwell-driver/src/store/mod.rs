@@ -47,7 +47,7 @@ mod unflushed;
 mod unreadable;
 
 pub use either::Either;
-pub use files::{Access, FileError, Files, read_whole, write_whole};
+pub use files::{Access, FileError, Files, flush_found_names, read_whole, write_whole};
 pub use frames::Frames;
 pub use gaps::{Gap, Gaps};
 pub use identity::{

@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{arrivals, changes, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 14] = [
+const FOUND_BY: [(Bug, fn()); 15] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -18,6 +18,7 @@ const FOUND_BY: [(Bug, fn()); 14] = [
         Bug::CopiesUnflushed,
         disk::copies_of_old_records_are_flushed_before_the_originals_are_dropped,
     ),
+    (Bug::FoundNamesUnflushed, disk::a_startup_makes_the_files_that_it_finds_durable),
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
     (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
     (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),

@@ -1,7 +1,7 @@
 //! A journal on a disk that fails, is full, or changes the bytes that were written.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,10 +9,12 @@ use std::time::Duration;
 use ringwell_config::{Config, demo_pools};
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
+use ringwell_driver::open::{self, Believed, Start};
 use ringwell_driver::store::{
-    Access, Draft, FileError, Files, InlineJournal, ReadError, Reader, Settings, ShardStore, Store,
-    Unkept, may_lack_groups, read_whole, unreadable_files,
+    Access, Draft, FileError, Files, Gaps, InlineJournal, ReadError, Reader, Settings, ShardStore,
+    Store, Unkept, may_lack_groups, read_whole, unreadable_files,
 };
+use ringwell_engine::Reading;
 use ringwell_journal::{Clocks, Durability, Group, Record, Tip, Writer};
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
@@ -41,6 +43,8 @@ struct Faults {
     drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,
+    /// The directories whose names were flushed.
+    flushed_names: Mutex<Vec<PathBuf>>,
     moment: AtomicU64,
 }
 
@@ -115,6 +119,7 @@ impl Files for Disk {
     }
 
     fn flush_names(&self, directory: &Path) -> Result<(), FileError> {
+        self.0.flushed_names.lock().unwrap().push(directory.to_owned());
         OsFiles.flush_names(directory)
     }
 
@@ -445,6 +450,38 @@ fn a_full_disk_does_not_prevent_a_start_and_leaves_the_end_of_the_journal() {
             Err(error) => assert!(!starts, "{error}"),
         }
     }
+}
+
+/// An earlier process may have been killed after it renamed a file and before the name was durable.
+#[test]
+pub fn a_startup_makes_the_files_that_it_finds_durable() {
+    let mut it = open(Durability::Disk, 1 << 20);
+    it.store().unwrap();
+    let Open { journal, folder, .. } = it;
+    drop(journal);
+    let (disk, data) = (Disk::default(), folder.path());
+    let settings = Settings::new(data.into(), Durability::Disk);
+    let directory = Directory::new(1, demo_pools(1, 3, Millis(60_000)).unwrap(), 1).unwrap();
+    let believed = Believed { answer_rows_max: 1, clock_skew_max: Millis::ZERO, boot: 1 };
+    let specs = open::specs(directory.pools_of(0));
+    let read = open::read(&disk, &settings, 0, &specs, believed).unwrap();
+    let flushed = || std::mem::take(&mut *disk.0.flushed_names.lock().unwrap());
+    assert_eq!(flushed(), [settings.shard_directory(0)]);
+    let since_boot = Millis(1_000_000);
+    let start = Start {
+        files: &disk,
+        settings: &settings,
+        directory: &directory,
+        reading: Reading { boot: 1, since_boot, wall: Millis(1_700_000_000_000) },
+        on_disk: &[0],
+        has_log: false,
+        noted_gaps: &Gaps::default(),
+        last_owner: None,
+        member: None,
+        only: None,
+    };
+    open::begin(vec![read], &start).unwrap();
+    assert_eq!(flushed()[0], data, "before anything is written");
 }
 
 /// The segments' files.
