@@ -1,9 +1,9 @@
-//! One shard's engine alone: no HTTP, no JSON, no disk; the loop supplies the time.
+//! Runs one shard's engine alone: without HTTP, JSON and disk. The loop supplies the time.
 //!
-//! `engine BATCHES [POOLS [NUMBERS]]` allocates that many batches of 40 rows and prints the time
-//! per row. `cargo xtask bench instructions` counts its instructions under callgrind, independent
-//! of other load, and times it. It is an example instead of a part of `ringwell-bench`, because
-//! that program shares no code with the measured one.
+//! `engine BATCHES [POOLS [NUMBERS]]` allocates BATCHES batches of 40 rows and prints the time per
+//! row. `cargo xtask bench instructions` counts its instructions under callgrind, where other load
+//! has no effect, and also measures its time. It is an example, and not part of `ringwell-bench`,
+//! because `ringwell-bench` shares no code with the server that it measures.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,11 +16,13 @@ use ringwell_journal::Tip;
 const ROWS: usize = 40;
 /// A group of the journal at 64 connections holds about this many batches.
 const BATCHES_A_GROUP: usize = 16;
-/// Shard time advances by a millisecond after this many batches: 80,000 a second.
+/// Shard time advances by a millisecond after this many batches, so there are 80,000 batches a
+/// second.
 const BATCHES_A_MILLISECOND: usize = 80;
 const LIFETIME: Millis = Millis(10);
 const START: Millis = Millis(1_700_000_000_000);
-/// The same step as in `src/batch.rs`: consecutive rows of a batch are far apart in memory.
+/// The same step as in `src/batch.rs`, so that the pools of consecutive rows are far apart in
+/// memory.
 const STRIDE: usize = 7_919;
 const PARAMS: &[u8] = b"m1=autos&m2=ford&gclid=000042&utm_medium=cpc";
 
@@ -49,7 +51,7 @@ fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
     Ok(Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), START, false).0)
 }
 
-/// Seals a group occasionally, like a shard. Returns the count of rows without a number.
+/// Seals a group from time to time, as a shard does. Returns the count of rows without a number.
 fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result<usize> {
     let mut spare = Vec::new();
     let mut exhausted = 0;

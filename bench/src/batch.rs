@@ -1,9 +1,9 @@
 //! Bodies of bulk requests, built before anything is sent.
 //!
-//! Rows step through all pools, so that a batch of 40 over 200 pools touches 40 pools and five
-//! batches touch all. The order jumps instead of counting up, because 100,000 pools in memory order
-//! would favour the caches. Each row has about 42 bytes of parameters, like those of a search
-//! advertisement. `bulk.lua` builds the same bodies: keep the two in sync.
+//! Consecutive rows are a fixed distance apart in the list of pools. A batch of 40 rows over 200
+//! pools touches 40 pools, and five batches touch all pools. If rows used the pools in memory
+//! order, the server's caches would be favoured. Each row has about 42 bytes of parameters, like
+//! those of a search advertisement. `bulk.lua` builds the same bodies: keep the two in sync.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use bytes::Bytes;
 
 use crate::target::Target;
 
-/// Distance between the pools of two rows. A prime, so that every pool is used before one repeats
-/// (unless their count is a multiple of it).
+/// The distance between the pools of consecutive rows. It is prime, so that every pool is used
+/// before any pool repeats, unless the count of pools is a multiple of it.
 const STRIDE: usize = 7_919;
 
 /// The minimum number of different bodies that a sender uses.
 const REQUESTS_MIN: usize = 256;
 
-/// Flags of all senders of batches: the destination, the pools, the rows of a batch.
+/// Flags that all senders of batches have: the destination, the pools, and the rows per batch.
 #[derive(clap::Args)]
 pub(crate) struct Batches {
     /// Server: HOST:PORT or unix:PATH.
@@ -48,12 +48,12 @@ fn at_least_one(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }
 
-/// The sender's data on a ring pool.
+/// The data that a sender needs about a ring pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
     /// The pool's number.
     pub(crate) id: u64,
-    /// The key that permits allocations.
+    /// The key, which permits allocations.
     pub(crate) key: String,
 }
 
@@ -79,8 +79,8 @@ fn parse_pools(csv: &str) -> anyhow::Result<Vec<Pool>> {
     lines.map(|line| pool(line).with_context(|| format!("no pool in line {line:?}"))).collect()
 }
 
-/// Complete HTTP requests, in whole rounds of the batch sizes: as many as needed to touch every
-/// pool (at least `least`, at most about 4,096).
+/// Complete HTTP requests: enough to touch every pool, but at least `least` and at most about
+/// 4,096. Each batch size occurs equally often.
 #[must_use]
 pub(crate) fn requests(pools: &[Pool], sizes: &[usize], least: usize) -> Vec<Bytes> {
     let of_a_turn: usize = sizes.iter().sum();

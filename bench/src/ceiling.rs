@@ -1,10 +1,10 @@
-//! The fixed-bytes server: the product's HTTP stack without the rest.
+//! The fixed-bytes server: the HTTP stack of Ringwell, without anything else.
 //!
-//! It is set up like one shard of the product: hyper over one current-thread runtime, a backlog of
+//! It is set up like one shard of Ringwell: hyper over one current-thread runtime, a backlog of
 //! 4,096, `TCP_NODELAY`, one local task per connection, the whole body read before the answer. It
-//! does not parse, allocate numbers or write a journal, so no server on this stack can exceed its
-//! rate by more than the noise. Every ratio in `bench/README.md` is relative to this server, in the
-//! same run.
+//! does not parse requests, allocate numbers or write a journal. No server on this stack can
+//! therefore be faster, except for measurement noise. Every ratio in `bench/README.md` is relative
+//! to this server, measured in the same run.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +24,8 @@ use tokio::task::LocalSet;
 
 use crate::target::Target;
 
-/// Length of the answer in bytes: that of the product's answer to forty rows of `bulk.lua`.
+/// The length of the answer in bytes, which is the length of Ringwell's answer to forty rows of
+/// `bulk.lua`.
 const ANSWER_BYTES: usize = 4_415;
 const BACKLOG: i32 = 4_096;
 
@@ -81,8 +82,8 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let service = service_fn(move |request| respond(request, answer.clone()));
-    // Without a timer hyper has no time limit for heads, so that a request costs no timer here
-    // either. A peer that disconnects does not matter to a server that only measures.
+    // Without a timer, hyper has no time limit for heads. In Ringwell, a request does not set such
+    // a timer either. If a client disconnects, this does not affect the measurement.
     let _ = http1::Builder::new().serve_connection(io, service).await;
 }
 
@@ -90,7 +91,7 @@ async fn respond(
     request: Request<Incoming>,
     answer: Bytes,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    // A broken body cannot be answered; hyper closes the connection.
+    // If a body breaks off, no answer is possible, and hyper closes the connection.
     let _body = request.into_body().collect().await;
     let mut response = Response::new(Full::new(answer));
     let headers = response.headers_mut();
@@ -103,7 +104,7 @@ async fn respond(
     Ok(response)
 }
 
-/// Valid JSON of exactly [`ANSWER_BYTES`].
+/// Valid JSON with a length of exactly [`ANSWER_BYTES`].
 fn answer() -> Vec<u8> {
     let (head, tail) = (br#"{"fixed":""#, br#""}"#);
     let filling = ANSWER_BYTES - head.len() - tail.len();

@@ -1,8 +1,8 @@
 //! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the rows of the
 //! answers.
 //!
-//! Reads only answers with a status line, headers and `content-length`. Anything else is an error
-//! of the measurement. It does not parse JSON, which would cost more than the server's work.
+//! Reads only answers with a status line, headers and `content-length`. Any other answer makes the
+//! measurement fail. It does not parse JSON, which would cost more than the server's work.
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;
@@ -20,7 +20,7 @@ pub(crate) struct AnswerCounts {
     pub(crate) status: u16,
     /// Rows with a number.
     pub(crate) rows: u64,
-    /// The rows among them that got the overflow number.
+    /// The rows, among those with a number, that got the overflow number.
     pub(crate) overflow: u64,
     /// Rows with an error instead of a number.
     pub(crate) errors: u64,
@@ -56,7 +56,7 @@ impl Connection {
         Ok(count(status, &self.buffer[start..]))
     }
 
-    /// Status, start of the body and its length.
+    /// Reads a head; returns the status, the start of the body, and the length of the body.
     async fn read_head(&mut self) -> anyhow::Result<(u16, usize, usize)> {
         loop {
             if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {
@@ -75,7 +75,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Frees the buffer's memory; for connections that will only wait.
+    /// Frees the buffer's memory, for connections that will only wait from now on.
     pub(crate) fn shrink(&mut self) {
         self.buffer = Vec::new();
     }

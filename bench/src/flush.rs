@@ -1,8 +1,9 @@
-//! The disk's limit: overwrite a block of a file that already exists, `fdatasync`, repeat.
+//! Measures the limit of the disk: overwrites a block of an existing file, calls `fdatasync`, and
+//! repeats this.
 //!
-//! Makes the same calls as a journal over preallocated segments, but without a journal. Latency
-//! limits are stated relative to this figure, measured in the same run, because disks differ more
-//! than servers do.
+//! Makes the same system calls as a journal in preallocated segments, but is not a journal. Limits
+//! on latency are stated relative to this figure, measured in the same run, because disks differ
+//! more than servers do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use crate::report::{Latency, Recorder};
 
-/// Size of the file that is overwritten in a loop.
+/// The size of the file, which is overwritten from beginning to end repeatedly.
 const FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Flags of `ringwell-bench flush`.
@@ -41,7 +42,7 @@ struct Outcome {
     latency: Latency,
 }
 
-/// Measures and prints one JSON line.
+/// Measures, and prints the result as one JSON line.
 ///
 /// # Errors
 /// If the file cannot be made or written.

@@ -1,7 +1,7 @@
-//! Kept-alive connections that have been used once and then only wait.
+//! Kept-alive connections that are used once and then only wait.
 //!
-//! Prints one JSON line when all are open, then keeps them open until standard input closes, so
-//! that another sender can measure at the same time.
+//! Prints one JSON line when all connections are open. Then keeps them open until standard input
+//! closes, so that another sender can measure in the meantime.
 
 use std::io::Read as _;
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         report(args.connections, before, after)?;
         anyhow::Ok(held)
     })?;
-    // No bytes are sent or read in this time, so the runtime need not run.
+    // No bytes are sent or read while the connections wait, so the runtime need not run.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     drop(held);
     Ok(())

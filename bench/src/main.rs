@@ -1,7 +1,8 @@
-//! The tools that measure Ringwell: the ceiling server, an open-loop sender, idle connections and a
-//! probe of the disk. `cargo xtask bench` starts these; `bench/README.md` explains them.
+//! The tools that measure Ringwell: the fixed-bytes server, an open-loop sender, idle connections
+//! and a measurement of the disk. `cargo xtask bench` starts the tools; `bench/README.md` explains
+//! them.
 //!
-//! Owns no rule of the product and does not link it: it uses only the published API.
+//! Contains no rule of Ringwell and none of its code: it uses only the published API.
 
 mod batch;
 mod ceiling;

@@ -1,10 +1,10 @@
-//! Sends at a fixed rate, whether or not the last answer has arrived.
+//! Sends batches at a fixed rate, whether or not earlier answers have arrived.
 //!
-//! Latency counts from the time at which a batch should have been sent, so if a server stalls, the
-//! wait of every delayed batch counts (no coordinated omission). A free connection takes the next
-//! batch; if none is free, batches wait and their latency grows. The pacer spins instead of
-//! sleeping, because runtime timers tick in milliseconds: give this process a dedicated core, or
-//! use `--coarse`, which sleeps and is suitable only for checking answers.
+//! Latency is measured from the time at which a batch should have been sent. If a server stalls,
+//! the wait of every delayed batch therefore counts (no coordinated omission). A free connection
+//! takes the next batch. If no connection is free, batches wait, and their latency grows. The pacer
+//! spins instead of sleeping, because runtime timers tick in milliseconds: give this process a core
+//! of its own, or use `--coarse`, which sleeps. `--coarse` is only suitable for checking answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The batches and their answers.
+/// The counts of batches and of their answers.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     sent: u64,
@@ -104,7 +104,7 @@ async fn measure(args: &Args, requests: &[Bytes]) -> anyhow::Result<Outcome> {
     let mut workers = JoinSet::new();
     for index in 0..args.connections {
         let mut connection = Connection::open(&args.batches.target).await?;
-        // Each connection has been used before the clock starts.
+        // Each connection is used once before the measurement begins.
         let first = &requests[index % requests.len()];
         connection.exchange(first).await.context("the first exchange failed")?;
         let work =
@@ -141,7 +141,8 @@ async fn measure(args: &Args, requests: &[Bytes]) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Takes batches until there are no more. A broken connection is counted and replaced.
+/// Takes batches from the queue and sends them until there are no more. A broken connection is
+/// counted and replaced.
 async fn work(mut connection: Connection, target: Target, queue: Queue, tally: Rc<RefCell<Tally>>) {
     loop {
         let due = queue.lock().await.recv().await;

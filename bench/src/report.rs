@@ -1,4 +1,4 @@
-//! Latencies as percentiles, and the other counts.
+//! Latencies as percentiles.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Latency {
     pub(crate) max_us: f64,
 }
 
-/// The longest duration that is distinguished; longer ones count as this one.
+/// The longest duration that is recorded; longer durations count as this one.
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Collects durations, in nanoseconds, with three significant digits.
@@ -31,7 +31,7 @@ impl Recorder {
     /// An empty recorder for durations of up to ten minutes.
     ///
     /// # Errors
-    /// Never fails, because the bounds and the precision are valid.
+    /// This never fails, because the bounds and the precision are valid.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self(Histogram::new_with_bounds(1, NANOS_MAX, 3)?))
     }
@@ -60,7 +60,7 @@ fn micros(nanos: u64) -> f64 {
 }
 
 impl Latency {
-    /// One line for people.
+    /// The percentiles as one line of text.
     #[must_use]
     pub(crate) fn line(&self) -> String {
         format!(

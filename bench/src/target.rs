@@ -36,10 +36,10 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 impl Target {
-    /// Opens one connection, without Nagle's delay.
+    /// Opens one connection, with Nagle's algorithm switched off.
     ///
     /// # Errors
-    /// If the address refuses connections or the process is out of descriptors.
+    /// If the address refuses connections, or the process has no free file descriptor.
     pub(crate) async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => {

@@ -1,7 +1,7 @@
 //! Checks the OpenAPI document against the server that it describes: schemathesis sends valid and
 //! invalid requests, and compares the answers with the document.
 //!
-//! `.ci/run` installs schemathesis; without it the step is skipped.
+//! `.ci/run` installs schemathesis; without schemathesis, the step is skipped.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,24 +15,24 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::shell::{self, target_dir};
 
-/// The time limit for a start.
+/// The time limit for the server's startup.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The default count for every commit; nightly runs send more.
+/// The default count of requests, for every commit; nightly runs send more.
 const EXAMPLES: &str = "8";
 
-/// A token for this run only, and its SHA-256.
+/// A management token for this run only, and its SHA-256.
 const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The count of generated requests for each operation, valid and invalid ones.
+    /// The count of generated requests for each operation, both valid and invalid.
     #[arg(long, default_value = EXAMPLES)]
     examples: u32,
 }
 
-/// A server that is killed when it is no longer needed.
+/// A server; dropping it kills the process.
 struct Server(Child);
 
 impl Drop for Server {
@@ -50,7 +50,7 @@ pub(crate) fn schemathesis() -> Option<PathBuf> {
 /// Starts a server with its pools in SQLite, and sends it requests.
 ///
 /// # Errors
-/// If something does not start, or an answer contradicts the document.
+/// If a program does not start, or an answer contradicts the document.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let schemathesis = schemathesis().context("schemathesis is not installed: see .ci/run")?;
     let folder = target_dir().join("api");
@@ -62,10 +62,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     command.args(["run", &format!("http://{address}/v1/openapi.json"), "--no-color"]);
     command.args(["--header", &format!("Authorization: Bearer {TOKEN}")]);
     command.args(["--generation-deterministic", "--max-examples", &args.examples.to_string()]);
-    // A schema cannot express that a pool has no number, or that a range ends before it begins:
-    // such requests match it, but are refused.
+    // A schema cannot forbid a pool without numbers, or a range that ends before it begins. Such
+    // requests match the schema, but the server refuses them.
     command.args(["--exclude-checks", "positive_data_acceptance", "--warnings", "off"]);
-    // It stores its findings in its working directory.
+    // Schemathesis stores its findings in its working directory.
     shell::run(command.current_dir(&folder))
 }
 
@@ -103,7 +103,7 @@ fn start(folder: &Path) -> anyhow::Result<(Server, String)> {
     bail!("the server does not start: {}", fs::read_to_string(&log)?)
 }
 
-/// Whether the shards serve, and have been sampled twice.
+/// Whether the shards serve and their metrics have been sampled twice.
 fn knows_its_load(address: &str) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;
@@ -114,7 +114,7 @@ fn knows_its_load(address: &str) -> bool {
     ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// The address in the log.
+/// The address that the server's log contains.
 fn address(log: &str) -> Option<String> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut lines = lines.filter(|line| line["message"] == "management");

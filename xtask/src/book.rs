@@ -1,4 +1,4 @@
-//! `cargo xtask book`: the documentation as a site, by mdBook.
+//! `cargo xtask book`: builds the documentation as a site, with mdBook.
 //!
 //! Copies `docs/` and the README, turns links to other files of the repository into web links, runs
 //! mdBook, and checks that every local link of the site has a target. `docs/SUMMARY.md` is the
@@ -16,7 +16,8 @@ use crate::shell::{is_installed, root, run as run_command, target_dir};
 /// The web address of files that are not part of the site.
 const REPOSITORY: &str = "https://github.com/ringwell/ringwell/blob/main";
 
-/// Pages that are renamed: mdBook would turn each README into an index, two of them the same.
+/// Pages that are renamed, because mdBook turns each README into an index, and two of these would
+/// have the same path.
 const RENAMED: [(&str, &str); 3] = [
     ("README.md", "introduction.md"),
     ("docs/README.md", "documents.md"),
@@ -68,7 +69,8 @@ fn copy(source: &Path) -> anyhow::Result<usize> {
     Ok(pages)
 }
 
-/// The path in the site of a file of the repository; `None` if it is not part of the site.
+/// The path that a file of the repository has in the site; `None` if the file is not part of the
+/// site.
 fn place(file: &Path) -> Option<PathBuf> {
     if let Some((_, to)) = RENAMED.iter().find(|(from, _)| Path::new(from) == file) {
         return Some(PathBuf::from(to));
@@ -76,7 +78,7 @@ fn place(file: &Path) -> Option<PathBuf> {
     file.strip_prefix("docs").ok().map(Path::to_owned)
 }
 
-/// The page `file` with its links adapted to the site. Code blocks stay unchanged.
+/// The text of the page `file`, with its links adapted to the site. Code blocks stay unchanged.
 fn rewrite(file: &Path, text: &str) -> String {
     let mut in_code = false;
     let mut out = String::with_capacity(text.len());
@@ -99,7 +101,8 @@ fn rewrite(file: &Path, text: &str) -> String {
     out
 }
 
-/// The link from the page `file` to `target`, as the site needs it.
+/// Converts a link from the page `file` to `target` to a link within the site, or to the repository
+/// on the web.
 fn link(file: &Path, target: &str) -> String {
     if target.contains(':') || target.starts_with('#') {
         return target.to_owned();
@@ -144,7 +147,8 @@ fn check(html: &Path) -> anyhow::Result<usize> {
                 folders.push(path);
                 continue;
             }
-            // The print page repeats the others in one file, and the 404 page has a base.
+            // The print page repeats all other pages, and the links of the 404 page are relative to
+            // another base.
             let name = path.file_name().unwrap_or_default();
             if path.extension().is_none_or(|kind| kind != "html")
                 || name == "print.html"
@@ -169,7 +173,8 @@ fn check(html: &Path) -> anyhow::Result<usize> {
     Ok(links)
 }
 
-/// Whether `target`, linked from the page at `path` with `text`, is an existing file and element.
+/// Whether the link `target` on the page at `path`, whose contents are `text`, leads to an existing
+/// file and element.
 fn leads_somewhere(path: &Path, text: &str, target: &str) -> bool {
     let (file, anchor) = target.split_once('#').map_or((target, None), |(a, b)| (a, Some(b)));
     let other = if file.is_empty() {

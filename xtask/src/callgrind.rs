@@ -9,7 +9,7 @@ use crate::shell::{output, target_dir};
 
 /// One run of a program.
 pub(crate) struct Counted {
-    /// All executed instructions, including start and end.
+    /// All executed instructions, including those of startup and shutdown.
     pub(crate) instructions: f64,
     /// Its standard output.
     pub(crate) printed: String,

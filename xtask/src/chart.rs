@@ -1,8 +1,8 @@
 //! The table and chart of docs/figures.md, drawn from the newest results of `cargo xtask bench
 //! peers --save`.
 //!
-//! Nothing in them is typed by hand: a test compares both with the results. Ignores results of
-//! smoke runs.
+//! No figure is typed by hand: a test compares the table and the chart with the results. Results of
+//! smoke runs are ignored.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,39 +15,39 @@ use crate::shell::root;
 
 /// The chart's path, from the root.
 const CHART: &str = "docs/peers.svg";
-/// The page that contains both.
+/// The page that contains the table and the chart.
 const PAGE: &str = "docs/figures.md";
-/// The markers in the page before and after the table.
+/// The markers before and after the generated part of the page.
 const MARKS: [&str; 2] = ["<!-- cargo xtask chart -->\n", "<!-- end of chart -->\n"];
 
-/// In pixels: the names' column, the longest bar, a bar's height with its gap, and the space on
-/// top.
+/// Sizes in pixels: the width of the column of names, the width of the longest bar, the height of a
+/// line, and the space at the top.
 const NAMES: u32 = 190;
 const BAR: f64 = 400.0;
 const LINE: u32 = 26;
 const TOP: u32 = 48;
 
-/// One server of the comparison: medians over the rounds.
+/// One server of the comparison. Figures are medians over the rounds.
 struct Entry {
     name: String,
     /// The data left after a power cut.
     keeps: String,
-    /// The comparable durability of Ringwell.
+    /// The durability of Ringwell to compare it with.
     beside: String,
     batches_per_second: f64,
     cpu_us: f64,
-    /// Figures of the open loop.
+    /// The p99 in the open loop.
     p99_ms: f64,
 }
 
-/// The measurement, the machine, and the file with the data.
+/// The results of one run: the file that contains them, the machine, and the entries.
 struct Results {
     file: String,
     machine: Value,
     entries: Vec<Entry>,
 }
 
-/// Writes the chart, and its part of the page.
+/// Writes the chart, and the generated part of the page.
 ///
 /// # Errors
 /// If there are no results, or the page has no markers.
@@ -63,7 +63,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The newest results that have peers.
+/// The newest results that contain the peers.
 fn newest() -> anyhow::Result<Option<Results>> {
     let mut files = Vec::new();
     for day in std::fs::read_dir(root().join("bench/results"))? {
@@ -74,7 +74,7 @@ fn newest() -> anyhow::Result<Option<Results>> {
             }
         }
     }
-    // File names begin with date and time.
+    // File names begin with the date and the time, so the last name is the newest file.
     files.sort();
     for file in files.iter().rev() {
         if let Some(results) = read(file).with_context(|| file.display().to_string())? {
@@ -111,7 +111,7 @@ fn entry(variant: &Value) -> anyhow::Result<Entry> {
 }
 
 impl Results {
-    /// Our variant with the same durability.
+    /// The entry of Ringwell with the comparable durability.
     fn ours(&self, entry: &Entry) -> Option<&Entry> {
         self.entries.iter().find(|it| it.name == "ringwell" && it.beside == entry.beside)
     }
@@ -193,7 +193,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The page with `part` between its markers.
+/// Returns the page with `part` between the markers.
 fn placed(page: &str, part: &str) -> anyhow::Result<String> {
     let [begin, end] = MARKS;
     let (before, rest) = page.split_once(begin).context("the page has no place for the table")?;

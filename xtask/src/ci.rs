@@ -1,10 +1,11 @@
-//! CI: the same steps for `.ci/run` and for a developer. Longer ones run every night: `nightly.rs`.
+//! The steps of CI, which are the same for `.ci/run` and for a developer. Longer steps run every
+//! night: see `nightly.rs`.
 //!
-//! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
-//! because a second build would cost more than it shows. Four lanes of steps run at the same time:
+//! All steps use one build of the whole workspace, with one profile (`dev`, slightly optimised). A
+//! second build would cost more time than it is worth. Four lanes of steps run at the same time:
 //! tests; the snippet and other clients; the dashboard and counts; and lints. No step asserts
-//! durations, but some tests need an answer in time: tests that failed beside other steps run again
-//! alone, and that result decides.
+//! durations, but some tests need an answer in time. If a test fails while other steps are running,
+//! it runs again alone, and the second result counts.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,17 +16,18 @@ use crate::api;
 use crate::shell::{self, WORKSPACE, as_by_hand, cargo, is_installed, root, target_dir};
 use crate::steps::Steps;
 
-/// The browser, where Debian puts it.
+/// The path of the browser on Debian.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// A file system in memory, and the bytes that must be free there.
+/// A file system in memory, and the bytes that must be free there for it to be used.
 const MEMORY: &str = "/dev/shm";
 const MEMORY_BYTES_MIN: u64 = 8 << 30;
 
 /// Runs a step and adds its result.
 type Run = fn(&Steps);
 
-/// Steps that use a browser or time limits. A log keeps the output of the last run.
+/// Steps that use a browser or time limits, and run again if they fail. The log then contains the
+/// output of the second run.
 const REPEATABLE: [(&str, Run); 5] = [
     ("gem", gem),
     ("management API", management_api),
@@ -41,14 +43,14 @@ const REPEATABLE: [(&str, Run); 5] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let steps = Steps::default();
     steps.step("format", cargo().args(["fmt", "--all", "--check"]));
-    // Makes all builds for the other steps at once: a part built alone would have different
-    // features, and much would be built twice.
+    // Builds everything for the other steps at once. If a part were built alone, it would have
+    // different features, and much would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
-    // Runs alone, because it measures the coverage of its time limits.
+    // The gem's tests run alone, because they must cover the code that handles time limits.
     gem(&steps);
     thread::scope(|scope| {
-        // Starts before lints, which hold cargo's lock. Mostly waits. The crash test with real
-        // processes is an integration test of ringwell-cli.
+        // The tests mostly wait. They start before the lints, which hold cargo's lock. The crash
+        // test with real processes is an integration test of ringwell-cli.
         scope.spawn(|| steps.step("tests", xtask().arg("suite")));
         scope.spawn(|| clients(&steps));
         scope.spawn(|| dashboard_and_counts(&steps));
@@ -73,7 +75,7 @@ fn management_api(steps: &Steps) {
     }
 }
 
-/// Runs pages with the snippet, and programs of other languages.
+/// Tests web pages with the snippet, clients in other languages, and the management API.
 fn clients(steps: &Steps) {
     snippet(steps);
     golden_clients(steps);
@@ -89,7 +91,7 @@ fn golden_clients(steps: &Steps) {
     steps.step("golden clients", xtask().arg("clients"));
 }
 
-/// Uses only the processor time that the tests leave.
+/// Runs the lints at a low priority, so that they only use processor time that the tests leave.
 fn lints(steps: &Steps) {
     let cargo = || yielding(cargo().get_program());
     let mut lints = cargo();
@@ -104,11 +106,11 @@ fn lints(steps: &Steps) {
     }
 }
 
-/// Runs the counts, and makes a smoke run of packages.
+/// Builds packages as a smoke run, and counts instructions.
 fn measurements(steps: &Steps) {
     let xtask = || yielding(program("xtask").as_os_str());
     steps.step("packages", xtask().args(["dist", "--smoke"]));
-    // Last, because it waits for cargo while lints run.
+    // The counts are last, because they wait for cargo's lock while the lints run.
     if is_installed("valgrind") {
         steps.step("counts", xtask().args(["counts", "--quick"]));
     } else {
@@ -116,14 +118,14 @@ fn measurements(steps: &Steps) {
     }
 }
 
-/// A program as if called by hand, at a low priority.
+/// The command for a program as if called by hand, but at a low priority.
 fn yielding(program: &OsStr) -> Command {
     let mut command = as_by_hand("nice");
     command.args(["-n", "10"]).arg(program);
     command
 }
 
-/// Runs the gem's tests, with a server and the embedded engine of this build.
+/// Runs the gem's tests with this build's server and embedded engine.
 fn gem(steps: &Steps) {
     if is_installed("ruby") {
         let mut gem = Command::new("ruby/test");
@@ -142,12 +144,12 @@ fn snippet(steps: &Steps) {
     pages(steps, "snippet");
 }
 
-/// Tests the dashboard's pages, served by the program to a real browser.
+/// Tests the dashboard's pages in a real browser, to which the program serves them.
 fn dashboard(steps: &Steps) {
     pages(steps, "dashboard");
 }
 
-/// Runs the tests of a package of `web` with a browser.
+/// Runs a package's tests in `web` with a browser.
 fn pages(steps: &Steps, name: &str) {
     let package = root().join("web").join(name);
     if !package.join("node_modules").is_dir() || !Path::new(CHROMIUM).is_file() {
@@ -163,8 +165,8 @@ fn pages(steps: &Steps, name: &str) {
     steps.step(name, &mut test);
 }
 
-/// The place in memory for files of tests that do not need a disk, if there is enough room: the
-/// disk is busy with tests that do.
+/// The directory in memory for files of tests that do not need a disk, if there is enough room. The
+/// disk is busy with tests that need it.
 pub(crate) fn memory() -> Option<&'static str> {
     let mut df = Command::new("df");
     df.args(["--output=avail", "--block-size=1", MEMORY]);
@@ -173,17 +175,18 @@ pub(crate) fn memory() -> Option<&'static str> {
     (free >= MEMORY_BYTES_MIN).then_some(MEMORY)
 }
 
-/// This program, as built: `cargo xtask` would wait for another step's cargo.
+/// The command for this program as it was built; `cargo xtask` would wait for the cargo of another
+/// step.
 pub(crate) fn xtask() -> Command {
     Command::new(program("xtask"))
 }
 
-/// A program, as built.
+/// The path of a program as it was built.
 fn program(name: &str) -> PathBuf {
     target_dir().join("debug").join(name)
 }
 
-/// The engine's library, as built.
+/// The path of the engine's library as it was built.
 fn library() -> PathBuf {
     target_dir().join(format!("debug/libringwell_embed{}", std::env::consts::DLL_SUFFIX))
 }

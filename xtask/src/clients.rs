@@ -1,8 +1,8 @@
-//! Golden clients: the programs in `clients/`, each with its language's usual HTTP library and
-//! JSON, against a server of this build.
+//! Golden clients: runs the programs in `clients/` against a server of this build. Each program
+//! uses the usual HTTP and JSON libraries of its language.
 //!
-//! `clients/setup` installs their libraries. A client whose language is not installed is reported
-//! and skipped; if none is installed, that is an error.
+//! `clients/setup` installs their libraries. If a client's language is not installed, the client is
+//! skipped with a message. If no language is installed, this is an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use serde_json::Value;
 use crate::bench::{Server, free_address};
 use crate::shell::{self, is_installed, root, target_dir};
 
-/// The keyword in the clients' requests and in the required attributions.
+/// The keyword that the clients send and that the attributions must contain.
 const KEYWORD: &str = "shoes & söhne / 20% \"off\" <now> + more";
-/// A token for this run only, and its SHA-256.
+/// A management token for this run only, and its SHA-256.
 const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
-/// A program in `clients/`, and its command.
+/// A program in `clients/`, and the command that runs it.
 struct Client {
     name: &'static str,
     command: Command,
@@ -72,7 +72,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number that a pool hands out after `turn` others.
+/// The number that a pool hands out after it has handed out `turn` other numbers.
 fn number(pool: usize, turn: usize) -> u64 {
     8_885_550_000 + (pool * 10 + turn) as u64
 }

@@ -1,8 +1,9 @@
-//! Instructions and allocations on the path of a batch, compared with the last accepted ones.
+//! Counts instructions and allocations on the path of a batch, and compares them with the last
+//! accepted counts.
 //!
-//! Owns `bench/counts.json`. Counts do not depend on the machine's load, so they show a change of 3
-//! % that no clock would show. They depend on the profile, the compiler and the processor's
-//! features: each profile has separate counts, and the file records the conditions.
+//! Owns `bench/counts.json`. Counts do not depend on the load of the machine, so they show a change
+//! of 3 %, which measured times would not show. They depend on the profile, the compiler and the
+//! processor's features: each profile has separate counts, and the file records the conditions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,22 +19,23 @@ use crate::shell::{cargo, output, programs as programs_of, root};
 
 /// The file with the last accepted counts, from the root.
 const FILE: &str = "bench/counts.json";
-/// A figure may rise by this many percent without being accepted.
+/// A figure may rise by this many percent before it must be accepted again.
 const RISE_MAX: f64 = 3.0;
-/// Rows of a batch, in both programs that are counted.
+/// Rows per batch, in both programs that are counted.
 const ROWS: u32 = 40;
-/// Two runs of different length: the cost of the start is the same in both and cancels out.
+/// The lengths of two runs. The cost of the startup is the same in both, so the difference does not
+/// contain it.
 const ENGINE_BATCHES: [u32; 2] = [200, 600];
 const PATH_BATCHES: [u32; 2] = [20, 60];
-/// The test of `ringwell-node` that is counted, and the variable for the count of batches.
+/// The test of `ringwell-node` that is counted, and the environment variable for its count of
+/// batches.
 const PATH_TEST: &str = "bulk::tests::counted::the_counted_batches_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
-/// Like [`PATH_VARIABLE`], for the style of batches. [`STYLES`] are counted in addition to the
-/// compact style: each is used by a real client, or by most clients; the last has a look-up after
-/// each batch.
+/// The environment variable for the style of batches. [`STYLES`] are counted in addition to the
+/// compact style. Real clients use these styles; the last one adds a look-up after each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
-/// The prefix of the name of a style's figure.
+/// The prefix in the names of the styles' figures.
 const STYLE_FIGURE: &str = "path, ";
 /// The prefixes of figures that may be omitted.
 const OPTIONAL: [&str; 2] = [STYLE_FIGURE, "server, "];
@@ -56,8 +58,8 @@ const STYLES: [&str; 16] = [
     "look-ups",
 ];
 
-/// Like [`PATH_VARIABLE`], for the rows of a batch. [`SIZES`] are the counted sizes with their
-/// counts of batches.
+/// The environment variable for the rows of a batch. [`SIZES`] contains the sizes that are counted,
+/// each with the lengths of its two runs in batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
 const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 12])];
 
@@ -85,14 +87,15 @@ pub(crate) struct Args {
 struct Counts {
     /// The compiler, in the form that `rustc --version` prints.
     rustc: String,
-    /// The features by which compiled code and the C library choose their instructions.
+    /// The processor's features that determine which instructions compiled code and the C library
+    /// use.
     machine: String,
-    /// The figures by name; less is better.
+    /// The figures by name; lower is better.
     figures: BTreeMap<String, f64>,
 }
 
 impl Counts {
-    /// Figures of this compiler on this machine.
+    /// Adds the compiler and the machine to `figures`.
     fn here(figures: BTreeMap<String, f64>) -> anyhow::Result<Self> {
         let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
         Ok(Self { rustc, machine: machine(), figures })
@@ -102,8 +105,8 @@ impl Counts {
 /// Counts, prints, and compares or accepts.
 ///
 /// # Errors
-/// If something does not build or run; and without `--accept`, if a figure has risen by more than 3
-/// %, or there is no figure to compare with.
+/// If a program does not build or run. Without `--accept`, also if a figure has risen by more than
+/// 3 %, or if there is no figure to compare with.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let profile = args.profile.as_str();
     let mut now = if profile == bench::GUIDED {
@@ -126,7 +129,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{name:<40} {figure:>10.1}   {before}");
     }
     if args.accept {
-        // Omitted counts stay unchanged.
+        // Accepted figures that were not counted this time stay unchanged.
         let last = all.remove(profile).map(|last| last.figures).unwrap_or_default();
         let left_out =
             last.into_iter().filter(|(name, _)| OPTIONAL.iter().any(|of| name.starts_with(of)));
@@ -157,9 +160,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 #[derive(Debug, PartialEq)]
 enum Compared {
     Alike,
-    /// The figures, including one that has not been accepted yet.
+    /// The names of the figures that have risen, or that have never been accepted.
     Risen(Vec<String>),
-    /// The repository fixes its compiler; count again after a change of compiler.
+    /// The repository determines the compiler's version; after it changes, the counts must be
+    /// accepted again.
     OtherCompiler,
     OtherMachine,
 }
@@ -210,7 +214,7 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<BTreeMap<String, f6
     Ok(figures)
 }
 
-/// Instructions per row on the path of a batch, and the memory of a batch.
+/// Counts the instructions per row on the path of a batch, and the memory of a batch.
 fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Result<(f64, Value)> {
     let mut memory = Value::Null;
     let figure = a_row(batches, rows, |batches| {
@@ -227,7 +231,8 @@ fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Re
     Ok((figure, memory))
 }
 
-/// Instructions per row, to a tenth, from two runs of this many batches of `rows` rows.
+/// The instructions per row, rounded to a tenth. They result from the difference between two runs
+/// with `batches` batches of `rows` rows.
 fn a_row(
     batches: [u32; 2],
     rows: u32,
@@ -238,7 +243,7 @@ fn a_row(
     Ok(((long - short) / rows * 10.0).round() / 10.0)
 }
 
-/// The programs that are counted, by the kinds and names of their targets.
+/// Builds the programs that are counted; returns them by the kinds and names of their targets.
 fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut programs = BTreeMap::new();
     for (what, package) in [
@@ -246,12 +251,12 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         (["build", "--example", "engine"].as_slice(), "ringwell-bench"),
     ] {
         let mut command = cargo();
-        // Different codegen units give different counts; CI also builds without incremental
-        // compilation.
+        // Incremental compilation changes the codegen units, and with them the counts. CI also
+        // builds without it.
         command.env("CARGO_INCREMENTAL", "0");
         command.args(what);
-        // Uses the features of CI's tests, so that nothing is built again; other profiles are for
-        // counting by hand.
+        // With `dev`, the features are those of CI's tests, so that nothing is built again. Other
+        // profiles are only used by hand.
         if profile == "dev" {
             command.arg("--workspace");
         } else {
@@ -270,7 +275,7 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     Ok(programs)
 }
 
-/// The C library copies bytes differently if the processor has AVX2.
+/// Describes the machine. If the processor has AVX2, the C library copies bytes differently.
 fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let with = if cpu.contains(" avx2 ") { "with" } else { "without" };

@@ -1,7 +1,7 @@
-//! `cargo xtask engine`: real nats-servers with real faults, and the effects on users of the
-//! journal's log.
+//! `cargo xtask engine`: tests the distributed log with real nats-servers and real faults, and
+//! checks what its users see.
 //!
-//! Installs the server by `go install` if it is missing: it must be the tested version.
+//! If the tested version of nats-server is missing, installs it with `go install`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +11,8 @@ use clap::Parser;
 
 use crate::shell::{WORKSPACE, cargo, root, run, target_dir};
 
-/// Parts of the names of tests that take more than five seconds. They run every night; CI runs the
-/// others, and one that kills a node.
+/// Parts of the names of tests that take more than five seconds. These tests run every night. CI
+/// runs all other tests, and one that kills a node.
 pub(crate) const LONG: [&str; 14] = [
     "a_killed_node_continues_from_the_stream_of_three_servers",
     "a_paused_owner_finds_itself_fenced",
@@ -30,7 +30,7 @@ pub(crate) const LONG: [&str; 14] = [
     "while_the_servers_are_down",
 ];
 
-/// The server that journals were tested with.
+/// The version of nats-server that journals are tested with.
 const VERSION: &str = "2.15.2";
 
 /// The program to run.
@@ -66,7 +66,8 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         println!("round {round} of {}", args.rounds);
         let mut test = cargo();
         test.arg("test").args(WORKSPACE).args(["--test", "engine"]);
-        // Each test has three servers and two loads: tests side by side would disturb each other.
+        // Each test runs three servers and two loads, so tests that run at the same time would
+        // disturb each other.
         test.args(["--", "--test-threads", "1", "--nocapture"]).arg(&args.only);
         if args.short {
             test.args(LONG.iter().flat_map(|name| ["--skip", name]));
@@ -88,7 +89,7 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program, if it has been installed: `NATS_SERVER` may name it.
+/// The path of nats-server, if it is installed; `NATS_SERVER` may name it.
 pub(crate) fn installed() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     named.or_else(|| Some(folder().join("nats-server")).filter(|server| is_tested(server)))
@@ -98,7 +99,7 @@ fn folder() -> PathBuf {
     root().join(target_dir()).join("nats")
 }
 
-/// The program, which is installed if it is missing.
+/// The path of nats-server, which is installed first if it is missing.
 fn server() -> anyhow::Result<PathBuf> {
     if let Some(installed) = installed() {
         return Ok(installed);

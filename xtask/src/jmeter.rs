@@ -1,7 +1,7 @@
 //! Runs the test plan in `deploy/jmeter` with the real Apache `JMeter` against the demo for a few
-//! seconds: every batch must satisfy its assertion, over kept-alive connections.
+//! seconds. Every batch must satisfy the plan's assertion, and connections must be kept alive.
 //!
-//! `.ci/run` installs `JMeter`; without it the step is skipped.
+//! `.ci/run` installs `JMeter`; without `JMeter`, the step is skipped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,10 +11,10 @@ use anyhow::{Context as _, ensure};
 use crate::bench::{Server, free_address};
 use crate::shell::{self, target_dir};
 
-/// Clients of the run, and therefore connections.
+/// The count of clients in the run, and therefore of connections.
 const CLIENTS: u32 = 8;
 
-/// The count of connections that the server has accepted.
+/// The metric that counts the connections that the server has accepted.
 const CONNECTIONS: &str = "ringwell_connections_opened_total";
 
 /// The directory in which `deploy/jmeter/setup` installs `JMeter`.
@@ -26,7 +26,8 @@ pub(crate) fn home() -> Option<PathBuf> {
 /// Runs the plan.
 ///
 /// # Errors
-/// If something does not start, a batch failed, none was sent, or a connection was not kept.
+/// If a program does not start, a batch fails, no batch was sent, or a connection was not kept
+/// alive.
 pub(crate) fn run() -> anyhow::Result<()> {
     let home = home().context("JMeter is not installed: deploy/jmeter/setup")?;
     let work = target_dir().join("jmeter-work");
@@ -36,7 +37,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (data, address) = (work.join("data"), free_address()?);
     let mut demo = Command::new(target_dir().join("debug/ringwell"));
     demo.arg("demo").arg("--data").arg(&data).args(["--listen", &address.to_string()]);
-    // Numbers become free at once, and a machine that is busy with other steps makes no row late.
+    // With these settings, numbers become free almost at once, and no row is late even if the
+    // machine is busy with other steps.
     demo.args(["--lifetime", "10ms", "--deadline", "20s", "--durability", "memory"]);
     let server = Server::start(demo, address, work.join("demo.log"), None)?;
     let before = server.metric(CONNECTIONS)?;
@@ -56,15 +58,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (batches, failed) = counts(summary).with_context(|| format!("what is `{summary}`?"))?;
     ensure!(batches > 0, "JMeter sent no batch: see {}", work.display());
     ensure!(failed == 0, "{failed} of {batches} batches failed:\n{}", failures(&results)?);
-    // This query itself uses one connection.
+    // The query of the metric itself uses one connection.
     let opened = server.metric(CONNECTIONS)?.saturating_sub(before + 1);
     ensure!(opened <= u64::from(CLIENTS), "{CLIENTS} clients opened {opened} connections");
     println!("{batches} batches over {CLIENTS} connections, none failed");
     Ok(())
 }
 
-/// Batches, and the failed ones among them, from `JMeter`'s last line: `summary =    882 in
-/// 00:00:11 =   80.7/s Avg:    32 Min:     0 Max:   421 Err:     0 (0.00%)`.
+/// Reads the count of batches, and of the failed batches among them, from `JMeter`'s last line:
+/// `summary = 882 in 00:00:11 = 80.7/s Avg: 32 Min: 0 Max: 421 Err: 0 (0.00%)`.
 fn counts(summary: &str) -> Option<(u64, u64)> {
     let after = |word| summary.split_once(word)?.1.split_whitespace().next()?.parse().ok();
     Some((after("summary =")?, after("Err:")?))

@@ -42,7 +42,7 @@ enum Task {
     Telephony(telephony::Args),
     /// All tests of the workspace, several programs of them at a time.
     Suite(suite::Args),
-    /// Measure Ringwell against the ceiling server in the same run.
+    /// Measure Ringwell against the fixed-bytes server in the same run.
     Bench(bench::Args),
     /// Build the documentation as a site, and check its links. Needs mdBook.
     Book,

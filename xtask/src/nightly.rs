@@ -1,6 +1,6 @@
-//! `cargo xtask nightly`: the tests that take too long for every commit.
+//! `cargo xtask nightly`: runs the tests that take too long for every commit.
 //!
-//! `--save` writes the result to `docs/nightly.md`, which has the last result.
+//! `--save` writes the result to `docs/nightly.md`, in place of the previous result.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,16 +18,18 @@ use crate::steps::{Done, Outcome, Steps};
 /// The page to which `--save` writes the result.
 const PAGE: &str = "docs/nightly.md";
 
-/// The count of seeds of the simulator; a commit has 60, and 150 of a shared log.
+/// The count of seeds for each simulator test. For every commit, CI uses 60, and 150 for a shared
+/// log.
 const SEEDS: &str = "1500";
 
-/// The count of kills of a server under load; a commit has 20.
+/// The count of times that a server is killed under load. For every commit, CI uses 20.
 const CRASHES: &str = "100";
 
-/// The count of requests to each operation of the management API; a commit has 8.
+/// The count of requests to each operation of the management API. For every commit, CI uses 8.
 const EXAMPLES: &str = "100";
 
-/// The seconds of a day of calls, without the 143 starts of its server.
+/// The duration in seconds of the test of a day of calls, without the 143 times that its server
+/// starts.
 const DAY_SECONDS: &str = "80";
 
 #[derive(clap::Args)]
@@ -72,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     steps.finish()
 }
 
-/// A program of tests by its name.
+/// The command that runs the test program of this name.
 fn test(name: &str) -> Command {
     let mut command = cargo();
     command.arg("test").args(WORKSPACE).args(["--test", name, "--", "--nocapture"]);

@@ -1,6 +1,6 @@
-//! `cargo xtask providers`: the pages of `docs/providers`, from one table.
+//! `cargo xtask providers`: writes the pages of `docs/providers` from one table.
 //!
-//! A test compares the pages with it, so that manual edits are detected.
+//! A test compares the pages with the table, so that manual edits are detected.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,18 +8,18 @@ use std::path::PathBuf;
 
 use crate::shell::root;
 
-/// The differences between providers; the rest of a page is the same.
+/// The parts of a page that differ between providers.
 struct Provider {
-    /// The value of `provider` in the configuration, and the page's name.
+    /// The value of `provider` in the configuration, which is also the page's name.
     key: &'static str,
     name: &'static str,
-    /// The place to buy numbers.
+    /// The place at which numbers are bought.
     buy: &'static str,
-    /// The contents of the secret file.
+    /// The required contents of the secret file.
     secret: &'static str,
-    /// The place and the value of each hook's setting.
+    /// For each hook, where it is set, and the value to set.
     hooks: &'static [(&'static str, &'static str)],
-    /// The setting for the case that this server is unavailable.
+    /// The setting for calls while this server is unavailable.
     fallback: &'static str,
     /// Common surprises.
     notes: &'static [&'static str],
@@ -30,8 +30,8 @@ const PROVIDERS: [Provider; 7] = [
         key: "twilio",
         name: "Twilio",
         buy: "Console, Phone Numbers, Buy a number, with the capability Voice.",
-        secret: "the account's auth token. Accounts with shared keys (SHA-256) also name those in \
-                 `shared_key_files`.",
+        secret: "the account's auth token. If the account has shared keys (SHA-256), list their \
+                 files in `shared_key_files` too.",
         hooks: &[
             ("A call comes in, Webhook, HTTP POST", "answer"),
             ("Call status changes, HTTP POST", "status"),
@@ -40,8 +40,8 @@ const PROVIDERS: [Provider; 7] = [
                    `<Response><Dial>+18005550199</Dial></Response>`.",
         notes: &[
             "The callee sees the caller's number, unless the destination has `caller_id`.",
-            "The hooks of the dial itself (`dial`, `status`, `whisper`) are in the document that the \
-             server answers with: they need no settings.",
+            "The hooks of the dial itself (`dial`, `status`, `whisper`) need no settings, because \
+             the server's answer contains them.",
         ],
     },
     Provider {
@@ -67,23 +67,23 @@ const PROVIDERS: [Provider; 7] = [
         ],
         fallback: "Set the Failover URL of the application to a TeXML Bin that dials your own number.",
         notes: &[
-            "A Call Control application sends its webhook to `/t/main/status`: its calls are logged, and \
-             not connected by this server.",
-            "Signatures are accepted for five minutes: keep the clock right.",
+            "If you use a Call Control application, send its webhook to `/t/main/status`. The \
+             server then logs its calls, but does not connect them.",
+            "Signatures are valid for five minutes, so the server's clock must be right.",
         ],
     },
     Provider {
         key: "plivo",
         name: "Plivo",
         buy: "Console, Phone Numbers, Buy Numbers, then assign them to an XML application.",
-        secret: "the auth token of the account, or of the sub-account that has the numbers.",
+        secret: "the auth token of the account, or of the sub-account that owns the numbers.",
         hooks: &[
             ("Application, Primary Answer URL, POST", "answer"),
             ("Application, Hangup URL, POST", "hangup"),
         ],
         fallback: "Set the Fallback Answer URL to a static page with \
                    `<Response><Dial><Number>18005550199</Number></Dial></Response>`.",
-        notes: &["Plivo sends numbers without `+`; the log has them with it."],
+        notes: &["Plivo sends numbers without `+`; the log shows them with `+`."],
     },
     Provider {
         key: "vonage",
@@ -97,36 +97,39 @@ const PROVIDERS: [Provider; 7] = [
         fallback: "Set the Fallback URL of the application to a page with an NCCO that connects to your \
                    own number.",
         notes: &[
-            "With GET there is no body to sign: the answer URL must be called by POST.",
-            "Callees see the number that was called, because Vonage does not pass on any other.",
+            "A GET request has no body that could be signed, so set the answer URL to POST.",
+            "The callee sees the called number, because Vonage does not pass on the caller's \
+             number.",
         ],
     },
     Provider {
         key: "bandwidth",
         name: "Bandwidth",
         buy: "Dashboard, Numbers, then assign them to a location with a Voice application.",
-        secret: "`user:password`, as set for the callbacks of the application: Bandwidth does not sign, \
-                 and sends these by HTTP Basic.",
+        secret: "`user:password`, as set for the callbacks of the application. Bandwidth does not \
+                 sign requests; it sends this user and password by HTTP Basic authentication.",
         hooks: &[
             ("Voice application, Call-initiated URL, POST", "initiate"),
             ("Voice application, Call status URL, POST", "disconnect"),
         ],
         fallback: "Set the Call-initiated fallback URL to a page with BXML that transfers to your own \
                    number.",
-        notes: &["Passwords travel with each request: use HTTPS, and this password nowhere else."],
+        notes: &["Each request contains the password, so use HTTPS, and do not use this password \
+             anywhere else."],
     },
     Provider {
         key: "generic",
         name: "your own switch",
-        buy: "Order them from the carrier that routes calls to your switch.",
-        secret: "any text of 16 bytes or more, or `whsec_…` of Standard Webhooks; `ringwell token` makes \
-                 one.",
+        buy: "Order numbers from the carrier that routes calls to your switch.",
+        secret: "any text of 16 bytes or more, or a `whsec_…` secret of Standard Webhooks. \
+                 `ringwell token` can create one.",
         hooks: &[("Your switch posts its events, as JSON or a form", "events")],
         fallback: "If the switch gets no answer within a second, or a status other than 200, it \
                    connects the call to a default number.",
         notes: &[
             "Events and answers: [spec/calls.md](../spec/calls.md), \"The generic provider\".",
-            "Kamailio, Asterisk and FreeSWITCH ask by `POST /v1/sip/route` instead: [SIP](sip.md).",
+            "Kamailio, Asterisk and FreeSWITCH send `POST /v1/sip/route` instead: see \
+             [SIP](sip.md).",
         ],
     },
 ];
@@ -161,11 +164,13 @@ impl Provider {
         let _ = write!(
             text,
             "1. Buy numbers. {buy}\n\
-             2. Put them into a ring pool ([managing pools](../guides/managing-pools.md)).\n\
-             3. Write the secret into a file that only the server can read: {secret} Paste it, then press Enter and \
-             Ctrl+D.\n\n\
+             2. Put the numbers into a ring pool (see \
+             [managing pools](../guides/managing-pools.md)).\n\
+             3. Create a file that only the server can read, with this secret: {secret} Run the \
+             command, paste the secret, then press Enter and Ctrl+D.\n\n\
              \x20  ```sh\n   install -m 600 /dev/stdin main.secret\n   ```\n\n\
-             4. Add to `ringwell.toml`, then send SIGHUP, or restart if there was no `[calls]` before:\n\n\
+             4. Add the following to `ringwell.toml`. Then send SIGHUP; if the file had no \
+             `[calls]` before, restart the server instead:\n\n\
              \x20  ```toml\n   [calls]\n   listen = \"127.0.0.1:8090\"\n\n\
              \x20  [[calls.account]]\n   name = \"main\"\n   provider = \"{key}\"\n\
              \x20  public_url = \"https://calls.example.com\"\n\
@@ -173,8 +178,8 @@ impl Provider {
              \x20  [[calls.destination]]\n   ring_pools = [1]\n   to = [\"+18005550199\"]\n   ```\n\n\
              5. Route `https://calls.example.com/t/` to `127.0.0.1:8090` in the proxy that terminates TLS, with \
              path and query unchanged.\n\
-             6. Set the hooks:\n\n\
-             \x20  | where | what |\n   |---|---|\n"
+             6. Set these webhooks at the provider:\n\n\
+             \x20  | setting | value |\n   |---|---|\n"
         );
         for (place, hook) in *hooks {
             let _ = writeln!(text, "   | {place} | `https://calls.example.com/t/main/{hook}` |");
@@ -182,10 +187,11 @@ impl Provider {
         let _ = write!(
             text,
             "\n7. {fallback}\n\
-             8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
+             8. Get a number from a page or a batch, call the number, and look up the call with \
+             a management token:\n\n\
              \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
-             If the phone does not ring, search the log for \"a webhook is not signed correctly\": it \
-             names the `public_url` that would have matched.\n"
+             If the phone does not ring, search the log for \"a webhook is not signed \
+             correctly\". The message contains the `public_url` that would have matched.\n"
         );
         for note in *notes {
             let _ = write!(text, "\n- {note}");
@@ -198,29 +204,34 @@ impl Provider {
 fn sip() -> String {
     let text = format!(
         "# From a number on your SIP trunk to an attributed call\n\n{HEAD}\n\
-         1. Order numbers from your carrier, routed to your switch.\n\
-         2. Put them into a ring pool ([managing pools](../guides/managing-pools.md)).\n\
-         3. Make a token for the switch: `ringwell token`; its SHA-256 goes into \
+         1. Order numbers from your carrier, and have it route them to your switch.\n\
+         2. Put the numbers into a ring pool (see \
+         [managing pools](../guides/managing-pools.md)).\n\
+         3. Create a token for the switch with `ringwell token`, and add its SHA-256 hash to \
          `management.token_sha256`.\n\
-         4. Add to `ringwell.toml`:\n\n\
+         4. Add the following to `ringwell.toml`:\n\n\
          \x20  ```toml\n   [calls]\n\n   [[calls.destination]]\n   ring_pools = [1]\n\
          \x20  to = [\"+18005550199\"]\n   ```\n\n\
-         5. Have the switch ask `POST /v1/sip/route` for each call: \
+         5. Configure the switch to send `POST /v1/sip/route` for each call. \
          [deploy/kamailio.cfg](../../deploy/kamailio.cfg), \
          [deploy/asterisk-extensions.conf](../../deploy/asterisk-extensions.conf) and \
-         [deploy/freeswitch.xml](../../deploy/freeswitch.xml) do; [spec/sip.md](../spec/sip.md) describes each.\n\
-         6. Have the switch report answers and ends to an account with `provider = \"generic\"`, whose name it \
-         sends as `trunk`: the files for Asterisk and FreeSWITCH do, and for Kamailio \
-         [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that redirects does not see them.\n\
-         7. Set a default destination in the switch, in case this server does not answer with 200 within a \
-         second.\n\
-         8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
+         [deploy/freeswitch.xml](../../deploy/freeswitch.xml) contain such configurations; \
+         [spec/sip.md](../spec/sip.md) describes each of them.\n\
+         6. Configure the switch to report when calls are answered and when they end, to an \
+         account with `provider = \"generic\"`. The switch sends the account's name as `trunk`. \
+         The files for Asterisk and FreeSWITCH already do this; for Kamailio, use \
+         [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that only \
+         redirects calls cannot report these events.\n\
+         7. Set a default destination in the switch, for the case that this server does not answer \
+         with status 200 within a second.\n\
+         8. Get a number from a page or a batch, call the number, and look up the call with a \
+         management token:\n\n\
          \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"
     );
     wrapped(&text)
 }
 
-/// Wraps lines of prose at 110 columns; code and tables stay.
+/// Wraps lines of prose at 110 columns; code and tables stay unchanged.
 fn wrapped(text: &str) -> String {
     let mut out = String::new();
     let mut is_code = false;

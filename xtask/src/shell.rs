@@ -1,4 +1,4 @@
-//! Running other programs in the root of the repository.
+//! Runs other programs in the root of the repository.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// The arguments that select the whole workspace, with journals on servers of NATS: a smaller
-/// request has different features, and builds much of it again.
+/// The arguments that select the whole workspace, with journals on NATS. If a command selected
+/// less, features would differ, and much would be built again.
 pub(crate) const WORKSPACE: [&str; 4] =
     ["--workspace", "--features", "ringwell-cli/nats", "--locked"];
 
@@ -17,16 +17,17 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The cargo that runs this program, as if called by hand.
+/// The command for the cargo that runs this program, as if called by hand.
 ///
-/// Cargo sets variables about its package for the programs that it runs. Build scripts that read
-/// those (ring's does) would run again with xtask's, and everything that depends on them would be
-/// built again, here and at the next call by hand.
+/// Cargo sets variables about its package for the programs that it runs. A build script that reads
+/// such variables (as that of ring does) would run again with the values of xtask. Everything that
+/// depends on it would then be built again, both now and when cargo is next called by hand.
 pub(crate) fn cargo() -> Command {
     as_by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// A program with the environment of a shell, so that it may call cargo.
+/// The command for a program, with the environment that a shell would give it, so that the program
+/// may call cargo.
 pub(crate) fn as_by_hand(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     let is_of_package = |name: &OsStr| {
@@ -44,7 +45,7 @@ pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Runs to the end and shows the output.
+/// Runs a command to its end and shows its output.
 ///
 /// # Errors
 /// If the program cannot be started or fails.
@@ -54,10 +55,10 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs to the end and returns standard output.
+/// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
-/// If the program cannot be started, fails, or prints text that is not UTF-8.
+/// If the program cannot be started, fails, or prints output that is not UTF-8.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let started = command.stderr(Stdio::inherit()).output();
     let output = started.with_context(|| format!("cannot start {}", text(command)))?;
@@ -65,10 +66,10 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Runs cargo's build and returns its report on each program.
+/// Runs a build of cargo, and returns cargo's message about each program.
 ///
 /// # Errors
-/// As for [`output`], and if cargo prints unexpected output.
+/// As for [`output`], and also if cargo prints unexpected output.
 pub(crate) fn programs(command: &mut Command) -> anyhow::Result<Vec<Value>> {
     let printed = output(command.arg("--message-format=json"))?;
     let messages: Result<Vec<Value>, _> = printed.lines().map(serde_json::from_str).collect();

@@ -1,7 +1,7 @@
-//! A long run: the tests with real processes and real faults, one after another until the time is
-//! up, with a different seed each time.
+//! A long run of the tests with real processes and real faults. The tests run one after another
+//! until the time is up, with a different seed each time.
 //!
-//! Owns the list of soaks and the table of results. The tests judge the results.
+//! Owns the list of these tests and the table of results. The tests themselves judge the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,7 +58,7 @@ const FAULTS: [Fault; 14] = [
 struct Line {
     rounds: u64,
     passed: u64,
-    /// Crashes, and faults that a test counts.
+    /// The count of crashes and of other faults, as reported by the tests.
     made: u64,
     rows: u64,
     violations: u64,
@@ -67,7 +67,7 @@ struct Line {
 /// Runs rounds until the time is up and prints the table.
 ///
 /// # Errors
-/// If a round failed; the command that repeats it has been printed.
+/// If a round failed; the command that repeats the round has been printed by then.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let chosen = |fault: &&Fault| args.only.is_empty() || args.only.iter().any(|n| n == fault.name);
     let faults: Vec<&Fault> = FAULTS.iter().filter(chosen).collect();
@@ -115,8 +115,8 @@ fn round(fault: &Fault, seed: u64, line: &mut Line) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sum of the counts before `word`, as in `20 crashes: 4100 rows, 3900 numbers …`. The dot of a
-/// passed test may precede it.
+/// The sum of the counts that precede `word`, for example in
+/// `20 crashes: 4100 rows, 3900 numbers …`. The dot that marks a passed test may precede a count.
 fn before(said: &str, word: &str) -> u64 {
     let last = |line: &str| Some(line.split_once(word)?.0.rsplit(' ').next()?.to_owned());
     let count = |line: &str| last(line)?.trim_start_matches('.').parse::<u64>().ok();

@@ -1,5 +1,5 @@
-//! Steps of CI and of the nightly run: each has its output in a file in `target/ci`, so that a
-//! reader of the log sees at once which step failed and why.
+//! The steps of CI and of the nightly run. The output of each step is in its own file in
+//! `target/ci`, so that a reader of the log sees at once which step failed and why.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, root, target_dir};
 
-/// The count of last lines that are printed for a failed step.
+/// The count of lines, from the end of its output, that are printed for a failed step.
 const LINES_SHOWN: usize = 120;
 
-/// The interval between two lines about a running step.
+/// The interval at which a line about a running step is printed.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// The results of the steps, in the order in which they ended.
@@ -29,7 +29,7 @@ pub(crate) struct Steps(Mutex<Vec<Done>>);
 pub(crate) struct Done {
     pub(crate) name: String,
     pub(crate) outcome: Outcome,
-    /// The seconds that it took, or the reason for skipping it.
+    /// The seconds that the step took, or the reason why it was skipped.
     pub(crate) text: String,
 }
 
@@ -49,18 +49,19 @@ impl fmt::Display for Done {
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// Failed, and was run again alone.
+    /// The step failed, and was run again alone.
     Repeated,
     Skipped,
 }
 
 impl Steps {
-    /// Runs a step. Prints its lines together, even if other steps run at the same time.
+    /// Runs a step. The lines about the step are printed together, even if other steps run at the
+    /// same time.
     pub(crate) fn step(&self, name: &str, command: &mut Command) {
         let start = Instant::now();
         let log = log_of(name);
         println!("== {name}: {}", log.display());
-        // A drill that panics on purpose prints one line instead of its stack.
+        // Some drills panic on purpose; without a backtrace, each prints only one line.
         command.current_dir(root()).env("RUST_BACKTRACE", "0");
         let (outcome, shown) = match with_heartbeat(name, &log, || run_into(&log, command)) {
             Ok(()) => (Outcome::Passed, counts(&log)),
@@ -81,15 +82,15 @@ impl Steps {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
     }
 
-    /// Marks a step that has failed as repeated, and keeps its log under another name; returns
-    /// whether it had failed.
+    /// If a step has failed, marks it as repeated and renames its log. Returns whether the step had
+    /// failed.
     pub(crate) fn repeat(&self, name: &str) -> bool {
         let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_failed = |done: &&mut Done| done.name == name && done.outcome == Outcome::Failed;
         let Some(failed) = steps.iter_mut().find(has_failed) else { return false };
         failed.outcome = Outcome::Repeated;
         let log = log_of(name);
-        // If this fails, only the log of the second attempt remains.
+        // If the log cannot be renamed, only the log of the second attempt remains.
         let _ = fs::rename(&log, log.with_extension("failed.log"));
         true
     }
@@ -128,8 +129,8 @@ fn log_of(name: &str) -> PathBuf {
     target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log")
 }
 
-/// Runs `step`, and prints at every [`HEARTBEAT`] that it is still running, with the newest line of
-/// its log, so that a reader of a running CI sees whether it makes progress.
+/// Runs `step`. At every [`HEARTBEAT`], prints that the step is still running, and the newest line
+/// of its log, so that a reader sees whether CI makes progress.
 fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let (ended, end) = mpsc::channel::<()>();
@@ -148,7 +149,7 @@ fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Runs a command to its end, with its output in a file.
+/// Runs a command to its end, and writes its output to a file.
 fn run_into(log: &Path, command: &mut Command) -> anyhow::Result<()> {
     let folder = log.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -156,7 +157,7 @@ fn run_into(log: &Path, command: &mut Command) -> anyhow::Result<()> {
     shell::run(command.stdout(file.try_clone()?).stderr(file))
 }
 
-/// The reports of test programs: their names and the count of tests.
+/// The lines in which test programs report their names and their counts of tests.
 fn counts(log: &Path) -> String {
     let is_count = |line: &&str| {
         let line = line.trim_start();
@@ -172,7 +173,7 @@ fn last_lines(log: &Path) -> String {
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
 }
 
-/// A file's text, even if it is not UTF-8.
+/// The text of a file, even if the file is not valid UTF-8.
 fn read(log: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }

@@ -1,7 +1,7 @@
-//! All tests of the workspace, several programs at a time.
+//! Runs all tests of the workspace, several test programs at a time.
 //!
-//! Many tests wait: for servers, for lockouts, for links that are cut. `cargo test` runs one
-//! program after another, and the machine is idle for much of that time.
+//! Many tests spend their time waiting for servers, for lockouts, or for links that are cut.
+//! `cargo test` runs one program after another, so the machine would be idle for much of the time.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -15,28 +15,29 @@ use crate::ci::memory;
 use crate::engine;
 use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 
-/// The slowest programs start first, so that none of them runs alone at the end. This list only
-/// affects the time.
+/// The slowest programs. They start first, so that none of them runs alone at the end. This list
+/// affects only the total time.
 const LONG: [&str; 8] =
     ["faults", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
 
-/// The program that builds production code with bugs; it is a separate step.
+/// The program that builds production code with planted bugs. It is a separate step.
 const PLANTED: &str = "planted_bugs";
 
-/// The count of programs that run in addition to one per processor, because most mostly wait.
+/// The count of programs that run in addition to one per processor, because most programs wait for
+/// much of their time.
 const WAITING: usize = 1;
 
-/// These run beside the others, one after another: together they use the processor for half a
-/// minute, and wait for three.
+/// Programs that run one after another, beside the others: together, they use the processor for
+/// only half a minute, and wait for three minutes.
 const IDLE: [&str; 6] = ["pages", "directory", "sip", "growth", "dashboard", "application"];
 
-/// These programs need a disk: they cut its power, measure it, or wait until a page has been
-/// written. Other programs keep their files in memory, because each server that they start writes
-/// segments of hundreds of megabytes, and would wait for the others' disk.
+/// Programs that need a disk: they cut its power, measure it, or wait until a page has been
+/// written. All other programs keep their files in memory. Each server that they start writes
+/// segments of hundreds of megabytes, and would have to wait while these programs use the disk.
 const ON_DISK: [&str; 5] = ["additions", "crash", "faults", "log", "restart"];
 
-/// The list of the last run's failed tests, relative to the target directory. A line has
-/// a program's name, a tab, and a test's name.
+/// The file that lists the failed tests of the last run, relative to the target directory. Each
+/// line consists of a program's name, a tab, and a test's name.
 const FAILED: &str = "ci/failed-tests.txt";
 
 #[derive(clap::Args)]
@@ -53,7 +54,7 @@ struct Program {
     executable: PathBuf,
     /// The working directory that `cargo test` would use.
     folder: PathBuf,
-    /// The only tests to run, if there are any.
+    /// If this is not empty, only these tests are run.
     tests: Vec<String>,
 }
 
@@ -67,7 +68,7 @@ struct Failure {
 /// longest tests with nats-servers.
 ///
 /// # Errors
-/// If a build or a test fails; the program's output comes last.
+/// If a build or a test fails. The output of the failed programs is printed last.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut programs = build()?;
     let list = target_dir().join(FAILED);
@@ -105,7 +106,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} test programs failed", failed.len()) }
 }
 
-/// The lines of [`FAILED`]; one without a test if the program ended before it could name any.
+/// The lines of [`FAILED`]. If a program ended before it named a failed test, its line contains no
+/// test.
 fn lines(failure: &Failure) -> String {
     let Failure { program, printed } = failure;
     let tests =
@@ -114,7 +116,7 @@ fn lines(failure: &Failure) -> String {
     if lines.is_empty() { format!("{program}\t\n") } else { lines.concat() }
 }
 
-/// Keeps the programs of `list`, with their failed tests.
+/// Keeps only the programs in `list`, with their failed tests.
 fn keep_failed(programs: &mut VecDeque<Program>, list: &str) {
     programs.retain_mut(|program| {
         let entries = list.lines().filter_map(|line| line.split_once('\t'));
@@ -130,13 +132,14 @@ fn keep_failed(programs: &mut VecDeque<Program>, list: &str) {
     });
 }
 
-/// Runs a program and shows its output as a whole; returns the output if a test failed.
+/// Runs a program, and shows its output in one piece when it ends; returns the output if a test
+/// failed.
 fn failure(program: &Program) -> Option<Failure> {
     let mut command = as_by_hand(&program.executable);
     if !program.tests.is_empty() {
         command.args(["--exact", "--test-threads", "1"]).args(&program.tests);
     } else if program.target == "engine" {
-        // Tests side by side would disturb each other's measurements.
+        // Tests that run at the same time would disturb each other's measurements.
         command.args(["--test-threads", "1"]);
         command.args(engine::LONG.iter().flat_map(|name| ["--skip", name]));
     }
@@ -162,7 +165,7 @@ fn failure(program: &Program) -> Option<Failure> {
     (!is_good).then(|| Failure { program: program.name.clone(), printed })
 }
 
-/// The programs as `cargo test` would run them, the slow ones first.
+/// The programs that `cargo test` would run, with the slow programs first.
 fn build() -> anyhow::Result<VecDeque<Program>> {
     let mut built = programs(cargo().args(["test", "--no-run"]).args(WORKSPACE))?;
     built.retain(|message| message["profile"]["test"] == true);

@@ -1,5 +1,6 @@
-//! Tests calls against other programs: libraries of telephony providers sign requests and make
-//! answer documents, those of Standard Webhooks verify webhooks, and switches ask where calls go.
+//! Tests calls with other programs. Libraries of telephony providers sign requests and create
+//! answer documents, the libraries of Standard Webhooks verify webhooks, and switches ask for the
+//! destinations of calls.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,8 +39,8 @@ const FREESWITCH: &str = "RINGWELL_FREESWITCH";
 /// Installs the libraries if they are missing, and runs the steps; all of them if none is given.
 ///
 /// # Errors
-/// If a step fails, for example if a signature is refused, or accepted although something was
-/// changed.
+/// If a step fails, for example because a valid signature is refused, or because a signature is
+/// accepted although the request was changed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let home = target_dir().join("telephony");
     let setup = root().join("clients/telephony/setup");
@@ -70,7 +71,7 @@ fn cargo() -> Command {
     cargo
 }
 
-/// Runs tests of `ringwell-cli` with the libraries in `home`.
+/// Runs tests of `ringwell-cli`, which use the libraries in `home`.
 fn test(home: &Path, program: &str, part: &[&str]) -> anyhow::Result<()> {
     let test = ["test", "-p", "ringwell-cli", "--test", program];
     shell::run(cargo().args(test).args(part).env("RINGWELL_TELEPHONY", home))

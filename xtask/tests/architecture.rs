@@ -1,8 +1,9 @@
-//! `docs/ARCHITECTURE.md` names only files and functions that exist, and every crate.
+//! Tests that `docs/ARCHITECTURE.md` names only existing files and functions, and that it names
+//! every crate.
 //!
-//! A path is read as the page describes: `node/http.rs` is `crates/ringwell-node/src/http.rs`, and
-//! `cli/tests/crash.rs` is below `crates/ringwell-cli`. A file without its folders is one that the
-//! same section has named in full before.
+//! Paths are interpreted as the page describes: `node/http.rs` is
+//! `crates/ringwell-node/src/http.rs`, and `cli/tests/crash.rs` is below `crates/ringwell-cli`. A
+//! file name without folders refers to a file that the same section named in full before.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -11,13 +12,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// File names in backticks that are not files of the repository: a running server writes them.
+/// File names in backticks that are not files of the repository, because a running server writes
+/// them.
 const WRITTEN_BY_SERVERS: [&str; 1] = ["cluster-map.json"];
 
 /// File name extensions.
 const ENDINGS: [&str; 6] = [".rs", ".toml", ".json", ".js", ".md", ".cfg"];
 
-/// Words before the name of an item in Rust code.
+/// Words that precede the name of an item where Rust code defines it.
 const KEYWORDS: [&str; 8] =
     ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "mod ", "impl "];
 
@@ -77,7 +79,7 @@ impl Repository {
         Self { paths, words }
     }
 
-    /// The path in the repository of a path as the page writes it.
+    /// Converts a path as it is written on the page to a path in the repository.
     fn find(&self, named: &str) -> Option<String> {
         let (first, rest) = named.split_once('/').unwrap_or((named, ""));
         let of_crate = format!("crates/ringwell-{first}");
@@ -88,13 +90,13 @@ impl Repository {
     }
 }
 
-/// The names in `text` that do not exist.
+/// The names in `text` of files and items that do not exist.
 fn faults(text: &str, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for section in text.split("\n## ") {
-        // The files that the section has named in full.
+        // The files that the section has named in full so far.
         let mut named: Vec<String> = Vec::new();
-        // The file named directly before, which defines the function named after it.
+        // If a file is named directly before a function, that file must define the function.
         let mut before: Option<String> = None;
         for (at, part) in without_blocks(section).split('`').enumerate() {
             if at % 2 == 0 {
@@ -137,14 +139,14 @@ fn without_blocks(text: &str) -> String {
 fn is_path(part: &str) -> bool {
     let is_plain = part.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
     let is_file = ENDINGS.iter().any(|ending| part.ends_with(ending));
-    // A path of HTTP starts with a slash.
+    // Text that starts with a slash is the path of an HTTP request.
     is_plain
         && !part.starts_with('/')
         && (is_file || part.contains('/'))
         && !WRITTEN_BY_SERVERS.contains(&part)
 }
 
-/// Whether this is the name of an item, perhaps with its type: not a command or a setting.
+/// Whether `part` is the name of an item, possibly with its type, and not a command or a setting.
 fn is_item(part: &str) -> bool {
     !part.is_empty()
         && part.chars().all(|c| c.is_alphanumeric() || "_:".contains(c))
@@ -155,7 +157,7 @@ fn is_rust(file: &str) -> bool {
     Path::new(file).extension().is_some_and(|kind| kind == "rs")
 }
 
-/// Whether a source file defines the item.
+/// Whether the source file `file` defines the item `name`.
 fn defines(file: &str, name: &str) -> bool {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');

@@ -1,4 +1,4 @@
-//! The table of contents of the documentation's site lists every page once.
+//! Tests that the table of contents of the documentation's site lists every page exactly once.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 

@@ -1,16 +1,16 @@
-//! Inside a crate, source files form no circles of imports: values are at the bottom, their users
-//! above.
+//! Tests that the source files of a crate form no circles of imports: values are at the bottom, and
+//! the files that use them above.
 //!
-//! A file depends on the modules that its `crate::` and `super::` paths lead to, following
-//! re-exports. [`CIRCLES`] lists the remaining circles; the numbers only decrease.
+//! A file depends on the modules that its `crate::` and `super::` paths lead to, after re-exports
+//! are resolved. [`CIRCLES`] lists the circles that still exist; the numbers may only decrease.
 
 #![expect(clippy::unwrap_used, reason = "a test program reports by a panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Files in the largest circle of each crate that still has one. Lower a number when the test
-/// requires it.
+/// For each crate that still has a circle, the count of files in its largest circle. Lower a number
+/// when the test requires it.
 const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-admin", 12),
     ("ringwell-calls", 10),
@@ -29,7 +29,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-wire", 5),
 ];
 
-/// A module's path from the crate's root, which is the empty path.
+/// The path of a module from the root of its crate; the root itself has the empty path.
 type Module = Vec<String>;
 
 #[test]
@@ -69,7 +69,7 @@ fn module_of(path: &str) -> Module {
     path.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// The text of each module that is a file, without comments and tests.
+/// The code of each module that is a file, without comments and tests.
 struct Sources(BTreeMap<Module, String>);
 
 impl Sources {
@@ -89,7 +89,7 @@ impl Sources {
         Self(modules)
     }
 
-    /// The file that defines the item at `path`, starting in `module`.
+    /// The file that defines the item at `path`, if the path is resolved from `module`.
     fn definition(&self, mut module: Module, path: &[String]) -> Module {
         for (at, part) in path.iter().enumerate() {
             let mut child = module.clone();
@@ -105,7 +105,7 @@ impl Sources {
         module
     }
 
-    /// The module from which `module` re-exports `name`. Chains longer than `depth` end there.
+    /// The module from which `module` re-exports `name`. At most `depth` re-exports are followed.
     fn re_export(&self, module: &Module, name: &str, depth: usize) -> Option<Module> {
         let text = self.0.get(module)?;
         for (at, _) in text.match_indices("use ") {
@@ -149,7 +149,7 @@ impl Sources {
                 }
             }
         }
-        // Paths to a parent's own children: `child::name` without a prefix.
+        // A module refers to its own children by `child::name`, without a prefix.
         for child in self.0.keys().filter(|it| it.len() == module.len() + 1) {
             let Some((name, parent)) = child.split_last() else { continue };
             let mention = format!("{name}::");
@@ -167,13 +167,14 @@ impl Sources {
     }
 }
 
-/// Whether the text is a tree of `pub use`, which only passes names on.
+/// Whether `before` ends in a `pub use`, which only re-exports names.
 fn is_re_export(before: &str) -> bool {
     let before = before.trim_end();
     before.ends_with("pub use") || before.ends_with(") use")
 }
 
-/// The beginning of the path of a `use`, and its rest.
+/// Resolves the prefixes of a path (`crate`, `self`, `super`); returns the module that they lead
+/// to, and the rest of the path.
 fn start<'a>(module: &Module, path: &'a [String]) -> (Module, &'a [String]) {
     let (mut at, mut rest) = (module.clone(), path);
     while let Some((first, after)) = rest.split_first() {
@@ -201,14 +202,15 @@ fn module_at(src: &Path, file: &Path) -> Option<Module> {
     Some(module)
 }
 
-/// Removes comments, and a module of tests at the end, whose `super` is the file itself.
+/// Removes comments, and a module of tests at the end of the file. In that module, `super` would
+/// mean the file itself.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The paths of a `use` tree, or the one path of an expression, at the start of `text`.
+/// The paths at the start of `text`: all paths of a `use` tree, or the one path of an expression.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     tree(&mut text.chars().filter(|c| !c.is_whitespace()).peekable(), &[], &mut found);
@@ -247,8 +249,8 @@ fn tree<I: Iterator<Item = char>>(
     }
 }
 
-/// The largest set of files that all depend on each other, as sorted names; it has at least one
-/// file.
+/// The sorted names of the largest set of files that all depend on each other. The set has at least
+/// one file.
 fn largest_circle(sources: &Sources) -> Vec<String> {
     let uses: BTreeMap<&Module, BTreeSet<Module>> =
         sources.0.keys().map(|module| (module, sources.uses(module))).collect();

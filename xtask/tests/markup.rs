@@ -1,6 +1,6 @@
-//! The markup of pages: a wrapped line must not join table rows, list items, or a heading and its
-//! text, since a browser then shows one long line. If a line of prose occurs twice in a page, a
-//! merge has replaced a paragraph by a copy of another one.
+//! Tests the markup of pages. Wrapping must not join table rows, list items, or a heading and its
+//! text, because a browser would then show one long line. A line of prose must not occur twice in a
+//! page, because that is a sign that a merge replaced a paragraph by a copy of another.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -9,18 +9,19 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The longest heading, in characters: one that swallowed the paragraph below it is longer.
+/// The maximum length of a heading, in characters. A heading that was joined with the paragraph
+/// below it is longer.
 const HEADING_MAX: usize = 80;
 
 /// The minimum length, in characters, of a line of prose that must not occur twice in a page.
 const REPEATED_MIN: usize = 60;
 
-/// The cells of a table row. A `|` after a backslash is text.
+/// Counts the separators of cells in a table row. A `|` after a backslash is text.
 fn cells(row: &str) -> usize {
     row.replace("\\|", "").matches('|').count()
 }
 
-/// The faults of a page, each with its line.
+/// The faults of a page, each with its line number.
 fn faults(page: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut is_code = false;

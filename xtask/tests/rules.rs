@@ -1,4 +1,5 @@
-//! The repository's own rules. Each test names a rule and lists every place that breaks it.
+//! Tests the repository's own rules. Each test is named after its rule, and lists every place that
+//! breaks the rule.
 //!
 //! Exceptions are in [`EXCEPTIONS`]; a test ensures that the list only gets shorter.
 
@@ -8,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// Rule and file of each place that may break a rule for now. Remove exceptions that are no longer
-/// needed.
+/// The rule and the file of each place that may break a rule for now. Remove exceptions that are no
+/// longer needed.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// Longest source file.
 const SOURCE_LINES_MAX: usize = 600;
-/// A decision fits on a page.
+/// The maximum length of a decision, which must fit on a page.
 const DECISION_LINES_MAX: usize = 70;
 
 #[test]
@@ -37,7 +38,7 @@ fn a_decision_fits_on_a_page() {
 
 #[test]
 fn no_file_contains_a_folder_of_a_personal_machine() {
-    // Split in two, so that this file does not break its own rule.
+    // Each folder is split in two, so that this file does not break the rule itself.
     let folders = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"], ["/Us", "ers/"]];
     let folders = folders.map(|parts| parts.concat());
     check("outside", files(), |_, text| {
@@ -87,7 +88,7 @@ fn crates_depend_only_on_the_crates_below_them() {
             continue;
         };
         let dependencies = package["dependencies"].as_array().unwrap();
-        // Tests and examples may use other crates.
+        // Dependencies of tests and examples are not restricted.
         let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
         let names = built.map(|dependency| dependency["name"].as_str().unwrap());
         let ours = names.filter(|name| name.starts_with("ringwell-") || *name == "xtask");
@@ -97,7 +98,7 @@ fn crates_depend_only_on_the_crates_below_them() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// The crates that a crate may name, by the table of `docs/ARCHITECTURE.md`.
+/// The crates that each crate may depend on, according to the table in `docs/ARCHITECTURE.md`.
 fn fences() -> BTreeMap<String, BTreeSet<String>> {
     let page = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
     let (_, table) = page.split_once("| crate | may name |\n").unwrap();
@@ -128,15 +129,16 @@ fn the_core_has_no_dependency() {
     assert!(needed.is_empty(), "ringwell-core depends on {needed:?}");
 }
 
-/// The check of `cargo deny`, which takes a minute to build: CI runs it only if it is installed.
+/// Makes the same check as `cargo deny`, because CI runs `cargo deny` only if it is installed;
+/// building it takes a minute.
 #[test]
 fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
     let list = deny.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
     let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
     assert!(allowed.contains("MIT"), "deny.toml's list was not read: {allowed:?}");
-    // Alternatives; each is a list of licences that apply together. If parentheses mix the two, all
-    // licences must be allowed.
+    // A licence expression is a list of alternatives, each of which is a list of licences that
+    // apply together. If parentheses nest the two kinds of lists, all licences must be allowed.
     let is_allowed = |licence: &str| {
         let both = |text: &str| text.split(" AND ").all(|part| allowed.contains(part.trim()));
         if licence.contains('(') {
@@ -157,8 +159,8 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The fuzzer is a separate workspace, so no other check notices entries missing from its lock
-/// file.
+/// The fuzzer is a separate workspace, so no other check notices that entries are missing from its
+/// lock file.
 #[test]
 fn the_fuzzer_s_lock_file_has_our_crates_dependencies() {
     let file = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
@@ -210,8 +212,9 @@ fn every_crate_uses_the_lints_of_the_workspace() {
     });
 }
 
-/// `forbid` cannot be overridden anywhere, so the crate with the C ABI has separate lints: those of
-/// the workspace and more, with `unsafe_code` denied instead. One module of it allows unsafe code.
+/// A lint at the level `forbid` cannot be overridden. The crate with the C ABI therefore has its
+/// own list of lints: those of the workspace and some more, but with `unsafe_code` at the level
+/// `deny`. One module of this crate allows unsafe code.
 #[test]
 fn unsafe_code_is_in_one_module_of_one_crate() {
     let shared = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
@@ -243,8 +246,9 @@ fn a_clippy_toml_of_a_crate_repeats_the_root_s_which_it_replaces() {
     });
 }
 
-/// The crates whose own invariants are asserted, and the minimum number of assertions that each has
-/// per 100 functions, not counting its tests. Decoders have none: they refuse input with an error.
+/// The crates that assert their own invariants, and the minimum number of assertions per 100
+/// functions, without tests. Crates that only decode have no assertions, because they refuse input
+/// with an error.
 const ASSERTIONS: [(&str, usize); 3] =
     [("ringwell-core", 37), ("ringwell-journal", 18), ("ringwell-engine", 20)];
 
@@ -260,7 +264,7 @@ fn crates_assert_their_invariants_as_often_as_before() {
         let (mut functions, mut assertions) = (0, 0);
         for file in files().into_iter().filter(is_code) {
             let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
-            // Tests within a file are at its end.
+            // If a file contains tests, they are at its end.
             let code = text.split("#[cfg(test)]\n#[test]").next().unwrap_or_default();
             let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
             for line in lines {
@@ -288,7 +292,7 @@ fn the_list_of_exceptions_only_shrinks() {
     }
 }
 
-/// Fails with every file that breaks `rule`, and with every exception that is no longer needed.
+/// Fails if a file breaks `rule` or an exception is no longer needed, and lists all of these.
 fn check(
     rule: &str,
     files: impl IntoIterator<Item = PathBuf>,
@@ -315,7 +319,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// Every file that git tracks or would add, relative to the root.
+/// Every file that git tracks or would add, as a path relative to the root.
 fn files() -> BTreeSet<PathBuf> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(arguments).current_dir(root()).output().unwrap();
@@ -324,7 +328,8 @@ fn files() -> BTreeSet<PathBuf> {
     names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
 }
 
-/// The files that package managers write. Go names modules by hosts.
+/// Whether a package manager wrote the file. Those of Go contain hosts, because Go names modules by
+/// host.
 fn is_lock_file(file: &Path) -> bool {
     let of_go = [Some("go.mod".as_ref()), Some("go.sum".as_ref())];
     of_go.contains(&file.file_name()) || file.extension() == Some("lock".as_ref())
@@ -336,7 +341,8 @@ fn is_source(file: &Path) -> bool {
     file == Path::new(".ci/run") || extension.is_some_and(|it| sources.contains(&it))
 }
 
-/// Whether the text contains an absolute path under `folder`, not as part of a longer path.
+/// Whether the text contains an absolute path that begins with `folder`. A path that contains
+/// `folder` further inside does not count.
 fn names_folder(text: &str, folder: &str) -> bool {
     text.match_indices(folder).any(|(start, _)| {
         let before = text[..start].chars().next_back();
@@ -344,7 +350,8 @@ fn names_folder(text: &str, folder: &str) -> bool {
     })
 }
 
-/// Targets of `[text](target)` outside of code blocks that point into the repository.
+/// The targets of links `[text](target)` that point into the repository. Links in code blocks are
+/// ignored.
 fn links(markdown: &str) -> Vec<String> {
     let mut in_code = false;
     let mut found = Vec::new();
@@ -372,7 +379,7 @@ fn leads_somewhere(folder: &Path, link: &str) -> bool {
     stays_inside && root().join(inside).exists()
 }
 
-/// Our packages, as reported by cargo.
+/// The packages of this project, as cargo reports them.
 fn packages() -> Vec<serde_json::Value> {
     metadata(&["--no-deps"])
 }

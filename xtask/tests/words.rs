@@ -1,7 +1,8 @@
-//! Words and forms that make a sentence read like a translation: they personify programs, replace a
-//! subject, or begin a doc comment with a clause instead of a noun or a verb.
+//! Tests that pages and comments contain no words and forms that make a sentence read like a
+//! translation: they personify programs, replace a subject, or begin a doc comment with a clause
+//! instead of a noun or a verb.
 //!
-//! Pages and comments contain none of them.
+//! [`WORDS`] and [`CLAUSES`] list these words and forms.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -10,14 +11,15 @@ use std::path::{Path, PathBuf};
 
 const WORDS: [&str; 3] = ["told", "nobody", "whoever"];
 
-/// A doc comment may begin with one of these only if it has a comma or is a question.
+/// A doc comment may begin with one of these words only if its first line contains a comma or is a
+/// question.
 const CLAUSES: [&str; 7] = ["What", "Who", "How", "Why", "When", "Where", "Which"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The files below `folder` whose names end in `.kind`, in order.
+/// The files below `folder` whose names end in `.kind`, sorted.
 fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -32,13 +34,13 @@ fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether `text` has one of the words outside of code.
+/// Whether `text` contains one of the words outside of code spans.
 fn has_word(text: &str) -> bool {
     let prose: String = text.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     prose.to_lowercase().split(|c: char| !c.is_alphabetic()).any(|word| WORDS.contains(&word))
 }
 
-/// The lines of a page that have one of the words, without code.
+/// The numbers of the lines of a page, outside of code blocks, that contain one of the words.
 fn in_page(text: &str) -> Vec<usize> {
     let mut is_code = false;
     let mut found = Vec::new();
@@ -53,7 +55,8 @@ fn in_page(text: &str) -> Vec<usize> {
     found
 }
 
-/// The lines of a source file whose comments have one of the words, or begin with a clause.
+/// The numbers of the lines of a source file whose comments contain one of the words or begin with
+/// a clause.
 fn in_comments(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     let mut was_doc = false;

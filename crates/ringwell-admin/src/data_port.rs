@@ -102,7 +102,7 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
         return next.run(request).await;
     }
     let detail = if is_admin {
-        "tokens of the database can only read on this address: use a token of \
+        "tokens from the database permit only reading on this address: use a token from \
         management.token_sha256"
     } else {
         "this token can only read attributions and calls on this address: use a token with the \

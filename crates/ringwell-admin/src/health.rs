@@ -99,7 +99,7 @@ fn reasons(node: &Handle) -> Vec<Trouble> {
     let held = node.held().into_iter().map(|(shard, left)| Trouble {
         shard,
         state: "held",
-        reason: "lockouts may be lost: numbers are handed out again after the lockouts have ended"
+        reason: "lockouts may be lost: no numbers are handed out until the lockouts have ended"
             .to_owned(),
         for_ms: None,
         left_ms: ms(left),

@@ -96,7 +96,7 @@ impl Scrape {
 
     /// Encodes the wall clock's lead over shard time. All shards of the process have the same lead.
     fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "The wall clock's lead over the clock of lockouts";
+        let help = "Lead of the wall clock over shard time";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
         let gauge = encoder.encode_descriptor("wall_clock_ahead", help, unit, kind)?;
         let ahead = Duration::from_millis(self.wall_ahead_ms.unsigned_abs()).as_secs_f64();
@@ -146,7 +146,8 @@ impl Scrape {
         self.link(encoder, of, |link| ConstGauge::new(ahead(link)))?;
         let of = ("link_connects", "Connections made");
         self.link(encoder, of, |link| ConstCounter::new(link.connects))?;
-        let of = ("link_requests", "Sub-requests sent, one for each batch with rows of the shard");
+        let help = "Sub-requests sent: one for each batch that has rows for the shard";
+        let of = ("link_requests", help);
         self.link(encoder, of, |link| ConstCounter::new(link.requests))?;
         let of = ("link_slow", "Sub-requests with a slow answer");
         self.link(encoder, of, |link| ConstCounter::new(link.slow))?;

@@ -211,10 +211,12 @@ impl Service {
             tracing::error!(lost, "some reports of calls were not stored before the server ended");
         }
         if kept > 0 {
-            tracing::warn!(reports = kept, "reports of calls wait for the next start");
+            tracing::warn!(reports = kept, "reports of calls are waiting for the next startup");
         }
         if tokio::time::timeout(LOG_CLOSE_MAX, self.inner.log.close()).await.is_err() {
-            tracing::warn!("the call log was not closed in time; the next start recovers it");
+            tracing::warn!(
+                "the call log was not closed in time; it is recovered at the next startup"
+            );
         }
     }
 
@@ -225,7 +227,7 @@ impl Service {
             Ok(changes) => changes,
             Err(error) => {
                 let file = path.display();
-                tracing::error!(%error, %file, "reports of calls that wait cannot be read");
+                tracing::error!(%error, %file, "waiting reports of calls cannot be read");
                 return;
             }
         };

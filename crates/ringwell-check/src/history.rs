@@ -1,10 +1,10 @@
-//! The contents of a history, apart from its notation.
+//! The contents of a history, independent of the file format.
 //!
-//! Owns the facts and direct conclusions from them: the version of a pool that applied, the
-//! relation of the clocks, the times of faults. Judges nothing.
+//! Owns the facts, and what follows directly from them: the version of a pool that applied at a
+//! time, the relation between the clocks, and the times of faults. Judges nothing.
 //!
-//! There are two kinds of facts: the [`Whole`] (batches, frames, pools), which stays in memory, and
-//! rows and records, which are in memory for one [`Part`] of the numbers at a time.
+//! There are two kinds of facts. Those in [`Whole`] (batches, frames, pools) stay in memory. Rows
+//! and records are in memory only for one [`Part`] of the numbers at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MS: i64 = 1_000_000;
 /// The largest difference between the clocks of a client and of a server, in milliseconds.
 pub(crate) const CLOCK_SLACK: i64 = 100;
-/// The time after the end of a fault in which overflow needs no other cause.
+/// For this time after a fault ends, the fault still explains overflow.
 const RECOVERY: i64 = 10_000 * MS;
 
-/// The position of a line: file by index, line from 1.
+/// The position of a line: the index of its file, and the line number, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SourceLine {
     pub(crate) file: u32,
     pub(crate) line: u64,
 }
 
-/// The identity of a journal: node and shard.
+/// The node and the shard that own a journal.
 pub(crate) type Owner = (String, u64);
 
 /// The facts of all files that stay in memory.
@@ -34,31 +34,34 @@ pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) lines: u64,
     pub(crate) unknown_lines: u64,
-    /// Deadlines of runs, by the prefix of their ids.
+    /// The deadline of each run; the key is the prefix of the run's ids.
     pub(crate) runs: BTreeMap<String, Option<i64>>,
     pub(crate) pools: BTreeMap<u64, Vec<Version>>,
-    /// Monotonic nanoseconds and wall milliseconds.
+    /// Pairs of the same moment: nanoseconds of the monotonic clock, and milliseconds of the wall
+    /// clock.
     pub(crate) clocks: Vec<(i64, i64)>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) batches: Vec<Batch>,
-    /// Batches that have the same id as another one.
+    /// Batches that have the same id as an earlier batch.
     pub(crate) doubled: Vec<u32>,
-    /// Answers to ids that were never sent: id, time and place.
+    /// Answers to batches that were never sent: id, time and line.
     pub(crate) strays: Vec<(String, i64, SourceLine)>,
-    /// Keys of more than one batch.
+    /// Idempotency keys that several batches used.
     pub(crate) retried: HashSet<Box<str>>,
     /// Pools whose overflow number was given to a row.
     pub(crate) overflowing: BTreeSet<u64>,
-    /// Every node and shard with a journal or a state, with its index among them.
+    /// Every node and shard that has a journal or a state. The value is its index, which facts
+    /// refer to.
     pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
-    /// Times in which pools were held: pool (`None`: all), from, until; in shard time.
+    /// Periods in which pools were held: the pool (`None` for all pools), the start and the end, in
+    /// shard time.
     pub(crate) holds: Vec<(Option<u64>, i64, i64)>,
     pub(crate) lookups: u64,
     pub(crate) states: BTreeMap<Owner, FinalState>,
 }
 
-/// A version of a pool, valid from `t` on.
+/// A version of a pool, which applies from `t` until the next version.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) t: i64,
@@ -80,15 +83,15 @@ pub(crate) struct Batch {
     pub(crate) place: SourceLine,
     pub(crate) id: Box<str>,
     pub(crate) t: i64,
-    /// The earliest time at which its rows may have been served: the first attempt's `t`, if it has
-    /// a key.
+    /// The earliest time at which its rows may have been served. For a batch with a key, this is
+    /// the first attempt's `t`.
     pub(crate) since: i64,
     pub(crate) key: Option<Box<str>>,
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) end: Option<End>,
-    /// A second answer, which is a fault.
+    /// The time and the line of a second answer, which breaks a rule.
     pub(crate) second: Option<(i64, SourceLine)>,
-    /// The fault in the form of the answer.
+    /// The description of the answer's error, if its form is wrong.
     pub(crate) misshapen: Option<Box<str>>,
 }
 
@@ -105,7 +108,7 @@ pub(crate) struct End {
 pub(crate) struct Journal {
     pub(crate) segments: Vec<Segment>,
     pub(crate) frames: Vec<Frame>,
-    /// The count of records in each frame.
+    /// The count of records in each frame, by the frame's number.
     pub(crate) counts: HashMap<u64, u64>,
     pub(crate) records: u64,
     /// The times of the first and the last record.
@@ -117,7 +120,7 @@ pub(crate) struct Journal {
     pub(crate) damaged: bool,
 }
 
-/// The record that precedes a journal's next one.
+/// The record that precedes the journal's next record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Last {
     pub(crate) place: SourceLine,
@@ -147,9 +150,9 @@ pub(crate) struct Frame {
 /// The facts about a server's final state.
 #[derive(Debug, Default)]
 pub(crate) struct FinalState {
-    /// The count of numbers that the shard reported, and the position of the report.
+    /// The count of numbers that the shard reported, and the line with that count.
     pub(crate) count: Option<(SourceLine, u64)>,
-    /// The count of numbers in the state's lines.
+    /// The count of numbers that the state lists.
     pub(crate) there: u64,
 }
 
@@ -174,7 +177,7 @@ pub(crate) enum Fact {
     Span(Span),
 }
 
-/// A row of a batch, with its answer if its batch was answered.
+/// A row of a batch, with its answer if the batch was answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
     /// Index of its batch.
@@ -193,7 +196,7 @@ pub(crate) enum What {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The journal's owner, by [`Whole::owners`].
+    /// The index of the journal's owner in [`Whole::owners`].
     pub(crate) owner: u32,
     pub(crate) place: SourceLine,
     pub(crate) at: i64,
@@ -208,8 +211,9 @@ pub(crate) enum Kind {
         lockout: i64,
         rid: Option<Box<str>>,
     },
-    /// The lockout ends at `until`; `ends` marks a release. With `restored`, no visitor has seen
-    /// the allocation, and the allocation made at that time is the newest again (0: none).
+    /// The lockout ends at `until`; `ends` marks a release. If `restored` is set, no visitor saw
+    /// the allocation, and the earlier allocation with that time is the newest again (0 if there is
+    /// none).
     Until {
         until: i64,
         ends: bool,
@@ -238,7 +242,7 @@ pub(crate) struct Lookup {
 /// A number in the final state of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HeldAtEnd {
-    /// The state's owner, by [`Whole::owners`].
+    /// The index of the state's owner in [`Whole::owners`].
     pub(crate) owner: u32,
     pub(crate) place: SourceLine,
     pub(crate) number: u64,
@@ -247,7 +251,7 @@ pub(crate) struct HeldAtEnd {
     pub(crate) until: i64,
 }
 
-/// The time in which an allocation locked out a number of its pool.
+/// The period in which an allocation locked out a number of its pool.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) pool: u64,
@@ -255,7 +259,7 @@ pub(crate) struct Span {
     pub(crate) until: i64,
 }
 
-/// An answered row with everything that belongs to it.
+/// An answered row with its batch, its batch's answer and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) batch: &'a Batch,
@@ -288,7 +292,7 @@ impl Whole {
         })
     }
 
-    /// The wall clock at a monotonic time, by the nearest line that has both.
+    /// Converts a monotonic time to wall-clock time, based on the nearest line with both clocks.
     pub(crate) fn wall_ms(&self, t: i64) -> Option<i64> {
         let at = self.clocks.partition_point(|(mono, _)| *mono < t);
         let beside = [at.checked_sub(1), Some(at)].into_iter().flatten();
@@ -297,26 +301,26 @@ impl Whole {
         Some(wall + (t - mono).div_euclid(MS))
     }
 
-    /// The monotonic time at a time of the wall clock.
+    /// Converts a wall-clock time to monotonic time.
     pub(crate) fn mono(&self, wall_ms: i64) -> Option<i64> {
         let (mono, wall) = self.clocks.iter().min_by_key(|(_, wall)| (wall - wall_ms).abs())?;
         Some(mono + (wall_ms - wall) * MS)
     }
 
-    /// Whether a fault explains an event between two times.
+    /// Whether a fault explains an unusual event between two times.
     pub(crate) fn faulty(&self, from: i64, to: i64) -> bool {
         let Some(first) = self.faults.first() else { return false };
         let over = self.faults.last().filter(|last| last.ends).map(|last| last.t + RECOVERY);
         to >= first.t && over.is_none_or(|over| from <= over)
     }
 
-    /// Whether an id of a row belongs to a run of this history.
+    /// Whether the row id `rid` belongs to a run of this history.
     pub(crate) fn is_of_run(&self, rid: &str) -> bool {
         rid.split_once('-').is_some_and(|(run, _)| self.runs.contains_key(run))
     }
 
-    /// The shard time since which the journals are complete: later than the beginning only if the
-    /// oldest part of one has been dropped.
+    /// The shard time from which on all journals are complete; `None` if no journal has lost its
+    /// oldest part.
     pub(crate) fn horizon(&self) -> Option<i64> {
         let cut = self.journals.values().filter(|journal| !journal.is_whole());
         cut.filter_map(|journal| journal.first_at).max()
@@ -324,14 +328,14 @@ impl Whole {
 }
 
 impl Batch {
-    /// The batch's answer; `None` if it has no answer or several.
+    /// The batch's answer; `None` if the batch has no answer or several.
     pub(crate) fn answer(&self) -> Option<&End> {
         self.end.as_ref().filter(|end| end.is_answer && self.second.is_none())
     }
 }
 
 impl Journal {
-    /// Whether the journal begins with its first frame.
+    /// Whether the history contains the journal from its first frame on.
     pub(crate) fn is_whole(&self) -> bool {
         let first = self.segments.iter().map(|segment| segment.first_frame).min();
         first

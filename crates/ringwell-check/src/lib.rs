@@ -1,11 +1,11 @@
 //! Judges histories: did a server keep its promises about numbers?
 //!
 //! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server or the load
-//! generator, because it would repeat their mistakes. Knows nothing of command lines.
+//! generator, because shared code would repeat their mistakes. Knows nothing of command lines.
 //!
-//! Lines are read one by one. Batches, frames and pools are kept in memory; rows and records are
-//! stored in temporary files, by number, and judged one file after the other. The time is O(N log
-//! N) in the rows.
+//! Lines are read one by one. Batches, frames and pools are kept in memory. Rows and records are
+//! divided by number into temporary files, and the files are judged one after another. The time for
+//! N rows is O(N log N).
 
 mod history;
 mod line;
@@ -19,15 +19,15 @@ use std::path::PathBuf;
 pub use read::ReadError;
 pub use verdict::{Line, Rule, Summary, Verdict, Violation};
 
-/// The size of history whose rows and records are judged at once; they take about as much memory.
+/// One part is created for this many bytes of history. Judging a part takes about as much memory.
 const PART_BYTES: u64 = 64 << 20;
 /// The maximum number of parts. Each part has two open files.
 const PARTS_MAX: usize = 400;
 
-/// Judges the history in `files` as a whole.
+/// Judges `files`, which together are one history.
 ///
 /// # Errors
-/// [`ReadError`] names file and line of unreadable input.
+/// [`ReadError`] names the file and the line of unreadable input.
 pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     let bytes = |path: &PathBuf| std::fs::metadata(path).map_or(0, |data| data.len());
     let bytes: u64 = files.iter().map(bytes).sum();
@@ -35,7 +35,7 @@ pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     check_in(files, parts.min(PARTS_MAX))
 }
 
-/// Like [`check`], divided into this many parts, which changes only the memory use.
+/// Like [`check`], but with the given count of parts, which affects only memory use.
 fn check_in(files: &[PathBuf], parts: usize) -> Result<Verdict, ReadError> {
     let (whole, mut spill) = read::read(files, parts)?;
     let findings = rules::judge(&whole, &mut spill);

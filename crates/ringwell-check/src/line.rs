@@ -1,11 +1,12 @@
-//! One line of a history, as in the file: every member may be missing.
+//! One line of a history, as it is in the file. Every member is optional.
 //!
-//! Owns the names of members. The module `read` has the required fields of each kind of line.
+//! Owns the names of the JSON members. The module `read` defines which fields each kind of line
+//! requires.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// All members of all kinds of lines. Unknown members are ignored.
+/// The members of all kinds of lines together. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Line {
     pub(crate) k: String,
@@ -16,7 +17,7 @@ pub(crate) struct Line {
     pub(crate) pool: Option<u64>,
     pub(crate) lifetime_ms: Option<i64>,
     pub(crate) overflow: Option<String>,
-    /// Ranges of a pool, or the count of numbers in a state.
+    /// The ranges of a pool's numbers, or the count of numbers in a state.
     pub(crate) numbers: Option<Value>,
     pub(crate) wall_ms: Option<i64>,
     pub(crate) id: Option<String>,
@@ -47,7 +48,7 @@ pub(crate) struct Line {
     pub(crate) locked_until_ms: Option<i64>,
     pub(crate) rid: Option<String>,
     pub(crate) outcome: Option<String>,
-    /// Parameters in the form that the API decodes.
+    /// The parameters: the encoded text in a row, or the decoded object in a look-up.
     pub(crate) par: Option<Value>,
 }
 

@@ -1,7 +1,7 @@
 //! Turns files into facts, line by line.
 //!
-//! Owns the required fields of each line. Skips unknown fields and an incomplete last line, as
-//! docs/spec/history.md requires. Never holds more than one line as text.
+//! Defines which fields each kind of line requires. Skips unknown fields and an incomplete last
+//! line, as docs/spec/history.md requires. Never has the text of more than one line in memory.
 
 mod answers;
 mod journals;
@@ -17,7 +17,7 @@ use crate::history::{Batch, Fact, Fault, Lookup, SourceLine, Version, Whole};
 use crate::line::Line;
 use crate::spill::Spill;
 
-/// The supported format version.
+/// The version of the history format that can be read.
 const VERSION: u64 = 1;
 
 /// The reason why a history cannot be judged.
@@ -25,7 +25,7 @@ const VERSION: u64 = 1;
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
-    /// The line, from 1; 0 if the file as a whole cannot be read.
+    /// The line number, counted from 1; 0 if the file itself cannot be read.
     pub line: u64,
     /// The fault.
     pub why: String,
@@ -43,14 +43,14 @@ impl std::fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl ReadError {
-    /// The error if facts cannot be stored temporarily, or cannot be read back.
+    /// The error when facts cannot be written to temporary files or read back.
     pub(crate) fn of_spill(error: &io::Error) -> Self {
         let why = format!("facts of rows cannot be kept here: {error}");
         Self { path: std::env::temp_dir(), line: 0, why }
     }
 }
 
-/// Reads all files into one history; rows and records are split into this many parts.
+/// Reads all files into one history, and divides its rows and records into `parts` parts.
 pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), ReadError> {
     let mut reader = Reader {
         whole: Whole { files: paths.to_vec(), ..Whole::default() },
@@ -74,7 +74,7 @@ pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), Re
     reader.finish().map_err(|error| ReadError::of_spill(&error))
 }
 
-/// Passes each complete line to `take`, with its number.
+/// Passes each complete line and its line number to `take`.
 pub(crate) fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &[u8]) -> Result<(), ReadError>,
@@ -94,7 +94,7 @@ pub(crate) fn each_line(
     Ok(())
 }
 
-/// Facts as they are collected.
+/// The facts collected so far.
 struct Reader {
     whole: Whole,
     answers: Answers,
@@ -144,9 +144,10 @@ impl Reader {
     }
 }
 
-/// An answer to a later attempt may be that of the first one, whose lockouts began earlier.
+/// Finds the first attempt of each repeated batch. A later attempt may get the answer to the first,
+/// whose lockouts began earlier.
 fn join_attempts(whole: &mut Whole) {
-    // The time of the first attempt with each key, and the count of attempts.
+    // For each key, the time of the first attempt and the count of attempts.
     let mut attempts: HashMap<Box<str>, (i64, u32)> = HashMap::new();
     for Batch { key, t, .. } in &whole.batches {
         if let Some(key) = key {
@@ -217,8 +218,8 @@ fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
     member.ok_or_else(|| format!("`{name}` is missing"))
 }
 
-/// A number as an integer: ten digits unchanged; with a `+`, the digits after it plus 10^15, which
-/// no ten digits reach.
+/// Converts a number to an integer. Ten digits stay unchanged. For a number with a `+`, 10^15 is
+/// added to its digits, so the result differs from every number of ten digits.
 fn digits(text: &str) -> Result<u64, String> {
     const INTERNATIONAL: u64 = 1_000_000_000_000_000;
     let read = |text: &str| {

@@ -1,9 +1,10 @@
-//! The rules, in the words of docs/spec/checker.md. Rules that read the same lines are in one file.
+//! The rules, in the words of docs/spec/checker.md. Rules that read the same kinds of lines are in
+//! one file.
 //!
-//! Some rules judge the whole history, others the numbers of one part after the other; cases that a
-//! part cannot decide (a row of another number, a pool's other numbers) are judged at the end, by
-//! `rest`. Invariant: if the history does not decide a point, a rule does not blame the server for
-//! it, but reports the point.
+//! Some rules judge the whole history. Others judge one part of the numbers after another. Cases
+//! that need data of other parts (a row that got a number of another part, a pool's other numbers)
+//! are judged at the end, in `rest`. Invariant: if a history does not show whether a rule was kept,
+//! this is reported as not judged, and not as a violation.
 
 mod clients;
 mod joined;
@@ -62,8 +63,8 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         first.is_some_and(|(segment, frame)| segment.first_frame < frame.number)
     });
     let uncounted = whole.states.values().any(|state| state.count.is_none());
-    // The entries are in the order of the rules; for overflow the first missing kind of line
-    // counts.
+    // The entries are in the order of the rules. For overflow, only the first missing kind of line
+    // is reported.
     let missing = [
         (pools, Rule::Double, "by clients: there are no `cfg` lines"),
         (journals, Rule::Double, "by the journal: there are no `jrn` lines"),

@@ -1,14 +1,14 @@
 //! Stores facts in unnamed files until their part is judged.
 //!
-//! Owns the assignment of facts to parts. Independent of the meaning of facts. The contents of a
-//! part are returned in the order in which they were stored.
+//! Owns the assignment of facts to parts. Does not interpret the facts. The contents of a part are
+//! returned in the order in which they were stored.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
 
 use crate::history::{Fact, Part};
 
-/// Bytes that are written at once, for each part.
+/// The size of each part's write buffer, in bytes.
 const BUFFER: usize = 1 << 16;
 
 /// The files, one per part.
@@ -18,14 +18,14 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// Makes this many parts, at least one, in the directory of temporary files.
+    /// Creates `parts` files, at least one, in the directory for temporary files.
     pub(crate) fn new(parts: usize) -> io::Result<Self> {
         let file = || Ok(BufWriter::with_capacity(BUFFER, tempfile::tempfile()?));
         let parts = (0..parts.max(1)).map(|_| file()).collect::<io::Result<_>>()?;
         Ok(Self { parts, frame: Vec::new() })
     }
 
-    /// Stores a fact together with all others that have the same `by`.
+    /// Stores a fact in the part that `by` selects; facts with the same `by` are in the same part.
     pub(crate) fn put(&mut self, by: u64, fact: &Fact) -> io::Result<()> {
         self.frame.clear();
         self.frame = postcard::to_extend(fact, std::mem::take(&mut self.frame))
@@ -76,7 +76,7 @@ impl Spill {
     }
 }
 
-/// Numbers of a pool are consecutive; multiplication spreads them.
+/// The numbers of a pool are consecutive; the multiplication spreads them over the parts.
 fn index(by: u64, parts: usize) -> usize {
     let spread = by.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(spread).unwrap_or(0) % parts

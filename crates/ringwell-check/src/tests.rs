@@ -1,4 +1,4 @@
-//! Histories with one planted fault each, and random histories from a tiny model of a server.
+//! Histories with exactly one planted fault, and random histories from a tiny model of a server.
 
 mod model;
 
@@ -15,7 +15,7 @@ fn judged(name: &str) -> Verdict {
     check(&[fixtures().join(format!("{name}.jsonl"))]).unwrap()
 }
 
-/// The verdict of the second checker on each history: the violated rules.
+/// The rules that each history violates, according to the second checker.
 fn second_opinion(histories: &[PathBuf]) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("second_opinion.py");
     let mut python = Command::new("python3");
@@ -25,8 +25,8 @@ fn second_opinion(histories: &[PathBuf]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The rules that each history violates, in the form of the second checker. The count of parts must
-/// not change the verdict on a history.
+/// The rules that each history violates, in the second checker's output format. The count of parts
+/// must not change a verdict.
 fn first_opinion(histories: &[PathBuf]) -> Vec<String> {
     let codes = |path: &PathBuf| {
         let files = std::slice::from_ref(path);
@@ -37,7 +37,8 @@ fn first_opinion(histories: &[PathBuf]) -> Vec<String> {
     histories.iter().map(codes).collect()
 }
 
-/// Asserts that a fixture first violates `rule`, and that the lines `proof` (by number) prove it.
+/// Asserts that the first violation in a fixture is of `rule`, and that it is proved by the lines
+/// with the numbers `proof`.
 fn assert_found(name: &str, rule: Rule, words: &str, proof: &[u64]) {
     let verdict = judged(name);
     let first = verdict.first.unwrap_or_else(|| panic!("{name} is clean"));

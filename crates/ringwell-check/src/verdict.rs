@@ -10,25 +10,26 @@ use crate::read::{ReadError, each_line};
 pub enum Rule {
     /// C1: no number goes to two visitors within its lockout.
     Double,
-    /// C2: answers are in the journal.
+    /// C2: every number in an answer was allocated in a journal.
     Lost,
-    /// C3: allocations in the journal were requested, and given or released.
+    /// C3: allocations in a journal were requested, and each was either given to its row or
+    /// released.
     Phantom,
     /// C4: numbers belong to the requested pool.
     Pool,
-    /// C5: one answer, with the rows of the batch in their order.
+    /// C5: each batch gets one answer, with the batch's rows in order.
     Answer,
     /// C6: overflow has a cause.
     Overflow,
-    /// C7: journals are in order.
+    /// C7: journals have no gaps, and their times never decrease.
     Order,
-    /// C8: a shard has one owner.
+    /// C8: a shard has only one owner at a time.
     Owner,
-    /// C9: answers are in time.
+    /// C9: answers arrive before the deadline.
     Deadline,
-    /// C10: look-ups find who held the number.
+    /// C10: look-ups find the visitor that held the number.
     Attribution,
-    /// C11: the final state matches the records.
+    /// C11: the final state is the result of the records.
     Recovery,
 }
 
@@ -48,32 +49,34 @@ impl Rule {
         Self::Recovery,
     ];
 
-    /// Its short name, such as `C1`.
+    /// The rule's short name, such as `C1`.
     #[must_use]
     pub fn code(self) -> &'static str {
         ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11"][self as usize]
     }
 }
 
-/// The findings of the rules.
+/// All findings of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) violations: Vec<Finding>,
     /// The reason why a rule, or a part of it, was not judged.
     pub(crate) not_judged: Vec<(Rule, &'static str)>,
-    /// The count of skipped cases of a rule, and the reason.
+    /// For each rule and reason, the count of cases that were not judged.
     pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
-    /// Answered rows, the overflow rows among them, and the numbers of the others.
+    /// The counts of answered rows, of overflow rows among them, and of different numbers that the
+    /// other rows got.
     pub(crate) rows: usize,
     pub(crate) overflow_rows: usize,
     pub(crate) numbers: usize,
 }
 
-/// One violation, before its lines are looked up.
+/// One violation, before the text of its lines is read.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) rule: Rule,
-    /// Monotonic nanoseconds; `i64::MAX` if there is no clock.
+    /// The time of the violation in monotonic nanoseconds; `i64::MAX` if the history has no clock
+    /// lines.
     pub(crate) t: i64,
     pub(crate) words: String,
     pub(crate) places: Vec<SourceLine>,
@@ -93,7 +96,7 @@ impl Findings {
 /// A line of a history, verbatim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The file's name, and the line, from 1.
+    /// The file's name and the line number, counted from 1.
     pub place: String,
     /// The line.
     pub text: String,
@@ -106,18 +109,18 @@ pub struct Violation {
     pub rule: Rule,
     /// A description in words.
     pub words: String,
-    /// The lines that prove it.
+    /// The lines that prove the violation.
     pub proof: Vec<Line>,
-    /// The nearest fault, if there was one.
+    /// The fault nearest to the violation, if there was any.
     pub nearest_fault: Option<Line>,
 }
 
-/// The amount of judged data.
+/// The counts of judged data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Lines read.
     pub lines: u64,
-    /// Lines of unknown kinds.
+    /// Lines whose kind is unknown.
     pub unknown_lines: u64,
     /// Batches sent.
     pub batches: usize,
@@ -133,7 +136,7 @@ pub struct Summary {
     pub records: usize,
     /// Look-ups.
     pub lookups: usize,
-    /// Journals whose dump ended because of damage, as node and shard.
+    /// The node and the shard of each journal whose dump ends early because of damage.
     pub damaged: Vec<String>,
 }
 
@@ -144,16 +147,15 @@ pub struct Verdict {
     pub first: Option<Violation>,
     /// The count of violations of each rule.
     pub violations: BTreeMap<Rule, usize>,
-    /// Rules that were judged, at least in part.
+    /// The rules that were judged, fully or in part.
     pub judged: Vec<Rule>,
-    /// The parts that were not judged, with reasons; a rule may be listed here with only a part of
-    /// it.
+    /// The rules that were not judged, fully or in part, each with the reason.
     pub not_judged: Vec<(Rule, String)>,
-    /// The amount of judged data.
+    /// The counts of judged data.
     pub summary: Summary,
 }
 
-/// The beginning of the reason why a rule was not judged at all.
+/// The prefix of the reason if a rule was not judged at all.
 pub(crate) const WHOLLY: &str = "no ";
 
 impl Verdict {
@@ -163,7 +165,8 @@ impl Verdict {
             *violations.entry(finding.rule).or_default() += 1;
         }
         let first = findings.violations.iter().min_by_key(|finding| {
-            // Compares positions and texts, so that the order of parts does not matter.
+            // Compares by position and text, so that the order of the parts does not affect the
+            // result.
             (finding.t, finding.rule, &finding.places, &finding.words)
         });
         let first = first.map(|finding| proven(whole, finding)).transpose()?;
@@ -199,7 +202,7 @@ fn summary(whole: &Whole, findings: &Findings) -> Summary {
     }
 }
 
-/// A finding with its lines, which are read again.
+/// Converts a finding to a violation, and reads its lines again.
 fn proven(whole: &Whole, finding: &Finding) -> Result<Violation, ReadError> {
     let distance = |fault: &&Fault| finding.t.abs_diff(fault.t);
     let fault = whole.faults.iter().min_by_key(distance);

@@ -133,7 +133,7 @@ impl fmt::Display for ApiError {
                         f,
                         "{url} refuses this token: add the token's SHA-256 to \
                          management.token_sha256 of that server, or to its variable \
-                         RINGWELL_TOKEN_SHA256 if that is set"
+                         RINGWELL_TOKEN_SHA256, if that variable is set"
                     ),
                     false => write!(
                         f,
@@ -233,7 +233,7 @@ impl ApiClient {
             return Ok(Value::Null);
         }
         if status.is_success() {
-            let reason = "its answer is not JSON".to_owned();
+            let reason = "the server's answer is not JSON".to_owned();
             return json.ok_or_else(|| ApiError::Lost { url: url.clone(), reason });
         }
         let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));

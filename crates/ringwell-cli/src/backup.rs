@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let list = verify(path)?;
         let (count, at) = (list.files.len(), &list.taken_at);
         return print(
-            format!("{}: sound, {count} files, taken at {at}\n", path.display()).as_bytes(),
+            format!("{}: sound; {count} files, backed up at {at}\n", path.display()).as_bytes(),
         );
     }
     let to = args.to.as_deref().context("name a new directory with --to")?;
@@ -309,8 +309,8 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
         trouble = String::from_utf8_lossy(&said).into_owned();
     }
     bail!(
-        "no copy of {} was sound in {TRIES} attempts: check the journal itself with `ringwell \
-         journal verify`. The last attempt:\n{trouble}",
+        "none of {TRIES} copies of {} was sound: check the journal itself with `ringwell journal \
+         verify`. The last attempt:\n{trouble}",
         from.display()
     )
 }

@@ -79,7 +79,7 @@ impl Numbers for NodeNumbers {
 
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_> {
         Box::pin(async move {
-            let not_serving = || HolderError::Unavailable("the node does not serve yet".to_owned());
+            let not_serving = || HolderError::Unavailable("the node is not serving yet".to_owned());
             let node = self.node.get().ok_or_else(not_serving)?;
             ringwell_admin::holders(node, number, at, most).await
         })

@@ -13,9 +13,9 @@ pub(crate) const HELP: &str = "\
 Reads the output of `ringwell load --history` and `ringwell load finish`; several files make one \
 history. docs/spec/checker.md describes the rules C1 to C11.
 
-Exit codes: 0 clean by all rules that could be judged, 1 a promise was not kept, 2 a file cannot \
-be read, or there is nothing to judge. Rules that need more data than the files contain are listed as not \
-judged.
+Exit codes: 0: clean according to all rules that could be judged; 1: a guarantee was broken; 2: a \
+file cannot be read, or there is nothing to judge. Rules that need more data than the files \
+contain are listed as not judged.
 
 Examples:
   ringwell check run.jsonl
@@ -85,7 +85,11 @@ fn in_text(verdict: &Verdict) -> String {
         None if verdict.not_judged.is_empty() => text += "clean\n",
         None => {
             let (judged, all) = (verdict.judged.len(), Rule::ALL.len());
-            let _ = writeln!(text, "clean by {judged} of {all} rules; see \"not judged\" below");
+            let _ = writeln!(
+                text,
+                "clean according to {judged} of {all} rules; see \"not judged\" \
+                                    below"
+            );
         }
     }
     if verdict.violations.values().sum::<usize>() > 1 {
@@ -138,7 +142,7 @@ fn looked_at(summary: &Summary) -> String {
         let _ = writeln!(text, "ignored: {} lines of unknown kinds", summary.unknown_lines);
     }
     for journal in &summary.damaged {
-        let _ = writeln!(text, "the dump of {journal} ends at damage");
+        let _ = writeln!(text, "the dump of {journal} ends where the journal is damaged");
     }
     text
 }

@@ -138,7 +138,7 @@ fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     match database {
         Database::File(path) if is_full => error.context(format!(
-            "cannot write the directory's database {}, because its disk is full: make room on it",
+            "cannot write the directory's database {}, because its disk is full: free disk space",
             path.display()
         )),
         _ => error.context("directory.database"),

@@ -206,8 +206,7 @@ fn machine(findings: &mut Findings) {
     if now < CLOCK_MIN {
         findings.bad(
             "clock",
-            "was never set, but look-ups of calls depend on the time: set the clock, and run \
-            chrony",
+            "the clock was never set, but look-ups of calls depend on it: set it, and run chrony",
         );
     } else if has_time_service() {
         findings.ok("clock", "a time service keeps it correct");
@@ -266,7 +265,7 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     if config.management.token_sha256.current().is_empty() {
         findings.note(
             "tokens",
-            "no management token, so calls cannot be looked up; `ringwell token` makes one",
+            "no management token, so calls cannot be looked up; `ringwell token` creates one",
         );
     }
     if config.management.token_variable_wins {
@@ -441,7 +440,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
          MiB"
     );
     if free < start.max(FREE_MIN) {
-        findings.bad("space", text + ": make room on the disk");
+        findings.bad("space", text + ": free disk space");
     } else if free < most {
         findings.note("space", text + ": lower journal.history_bytes, or watch the disk");
     } else {

@@ -23,9 +23,9 @@ use crate::print::print;
 
 pub(crate) const HELP: &str = "\
 Without --rate the loop is closed: each connection sends its next batch when the last one is \
-answered, which measures the capacity of a server. With --rate it is open: batches are sent at \
-their due times, whether or not answers arrive, and latency counts from the due time of a batch, \
-so that a stall counts for every batch that had to wait: this measures how long clients wait.
+answered, which measures the capacity of a server. With --rate, the loop is open: each batch is \
+sent when it is due, whether or not answers arrive. Latency is measured from the due time, so a \
+stall counts for every batch that had to wait.
 
 Latencies are those of answers with status 200, and of batches that timed out. Ctrl-C ends a run \
 early; its table is still printed. Exit code 0 means that the run took place, not that all \

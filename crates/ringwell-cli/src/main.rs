@@ -106,7 +106,7 @@ fn chain(error: &anyhow::Error) -> String {
     }
     let denied = |cause: &io::Error| cause.kind() == io::ErrorKind::PermissionDenied;
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(denied) {
-        text += "; this user needs permission";
+        text += "; this user lacks the permission";
     }
     text
 }

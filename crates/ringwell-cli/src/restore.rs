@@ -143,9 +143,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     println!(
-        "{files} files restored. The next start answers all rows with overflow numbers {}: by \
-            then, every lockout that is missing in the copy has ended. `/readyz` lists the pools \
-            that are still held",
+        "{files} files restored. After the next start, all rows get overflow numbers {}; then \
+            every lockout that is missing in the copy has ended. `/readyz` lists the pools that \
+            are still held",
         hold(copy)
     );
     Ok(ExitCode::SUCCESS)

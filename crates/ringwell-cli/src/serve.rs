@@ -254,7 +254,7 @@ pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
     match (pools, &config.database, &config.application) {
         (0, Some(_), _) => "the ring pools are in the database".to_owned(),
         (_, Some(_), _) => format!("{listed}, imported if the database has no ring pools"),
-        (0, None, Some(_)) => "the ring pools are in the application".to_owned(),
+        (0, None, Some(_)) => "the ring pools come from the application".to_owned(),
         (_, None, _) => listed,
     }
 }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api_client::{Access, ApiClient, ApiError, Url};
-use crate::print::print;
+use crate::print::{counted, print};
 
 pub(crate) const HELP: &str = "\
 Pools are divided into 1,024 buckets by their ids; each bucket belongs to one shard. While a \
@@ -276,7 +276,7 @@ fn move_to(
     to: u16,
 ) -> anyhow::Result<ExitCode> {
     let shards = overview.owners.iter().map(|owner| owner.shard);
-    ensure!(shards.clone().any(|shard| shard == to), "there is no shard {to} in the cluster");
+    ensure!(shards.clone().any(|shard| shard == to), "the cluster has no shard {to}");
     let mut by_node: BTreeMap<&str, (&Owner, BTreeSet<u16>)> = BTreeMap::new();
     for owner in overview.owners.iter().filter(|owner| owner.shard != to) {
         let leaving = owner.buckets.intersection(buckets).copied();
@@ -289,15 +289,21 @@ fn move_to(
         let moving = give(client, &owner.listen, leaving, to);
         moving.with_context(|| match moved {
             0 => format!("node {node} did not give up its buckets {}", ranges(leaving)),
-            _ => format!("{moved} buckets have moved, but not {} of node {node}", ranges(leaving)),
+            _ => format!("{}, but not {} of node {node}", have_moved(moved), ranges(leaving)),
         })?;
         moved += leaving.len();
     }
     let text = match moved {
         0 => format!("shard {to} owns these buckets already\n"),
-        _ => format!("{moved} buckets have moved to shard {to}\n"),
+        _ => format!("{} to shard {to}\n", have_moved(moved)),
     };
     print(text.as_bytes())
+}
+
+/// Formats a count of moved buckets, such as `1 bucket has moved`.
+fn have_moved(buckets: usize) -> String {
+    let verb = if buckets == 1 { "has" } else { "have" };
+    format!("{} {verb} moved", counted(buckets as u64, "bucket"))
 }
 
 /// Makes the node at the addresses `listen` give buckets to the shard `to`.
@@ -335,7 +341,8 @@ fn abort(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     let owner = overview.owners.iter().find(|owner| owner.node == node);
     let owner = owner.with_context(|| format!("the cluster has no node {node}"))?;
     let back = at_one_of(&owner.listen, |url| client.delete(url, MOVES))?;
-    print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
+    let buckets = counted(back["buckets"].as_u64().unwrap_or_default(), "bucket");
+    print(format!("node {node} owns {buckets} again\n").as_bytes())
 }
 
 /// Returns a node's state according to its answer to a load balancer's health check.
@@ -375,7 +382,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
             let left = if left.is_empty() {
                 "it owns none of its buckets any more, but some are still moving".to_owned()
             } else {
-                format!("it still owns {} buckets: {}", left.len(), ranges(&left))
+                format!("it still owns {}: {}", counted(left.len() as u64, "bucket"), ranges(&left))
             };
             if matches!(error.downcast_ref(), Some(ApiError::NotThere { .. })) {
                 bail!(
@@ -396,8 +403,9 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
         eprintln!();
     }
     let text = format!(
-        "{all} buckets have moved; node {node} owns none. It is still needed for look-ups of \
-            numbers that it allocated\n"
+        "{}; node {node} owns none. It is still needed for look-ups of numbers that it \
+            allocated\n",
+        have_moved(all)
     );
     print(text.as_bytes())
 }

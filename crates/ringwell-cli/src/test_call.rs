@@ -131,7 +131,8 @@ fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
         return own.context("the account has no secret");
     }
     let path = args.key.as_ref().context(
-        "only Telnyx has the private key of its requests: pass your own with --key (see --help)",
+        "only Telnyx has the private key that signs its requests: pass your own with --key (see \
+         --help)",
     )?;
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read {}", shown_file(path)))?

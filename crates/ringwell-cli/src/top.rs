@@ -16,7 +16,7 @@ use crate::print::print;
 use crate::table::table;
 
 pub(crate) const HELP: &str = "\
-Counts are those of one node since it started: query each node of a cluster. `exhausted` rows \
+Counts cover one node since its start: query each node of a cluster. `exhausted` rows \
 found every number of the pool locked out: give the pool more numbers (`ringwell plan` shows how \
 many), or a shorter lifetime. `not served` rows belong to a shard that was slow, busy or down: \
 `ringwell shards list` and ringwell_overflow_rows_total in /metrics show which one.

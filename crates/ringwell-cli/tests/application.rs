@@ -265,7 +265,7 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
         "is in ring pool 1 too",
         "500",
         "is not JSON",
-        "no ring pool from the main",
+        "cannot fetch a ring pool from the main",
     ] {
         assert!(log.contains(reason), "{reason}: {log}");
     }
@@ -290,7 +290,8 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     let asked = backend.requests();
     assert!(asked > 100, "{asked}");
     let log = server.log();
-    let lines = log.lines().filter(|line| line.contains("no ring pool from the main")).count();
+    let lines =
+        log.lines().filter(|line| line.contains("cannot fetch a ring pool from the main")).count();
     // The server logs at most one such line per second.
     let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");

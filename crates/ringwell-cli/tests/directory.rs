@@ -280,7 +280,7 @@ fn the_server_continues_without_its_database_and_reports_the_age_of_its_pools() 
     execute(&format!("{end}'{name}'"));
     soon("the age grows", || age_ms(&mut client) > 1_200);
     assert_eq!(batch::one(&mut client, &pools[0], "b").number, pools[0].first + 1);
-    server.says("the server continues with its present pools");
+    server.says("the server continues with its current pools");
     execute(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"));
     let store = managed.runtime.block_on(Store::open(&managed.rig.location)).unwrap();
     let managed = Managed { store, ..managed };

@@ -217,11 +217,11 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     disk.fill();
     site.write(with(second));
     assert!(server.reload().contains("reloaded"));
-    server.says("lifetimes are not recorded");
+    server.says("lifetimes could not be recorded");
     assert_eq!(fs::read_to_string(&kept).unwrap(), before);
     server.kill();
     let server = Server::start(site.serve(&[]));
-    server.says("lifetimes are not recorded");
+    server.says("lifetimes could not be recorded");
 
     // Startup freed disk space, and the first rounds of maintenance may free more, so the disk is
     // kept full. A lifetime of an hour was never recorded.

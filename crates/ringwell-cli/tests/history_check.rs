@@ -66,7 +66,7 @@ fn a_history_without_a_journal_is_not_simply_reported_as_clean() {
     let path = part_of_clean(folder.path(), |kind| kind != "jrn");
     let path = path.as_str();
     let text = stdout(&check(&[path]));
-    assert!(text.starts_with("clean by "), "{text}");
+    assert!(text.starts_with("clean according to "), "{text}");
     assert!(text.contains(" of 11 rules") && text.contains("load finish HISTORY"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&stdout(&check(&[path, "--json"]))).unwrap();
     assert_eq!((&json["clean"], &json["complete"]), (&true.into(), &false.into()));

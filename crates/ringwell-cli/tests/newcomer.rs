@@ -565,7 +565,7 @@ fn a_demo_says_which_of_its_usual_addresses_are_busy() {
         assert!(said.contains(&note), "{said}");
         assert!(said.contains(&format!(" {name} 127.0.0.1:")), "{said}");
     }
-    assert!(said.contains("1 more pool, for the load of the shop's page"), "{said}");
+    assert!(said.contains("1 more pool for the load that the shop's page creates"), "{said}");
 }
 
 #[test]

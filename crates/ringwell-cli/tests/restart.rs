@@ -83,7 +83,7 @@ fn a_journal_that_lost_its_last_byte_is_refused_and_not_reported_as_clean() {
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap().next_multiple_of(4096);
     std::fs::write(&newest, &bytes[..used - 1]).unwrap();
     let refused = refused(&site, &[]);
-    assert!(refused.log.contains("was longer when it was made"), "{}", refused.log);
+    assert!(refused.log.contains("was longer when it was created"), "{}", refused.log);
     std::fs::write(&newest, &bytes).unwrap();
     let server = Server::start(site.serve(&[]));
     assert_eq!(holder(&mut server.client(), number), "a");
@@ -146,7 +146,7 @@ fn a_second_process_on_the_same_data_is_refused() {
     assert_eq!(refused.code, Some(1), "{}", refused.log);
     let data = site.data().to_str().unwrap();
     assert!(refused.log.contains(data), "{}", refused.log);
-    let said = format!("is in use by process {}: stop that first", server.pid());
+    let said = format!("is in use by process {}: stop that process first", server.pid());
     assert!(refused.log.contains(&said), "{}", refused.log);
     // The first process must not be affected.
     assert_eq!(batch::one(&mut server.client(), &site.pools[0], "a").number, site.pools[0].first);

@@ -239,7 +239,7 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
         }
         let server = Server::start(site.serve(&[]));
         assert_eq!(overflow(&server, &site), site.pools.len(), "{lost}");
-        assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+        assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
         server.kill();
         // The hold is stored, so a restart does not begin a new hold.
         let server = Server::start(site.serve(&[]));
@@ -258,7 +258,7 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     Server::start(site.serve(&["--shards", "1"])).stop();
     std::fs::remove_dir_all(site.data().join("journal/1")).unwrap();
     let server = Server::start(site.serve(&["--shards", "1"]));
-    assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+    assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
     let until = std::time::Instant::now() + 15 * lifetime;
     while overflow(&server, &site) > 0 {
         assert!(std::time::Instant::now() < until, "held for too long");
@@ -266,7 +266,7 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     }
     server.stop();
     let server = Server::start(site.serve(&["--shards", "1"]));
-    assert!(!server.log().contains("another journal of this shard"), "{}", server.log());
+    assert!(!server.log().contains("a different journal of this shard"), "{}", server.log());
     assert_eq!(overflow(&server, &site), 0);
 }
 
@@ -305,7 +305,7 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
         "{said}"
     );
     let server = Server::start(site.serve(&[]));
-    assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+    assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
     assert_eq!(outcomes(&server), vec!["not_kept"; seen.len()]);
 }
 
@@ -328,7 +328,7 @@ fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     std::fs::rename(&away, &journal).unwrap();
     let server = Server::start(site.serve(&[]));
     assert_eq!(overflow(&server, &site), site.pools.len());
-    assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+    assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
 }
 
 /// Both the copy and the original lack the answers that were sent while the other was in use.
@@ -353,7 +353,7 @@ fn an_older_copy_of_a_journal_and_then_the_original_hold_all_pools() {
         }
         let server = Server::start(site.serve(&[]));
         assert_eq!(overflow(&server, &site), site.pools.len());
-        assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+        assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
         server.stop();
     }
 }
@@ -369,7 +369,8 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
         assert!(!is_overflow(&server, &site));
         server.kill();
     }
-    let boots = |server: &Server| server.log().matches("booted without an orderly stop").count();
+    let boots =
+        |server: &Server| server.log().matches("rebooted without an orderly shutdown").count();
     std::fs::write(&record, r#"{"boot":1}"#).unwrap();
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
@@ -438,8 +439,8 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
         (is_held, server.log())
     };
     let changes: [(Change, &str); 3] = [
-        (|fields| fields["boot"] = 1.into(), "the machine was booted"),
-        (|fields| fields["mount"] = 1.into(), "was mounted again"),
+        (|fields| fields["boot"] = 1.into(), "the machine was rebooted"),
+        (|fields| fields["mount"] = 1.into(), "was remounted"),
         (|fields| *fields = serde_json::json!({"boot": 0}), "a write or a flush failed"),
     ];
     for (change, reason) in changes {

@@ -1,5 +1,5 @@
-//! The sections `[directory]`, `[inventory]` and `[application]`: the source of ring pools and
-//! their numbers, if they are not in the configuration file.
+//! The sections `[directory]`, `[inventory]` and `[application]`: the sources of ring pools and
+//! their numbers that are not in the configuration file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::values::Listen;
 use super::values::{ValueError, parse_path};
 use super::{inventory, limits};
 
-/// The placeholder for the pool's id.
+/// The placeholder for the pool's id in an application's URL.
 const ID: &str = "{id}";
 
 pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config) {

@@ -21,20 +21,21 @@ use super::section::Section;
 use super::values::Listen;
 use super::values::{ValueError, parse_path};
 
-/// The maximum number of destinations in one rule, which are tried in order.
+/// The maximum number of destinations in one rule.
 const TARGETS_MAX: usize = 10;
-/// The maximum number of secrets: during a rotation, an account has an old and a new one.
+/// The maximum number of secrets of an account: during a rotation, it has an old and a new secret.
 const SECRETS_MAX: usize = 2;
 const NAME_BYTES_MAX: usize = 40;
 
-/// Calls: their sources, their destinations, their retention.
+/// The settings of calls: their sources, their destinations and their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
     /// The address for providers' webhooks (default: `127.0.0.1:8090`).
     pub listen: Listen,
     /// The call log (default: `calls.sqlite` in the data directory).
     pub database: Option<Database>,
-    /// A caller is connected after this time even if data are still missing (default: 250 ms).
+    /// The time after which a caller is connected even if the call's data are still incomplete
+    /// (default: 250 ms).
     pub deadline: Duration,
     /// Accounts with providers.
     pub accounts: Vec<CallAccount>,
@@ -44,13 +45,12 @@ pub struct Calls {
     pub caller_ids: CallerIds,
     /// The time after which calls are removed (default: 760 days).
     pub retention: Duration,
-    /// The time after which caller, parameters and visitor of a call are removed (default: 90
-    /// days).
+    /// The time after which a call's caller, parameters and visitor are removed (default: 90 days).
     pub redact_after: Duration,
     /// Outgoing webhooks.
     pub webhooks: WebhookSettings,
-    /// The program that decides each call's destination (default: none; the configured destinations
-    /// apply).
+    /// The program that decides each call's destination (default: none; only the configured
+    /// destinations apply).
     pub routing: Option<RoutingSettings>,
 }
 
@@ -59,27 +59,27 @@ pub struct Calls {
 pub struct RoutingSettings {
     /// Its address.
     pub url: String,
-    /// The secret that signs requests to it.
+    /// The secret with which requests to the program are signed.
     pub secret: Secret,
-    /// Its time limit (default: 200 ms).
+    /// The time limit for its answer (default: 200 ms).
     pub budget: Duration,
 }
 
 /// An account with a provider. Its webhooks arrive at `/t/NAME/…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallAccount {
-    /// Part of the path: letters, digits, `_` and `-`.
+    /// The name, which is part of the webhooks' path: letters, digits, `_` and `-`.
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
-    /// The URL by which the provider reaches this server: scheme, host, optionally port and path,
-    /// without a trailing slash. Signatures cover it.
+    /// The URL at which the provider reaches this server: scheme, host, and optionally port and
+    /// path, without a trailing slash. Signatures cover it.
     pub public_url: String,
-    /// The secrets that sign requests: one, or two during a rotation.
+    /// The secrets with which the provider signs requests: one, or two during a rotation.
     pub secrets: Vec<Secret>,
     /// Twilio's shared keys for SHA-256 signatures; other providers have none.
     pub shared_keys: Vec<Secret>,
-    /// The answer for callers of numbers without a destination.
+    /// The response to a call if its number has no destination.
     pub unknown_number: UnknownNumber,
 }
 
@@ -98,14 +98,14 @@ pub enum CallProvider {
     Vonage,
     /// Bandwidth.
     Bandwidth,
-    /// Any provider that sends events as documented.
+    /// Any other provider, if it sends events in the documented form.
     Generic,
 }
 
-/// The answer for callers of unknown numbers.
+/// The response to calls to unknown numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UnknownNumber {
-    /// The answer is 503, so that the provider's own fallback takes over.
+    /// The provider gets a 503, so that its own fallback takes over.
     #[default]
     Unavailable,
     /// The call is refused.
@@ -119,15 +119,15 @@ pub enum UnknownNumber {
 /// The destinations of calls to some pools or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationRule {
-    /// The rule applies to these pools. A rule without pools and numbers is the default.
+    /// The rule applies to these pools. A rule that has neither pools nor numbers is the default.
     pub ring_pools: BTreeSet<PoolId>,
     /// The rule applies to these numbers, E.164 with `+`. Takes precedence over rules for pools.
     pub numbers: BTreeSet<String>,
     /// Numbers (E.164 with `+`) or SIP addresses, tried in this order.
     pub to: Vec<String>,
-    /// The ringing time of each of them, 5 s to 10 min (default: 30 s).
+    /// The time for which each destination rings, 5 s to 10 min (default: 30 s).
     pub timeout: Duration,
-    /// The announcement to the callee before the parties are connected (default: none).
+    /// The announcement that the callee hears before being connected to the caller (default: none).
     pub whisper: Option<String>,
     /// The number shown to the callee instead of the caller's (default: none).
     pub caller_id: Option<String>,
@@ -135,16 +135,17 @@ pub struct DestinationRule {
     pub hours: Vec<OpenHours>,
     /// The time zone of `hours` (default: UTC).
     pub time_zone: String,
-    /// The destination outside `hours`; without one, such calls are refused.
+    /// The destinations outside `hours`; if there are none, such calls are refused.
     pub closed: Vec<String>,
 }
 
 /// Days of the week and minutes of the day, as in `mon-fri 09:00-17:30`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHours {
-    /// The first and the last day, where Monday is 0. The last may be before the first.
+    /// The first and the last day, where Monday is 0. The last day may be before the first, as in
+    /// `fri-mon`.
     pub days: (u8, u8),
-    /// The first minute of the day, and the minute after the last, up to 1440.
+    /// The first minute, and the minute after the last one, counted from midnight: 0 to 1440.
     pub minutes: (u16, u16),
 }
 
@@ -154,7 +155,7 @@ pub enum CallerIds {
     /// The number.
     #[default]
     Store,
-    /// An HMAC, whose key changes every month.
+    /// An HMAC of the number; the key changes every month.
     Hash,
     /// Not stored.
     Drop,
@@ -163,11 +164,11 @@ pub enum CallerIds {
 /// Outgoing webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Non-public networks that may be called (default: none).
+    /// Non-public networks to which webhooks may be sent (default: none).
     pub allow_networks: Vec<(IpAddr, u8)>,
-    /// Ports that may be called in addition to 443, 80 and 8443 (default: none).
+    /// Ports to which webhooks may be sent, in addition to 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
-    /// Whether `http://` may be called, which is possible only in `allow_networks`.
+    /// Whether webhooks may be sent over `http://`, which is possible only to `allow_networks`.
     pub allow_http: bool,
     /// The time for which events can be replayed and read (default: 30 days).
     pub retention: Duration,
@@ -212,10 +213,10 @@ impl CallProvider {
         Self::Generic,
     ];
 
-    /// Reads the name that the configuration uses.
+    /// Reads a provider's name in the configuration.
     ///
     /// # Errors
-    /// The text lists all names.
+    /// The error's text lists all names.
     pub fn parse(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|provider| provider.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|provider| provider.name()).collect();
@@ -340,7 +341,8 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
     }
 }
 
-/// Reads a rule. A number or pool of an `earlier` rule is a fault: only its first rule would count.
+/// Reads a rule. Refuses a number or a pool that an `earlier` rule already has, because only the
+/// first rule would apply to it.
 fn read_destination(
     mut section: Section<'_, '_>,
     earlier: &[DestinationRule],
@@ -400,7 +402,7 @@ fn parse_provider(text: &str) -> Result<CallProvider, ValueError> {
     CallProvider::parse(text).map_err(ValueError::new)
 }
 
-/// Reads `https://HOST[:PORT][/PATH]`, or the same with `http`.
+/// Reads `https://HOST[:PORT][/PATH]` or `http://HOST[:PORT][/PATH]`.
 fn parse_public_url(text: &str) -> Result<String, ValueError> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_plain = |b: u8| b.is_ascii_graphic() && !b"\"<>?#@\\".contains(&b);
@@ -423,7 +425,7 @@ fn parse_e164(text: &str) -> Result<String, ValueError> {
     })
 }
 
-/// A number or a SIP address.
+/// Reads a number or a SIP address.
 fn parse_target(text: &str) -> Result<String, ValueError> {
     let sip = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
     let is_plain = |b: u8| b.is_ascii_graphic() && !b"<>\"'&".contains(&b);
@@ -470,14 +472,15 @@ fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
     }
 }
 
-/// Reads a name such as `Europe/Berlin`, if this machine has data about that time zone.
+/// Reads the name of a time zone, such as `Europe/Berlin`. This machine must have data about the
+/// time zone.
 fn parse_time_zone(text: &str) -> Result<String, ValueError> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
     if !(1..=60).contains(&text.len()) || !text.bytes().all(is_plain) {
         let error = ValueError::new("must be the name of a time zone");
         return Err(error.hint("write e.g. \"Europe/Berlin\""));
     }
-    // UTC is the only time zone that needs no files.
+    // UTC is the only time zone for which the machine needs no files.
     if text == "UTC" || TimeZone::get(text).is_ok() {
         return Ok(text.to_owned());
     }

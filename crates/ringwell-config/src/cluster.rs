@@ -19,9 +19,9 @@ pub struct ClusterNode {
     pub name: String,
     /// Its shards, in rising order; at least one.
     pub shards: Vec<u16>,
-    /// Its address for other nodes.
+    /// The address at which other nodes reach it.
     pub link: Listen,
-    /// Its addresses for clients, or for the proxy in front of them; at least one.
+    /// The addresses at which clients, or a proxy, reach it; at least one.
     pub listen: Vec<Listen>,
 }
 
@@ -36,8 +36,8 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// Returns `None` unless the shards of all nodes together are those of `placement`, each on one
-    /// node.
+    /// Returns `None` unless each shard of `placement` is on exactly one node, and no node has
+    /// other shards.
     #[must_use]
     pub fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
         let mut owned: Vec<(u16, usize)> = (0..)
@@ -50,7 +50,7 @@ impl ClusterMap {
         is_each_once.then_some(Self { version, nodes, node_of, placement })
     }
 
-    /// The version of the map; a later map has a greater one.
+    /// The version of the map; a later map has a greater version.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -71,7 +71,7 @@ impl ClusterMap {
     /// The node that has `shard`, as an index into [`ClusterMap::nodes`].
     ///
     /// # Panics
-    /// If the shard does not exist. The shards of this map and its placement exist.
+    /// If the shard does not exist. Every shard in this map or its placement exists.
     #[must_use]
     pub fn node_of(&self, shard: u16) -> usize {
         self.node_of[usize::from(shard)]
@@ -89,14 +89,14 @@ impl ClusterMap {
         &self.placement
     }
 
-    /// The owners of all buckets before any move.
+    /// The owners of all buckets before any bucket was moved.
     #[must_use]
     pub fn owners(&self) -> Owners {
         Owners::at_first(self.version, &self.placement)
     }
 }
 
-/// A cluster as seen by its nodes: the map and the secret.
+/// A cluster with everything that its nodes need: the map, the secret and the certificates.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     map: ClusterMap,
@@ -112,7 +112,7 @@ pub struct TlsFiles {
     pub(crate) authority: PathBuf,
     /// The path of each node's certificate, in which `{node}` is replaced by the node's name.
     pub(crate) certificate: PathBuf,
-    /// The path of each node's key, in the same form.
+    /// The path of each node's key, in which `{node}` is also replaced.
     pub(crate) key: PathBuf,
 }
 
@@ -123,13 +123,13 @@ impl TlsFiles {
         &self.authority
     }
 
-    /// The certificate of `node`, which must be issued in its name.
+    /// The path of the certificate of `node`, which must be issued for the node's name.
     #[must_use]
     pub fn certificate(&self, node: &str) -> PathBuf {
         of_node(&self.certificate, node)
     }
 
-    /// The key of `node`.
+    /// The path of the key of `node`.
     #[must_use]
     pub fn key(&self, node: &str) -> PathBuf {
         of_node(&self.key, node)
@@ -150,19 +150,19 @@ impl Cluster {
         Self { map, secret, tls, warnings }
     }
 
-    /// A cluster without a file, for simulations and tests. Its links are unencrypted.
+    /// Creates a cluster without a file, for simulations and tests. Its links are unencrypted.
     #[must_use]
     pub fn of_map(map: ClusterMap, secret: Secret) -> Self {
         Self::new(map, secret, None, Vec::new())
     }
 
-    /// The certificates of links over TCP; without them, those links are unencrypted.
+    /// The certificates for links over TCP; `None` if those links are unencrypted.
     #[must_use]
     pub const fn tls(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
     }
 
-    /// Everything except the secret.
+    /// The map, which is everything except the secret.
     #[must_use]
     pub const fn map(&self) -> &ClusterMap {
         &self.map
@@ -214,13 +214,14 @@ impl Cluster {
         &self.secret.0
     }
 
-    /// Whether `presented` is the secret. The time taken depends only on lengths.
+    /// Whether `presented` is the secret. The time taken depends only on the lengths of the two
+    /// texts.
     #[must_use]
     pub fn secret_matches(&self, presented: &[u8]) -> bool {
         self.secret.0.ct_eq(presented).into()
     }
 
-    /// Faults that should be fixed, although the cluster can run despite them.
+    /// Warnings: faults that should be fixed, although the cluster can run with them.
     #[must_use]
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
@@ -246,7 +247,7 @@ impl Secret {
     /// Reads a secret.
     ///
     /// # Errors
-    /// The text describes the expected form and does not contain the secret.
+    /// The error describes the expected form and does not contain the secret.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
             let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);

@@ -1,7 +1,7 @@
 //! Cluster files: the nodes of a cluster, their shards, and the owner of each bucket.
 //!
-//! Owns the file's fields and the rules between them. Independent of the configuration of a single
-//! server. Invariant: no fault and no warning shows the secret.
+//! Owns the file's fields and the rules that relate them. Independent of the configuration of a
+//! single server. Invariant: no fault and no warning shows the secret.
 
 mod buckets;
 mod secret;
@@ -80,7 +80,7 @@ fn read<S>(
     }
 }
 
-/// The nodes; `None` if one of them is invalid, or if they contradict each other.
+/// Reads the nodes; returns `None` if one of them is invalid, or if they contradict each other.
 fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     let mut sections = file.sections("node");
     if sections.is_empty() {
@@ -99,7 +99,7 @@ fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     nodes.filter(|_| fit == [true; 3])
 }
 
-/// The readable fields of a node.
+/// The fields of a node; `None` if a field could not be read.
 #[derive(Debug)]
 struct Fields {
     name: Option<String>,
@@ -126,7 +126,7 @@ fn read_node(section: &mut Section<'_, '_>) -> Fields {
     }
 }
 
-/// A list that is required and must not be empty.
+/// Reads a required list, which must not be empty.
 fn read_list<T>(
     section: &mut Section<'_, '_>,
     field: &'static str,
@@ -151,7 +151,8 @@ fn parse_name(name: &str) -> Result<String, ValueError> {
     Err(ValueError::new(format!("must be 1 to {NAME_BYTES_MAX} letters, digits, -, _ and .")))
 }
 
-/// Reads an address to which others can connect, not only one to listen on.
+/// Reads an address to which other machines can connect. An address that is only suitable for
+/// listening is refused.
 fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let address: Listen = address.parse()?;
     let is_any = |host: &str| host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_unspecified());
@@ -198,7 +199,7 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     fits
 }
 
-/// Checks that the shards are 0, 1 and so on, each listed exactly once.
+/// Checks that the shards are numbered 0, 1 and so on, and that each is listed exactly once.
 fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     let mut lines = BTreeMap::new();
     let mut last: Option<(u16, &Section<'_, '_>)> = None;
@@ -216,7 +217,7 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
             }
         }
     }
-    // A list that cannot be read may contain the entries that seem to be missing.
+    // If a list could not be read, it may contain the shards that seem to be missing.
     let Some((greatest, section)) = last.filter(|_| nodes.iter().all(|n| n.shards.is_some()))
     else {
         return false;

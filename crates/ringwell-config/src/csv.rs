@@ -1,8 +1,8 @@
-//! Ring pools from a CSV file, one per line, for installations with many pools.
+//! Reads ring pools from a CSV file with one pool per line, for installations with many pools.
 //!
-//! Owns the columns of that file. Also reads the files of `ringwell demo` and `ringwell pools
-//! export`; the latter have a line for each range of a pool's numbers. Columns may be in any order.
-//! Other CSV files are read by the same reader of lines.
+//! Owns the columns of that file. Also reads the files of `ringwell demo` and
+//! `ringwell pools export`; an exported file has one line for each range of a pool's numbers.
+//! Columns may be in any order. The part that reads lines is also used for other CSV files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const OPTIONAL: [&str; 7] = [
     "overflow_number",
     "first_number",
     "name",
-    // Present in the output of `ringwell pools export`. Owners are ignored in files of pools.
+    // Columns in the output of `ringwell pools export`. The owner is ignored when pools are read.
     "network",
     "advertiser",
     "campaign",
@@ -95,7 +95,7 @@ fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source
     let columns = [required, optional].concat();
     for (place, column) in header.iter().enumerate() {
         if !columns.contains(&column) {
-            // If the header is missing, the first line contains a key.
+            // If the file has no header, its first line contains a key, which must not be shown.
             let is_like = |known: &&str| {
                 (column.len() > 3 && strsim::osa_distance(known, column) <= 2)
                     || known.split('_').any(|it| it == column)
@@ -146,7 +146,8 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     }
 }
 
-/// Removes the previous line's pool from `found` if this line describes the same pool.
+/// Removes the previous line's pool from `found`, and returns it, if this line describes the same
+/// pool.
 fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
     let Given { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } = given
     else {
@@ -158,8 +159,8 @@ fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
     Some(before)
 }
 
-/// Adds the numbers of the pool's previous line. A cell that is empty in one of the two lines takes
-/// its value from the other; different values are faults.
+/// Merges the pool's previous line into this one. A cell that is empty in one line takes the other
+/// line's value; two different values are a fault.
 fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
     if let Some(numbers) = &mut given.numbers {
         *numbers = [before.numbers(), numbers].concat();
@@ -179,8 +180,8 @@ fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
     same(fields.name.is_none() || given.name == fields.name, "name");
 }
 
-/// The numbers as ranges separated by semicolons or, with a column for the first number, as a
-/// count.
+/// Reads the numbers: ranges separated by semicolons or, if there is a column for the first number,
+/// a count.
 fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
     if line.get("first_number").is_none() {
         let hint = "write e.g. 8885550100-8885550149;8885550200";
@@ -245,21 +246,22 @@ fn is_formula(cell: &str) -> bool {
     cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A cell for a list that may be opened in a spreadsheet. Puts an apostrophe before a cell that
-/// would be a formula; [`unguarded`] removes it.
+/// Makes a cell safe for a list that may be opened in a spreadsheet. A cell that would be a formula
+/// gets an apostrophe in front, which [`unguarded`] removes.
 #[must_use]
 pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }
 }
 
-/// The original text, which was passed to [`guarded`].
+/// Returns the text that was passed to [`guarded`].
 #[must_use]
 pub fn unguarded(cell: &str) -> &str {
     cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
 }
 
-/// Counts the lines of a list's records, for faults. The CSV reader's own count is behind by one
-/// after a line that ends in `\r\n`, because it reads the `\n` with the next record.
+/// Finds the line number of each record in a list, for the positions of faults. After a line that
+/// ends in `\r\n`, the CSV reader's own count is one too low, because the reader takes the `\n` as
+/// part of the next record.
 #[derive(Debug)]
 pub struct Lines<'a> {
     text: &'a [u8],
@@ -274,8 +276,8 @@ impl<'a> Lines<'a> {
         Self { text, counted: 0, line: 1 }
     }
 
-    /// The line of the record that begins at this position, or after the line end at this position.
-    /// Positions must not decrease.
+    /// The line of the record that begins at `position`, or after the line break at `position`. The
+    /// positions of consecutive calls must not decrease.
     pub fn at(&mut self, position: Option<&csv::Position>) -> u64 {
         let from = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(0));
         let rest = self.text.get(from..).unwrap_or_default();

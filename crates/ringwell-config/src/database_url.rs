@@ -20,7 +20,7 @@ pub enum Database {
     Postgres(DatabaseUrl),
 }
 
-/// A URL such as `postgres://user:secret@host/name`. Shown by `Debug` without its secret.
+/// A URL such as `postgres://user:secret@host/name`. `Debug` shows it without its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
@@ -102,10 +102,11 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     let (authority, rest) = rest.split_at(end);
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // A `/` or `#` in a password ends the address, and the `@` that should end the password comes
-    // later.
+    // If a password contains `/` or `#`, the address seems to end there, and the `@` that should
+    // end the password follows later.
     let is_cut_short = rest.contains('#') || path.contains('@');
-    // A `?` in a password does the same. A known parameter, however, may contain an `@`.
+    // The same is true of a `?` in a password. However, an `@` after `?` is allowed if a known
+    // parameter comes first.
     let is_cut_at_query = !authority.contains('@') && query.contains('@') && !starts_known(query);
     let is_text = percent_decode_str(user_info).decode_utf8().is_ok()
         && percent_decode_str(path).decode_utf8().is_ok();
@@ -119,7 +120,7 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     query.split('&').filter(|pair| !pair.is_empty()).try_for_each(parameter)
 }
 
-/// Whether the first parameter is a known one, so that `query` really is a query.
+/// Whether the driver accepts the first parameter, which shows that `query` really is a query.
 fn starts_known(query: &str) -> bool {
     let first = query.split(['=', '&']).next().unwrap_or_default();
     KNOWN.contains(&first) || is_option(first)
@@ -129,7 +130,8 @@ fn is_option(name: &str) -> bool {
     name == "options" || (name.starts_with("options[") && name.ends_with(']'))
 }
 
-/// Whether the text is `HOST:PORT`. Either may be missing, but after a user there must be a host.
+/// Whether the text is `HOST:PORT`. Host and port are optional, but if there is a user or a port,
+/// there must be a host.
 fn is_address(text: &str, has_user: bool) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -176,7 +178,7 @@ fn parameter(pair: &str) -> Result<(), UrlFault> {
 
 fn unknown(name: &str, has_value: bool) -> UrlFault {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    // Anything else may be a part of a password.
+    // Any other text may be part of a password, so it is not shown.
     let is_name = has_value && (1..=40).contains(&name.len()) && name.bytes().all(is_plain);
     let name = if is_name {
         format!("the unknown parameter {name}")

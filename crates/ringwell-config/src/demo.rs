@@ -18,24 +18,24 @@ pub const DEMO_LIST: &str = "demo-pools.csv";
 pub const DEMO_POOLS: u32 = 200;
 /// The default count of numbers in each pool, which is typical of the largest pools.
 pub const DEMO_NUMBERS: u32 = 500;
-/// The default lifetime: 30 minutes, as in the samples of the published API. Visitors seldom stay
-/// on a page for longer, and they call soon.
+/// The default lifetime: 30 minutes, as in the examples of the published API. Visitors seldom stay
+/// on a page for longer than that, and most call soon.
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
-/// Numbers in rotation start here: 200-000-0000.
+/// The first number in rotation: 200-000-0000.
 const ROTATION_FIRST: u64 = 12_000_000_000;
-/// Overflow numbers start here: 999-000-0000.
+/// The first overflow number: 999-000-0000.
 const OVERFLOW_FIRST: u64 = 19_990_000_000;
-/// More pools would exceed the range of overflow numbers.
+/// The maximum number of pools; more would exceed the range of overflow numbers.
 const POOLS_MAX: u32 = 1_000_000;
 
 /// The reason why the requested demo pools are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DemoError {
-    /// No pools, or too many.
+    /// The count of pools is zero or too great.
     #[error("a demo has 1 to 1,000,000 pools, not {0}")]
     Pools(u32),
-    /// More numbers than ten digits allow.
+    /// The pools need more numbers than ten digits allow.
     #[error("{pools} pools of {numbers} numbers exceed the telephone numbers that exist")]
     Numbers {
         /// The requested count of pools.
@@ -43,14 +43,15 @@ pub enum DemoError {
         /// The requested count of numbers in each pool.
         numbers: u32,
     },
-    /// A ring pool cannot have such a size.
+    /// No ring pool can have this count of numbers.
     #[error("{}: {fault}", .fault.field())]
     Pool {
         /// The broken rule.
         #[from]
         fault: PoolFault,
     },
-    /// Does not occur, because the demo's keys are valid; an error instead of an assertion.
+    /// A key is invalid. This never occurs, because the demo's keys are valid; it is an error so
+    /// that no assertion is needed.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

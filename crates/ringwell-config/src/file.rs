@@ -1,7 +1,7 @@
 //! The sections of the configuration file, except for the ring pools.
 //!
-//! Owns the names of fields, and the rules about which fields belong together. Independent of
-//! variables and flags.
+//! Owns the names of fields, and the rules about which fields belong together. Does not read
+//! variables or flags.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ use super::sites;
 use super::toml_file::readable;
 use super::values::{Listen, ValueError, parse_path};
 
-/// Reads everything but the pools into `config`. Relative paths are relative to `base`. Returns
-/// whether the file names a data directory.
+/// Reads every section except the pools into `config`. Relative paths are relative to `base`.
+/// Returns whether the file names a data directory.
 pub(super) fn read(
     file: &mut Section<'_, '_>,
     base: &Path,
@@ -90,7 +90,7 @@ pub(super) fn read(
     file.has("data")
 }
 
-/// A name of a machine, without a port.
+/// Reads the name of a machine, without a port.
 fn parse_host(text: &str) -> Result<String, ValueError> {
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     if !text.is_empty() && text.bytes().all(is_name) {
@@ -152,7 +152,8 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     section.finish();
 }
 
-/// Reads whether the journals are kept by servers that several machines share.
+/// Reads where the journals are kept; returns `true` for NATS servers, which several machines
+/// share.
 fn parse_engine(text: &str) -> Result<bool, ValueError> {
     match text {
         "files" => Ok(false),

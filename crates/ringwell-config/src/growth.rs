@@ -8,20 +8,20 @@ use super::limits;
 use super::section::Section;
 use super::values::ValueError;
 
-/// Growth of busy pools that were not filled at once, and the return of unused numbers at the end
-/// of a month.
+/// The settings for the growth of busy pools that were not filled completely at first, and for the
+/// return of unused numbers at the end of each month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The mode (default: [`GrowthMode::On`]).
     pub mode: GrowthMode,
     /// The interval between two checks, 1 s to 1 day (default: 5 min).
     pub every: Duration,
-    /// The share of its size by which a busy pool grows in one step (default: 20 %).
+    /// The growth of a busy pool in one step, as a share of its size (default: 20 %).
     pub percent: u32,
     /// The maximum growth in one step, in numbers (default: 50).
     pub step_max: u32,
-    /// A pool is busy if more than this share of its rows overflows, or would overflow (default: 1
-    /// %).
+    /// The share of rows that overflow, or would overflow, above which a pool counts as busy
+    /// (default: 1 %).
     pub overflow_percent: u32,
 }
 
@@ -31,7 +31,7 @@ pub enum GrowthMode {
     /// Pools change automatically.
     #[default]
     On,
-    /// The changes are only logged.
+    /// Changes are logged but not applied.
     DryRun,
     /// Pools do not change automatically.
     Off,

@@ -1,7 +1,8 @@
-//! The section `[inventory]`: the numbers that pools in a database may have and draw.
+//! The section `[inventory]`: the numbers that pools in a database may contain, and those that they
+//! may draw from the inventory.
 //!
-//! Owns the file of places, which has one area code or zip code per line. Source:
-//! docs/spec/directory.md, "Local numbers".
+//! Owns the format of the file of places, which contains one area code or zip code per line.
+//! Source: docs/spec/directory.md, "Local numbers".
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use super::section::Section;
 use super::toml_file::readable;
 use super::values::{ValueError, parse_path};
 
-/// The limits of pools in a database.
+/// The rules for the numbers of pools in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
     /// The file with the places of area codes and zip codes (default: none).
     pub places: Arc<Places>,
     /// The maximum `max_pool_size` of a pool (default: 100,000).
     pub pool_numbers_max: u32,
-    /// The maximum count of numbers in all pools of one network together, unless the network has a
-    /// separate ceiling (default: no limit).
+    /// The maximum total count of numbers in all pools of one network, if the network has no
+    /// ceiling of its own (default: no limit).
     pub network_numbers_max: Option<u64>,
-    /// The rule for accepted numbers (default: valid ones).
+    /// The rule for numbers that are accepted (default: valid numbers).
     pub check_numbers: NumberCheck,
     /// A CSV file of numbers that can be bought (default: none).
     pub offers: Option<PathBuf>,
@@ -33,14 +34,15 @@ pub struct Inventory {
     pub purchases: Option<PathBuf>,
     /// Whether numbers are bought for pools if the inventory lacks them (default: no).
     pub buy: Buying,
-    /// The highest monthly price of a bought number, in hundredths (default: no limit).
+    /// The highest monthly price at which a number is bought, in hundredths of the currency
+    /// (default: no limit).
     pub price_cents_max: Option<u64>,
 }
 
 /// Whether numbers are bought automatically, for pools of networks that have a ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buying {
-    /// A number is bought only after an operator releases the purchase.
+    /// Numbers are bought only by operators, with `POST /v1/purchases`.
     #[default]
     Off,
     /// Purchases are only written to the audit log.
@@ -148,7 +150,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     let (latitude, longitude) = (degrees("latitude", 90.0), degrees("longitude", 180.0));
     let point = latitude.zip(longitude).and_then(|(north, east)| Point::new(north, east));
     let place = point.zip(state).map(|(point, state)| Place { point, state });
-    // An invalid code is reported even if its place is invalid too.
+    // An invalid code is reported even if its place is also invalid.
     let is_new = match is_zip {
         None => return,
         Some(true) => {

@@ -1,7 +1,7 @@
-//! A ring pool as JSON, in an answer or a push of a main application.
+//! A ring pool as JSON, which a main application returns or pushes.
 //!
 //! Owns the names of the members, which equal those of the configuration file. The values are
-//! checked by the same rules.
+//! checked by the same rules as in the configuration file.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ struct PoolJson {
 /// `name`, `next_ring_pool_key`, `tracking_url` and `destination_url` are optional.
 ///
 /// # Errors
-/// The text names the invalid member and the reason. It contains no part of a key.
+/// The error names the invalid member and the reason. It contains no part of a key.
 pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
     let json: PoolJson = serde_json::from_slice(bytes).map_err(|error| shape(&error))?;
     let at = |field: &'static str| move |error: &dyn std::fmt::Display| format!("{field} {error}");
@@ -59,7 +59,7 @@ pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
         })
 }
 
-/// A JSON fault with its position, but not its text, which may contain a key.
+/// Describes a JSON fault with its position, but without the JSON text, which may contain a key.
 fn shape(error: &serde_json::Error) -> String {
     let what = if error.is_data() { "is not a ring pool" } else { "is not JSON" };
     format!("the body {what}: line {}, column {}", error.line(), error.column())

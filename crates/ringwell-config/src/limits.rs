@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::values::{ValueError, parse_duration};
 
-/// The values that a field may have, and their text for messages.
+/// The values that a field may have, and a description of them for messages.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds<T> {
     range: RangeInclusive<T>,
@@ -27,7 +27,7 @@ impl<T: PartialOrd> Bounds<T> {
         ValueError::new(format!("must be {}", self.text))
     }
 
-    /// The minimum value, as a hint.
+    /// A hint with the minimum value as an example.
     pub(super) fn example(&self) -> String {
         let least = self.text.split(" to ").next().unwrap_or_default();
         format!("write it with its unit in quotes, e.g. \"{least}\"")
@@ -35,8 +35,8 @@ impl<T: PartialOrd> Bounds<T> {
 }
 
 impl Bounds<Duration> {
-    /// As [`Self::example`], with `written`, a number without a unit, in the smallest unit that
-    /// makes it a valid value.
+    /// Like [`Self::example`], but for a number `written` without a unit: the hint adds the
+    /// smallest unit that makes the number a valid value.
     pub(super) fn example_of(&self, written: &str) -> String {
         let digits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_digit());
         let with_units = ["ms", "s", "m", "h"].map(|unit| format!("{written}{unit}"));
@@ -56,8 +56,8 @@ const GIB: u64 = 1 << 30;
 
 pub(super) const SHARDS: Bounds<u16> =
     Bounds::new(0..=ringwell_directory::SHARDS_MAX, "0 to 256, 0 for one per core");
-/// A shard number in a map. In a configuration without a map, [`SHARDS`] limits the count of
-/// shards.
+/// The number of a shard in a cluster file. For a server without a cluster file, [`SHARDS`] limits
+/// the count of shards.
 pub(super) const SHARD: Bounds<u16> =
     Bounds::new(0..=ringwell_directory::SHARDS_MAX - 1, "0 to 255");
 pub(super) const BUCKET: Bounds<u16> =

@@ -1,7 +1,7 @@
 //! Combines defaults, file, variables and flags.
 //!
-//! Owns their order, and the guarantee that one run finds every fault; but faults between pools are
-//! found only among pools that have no fault themselves.
+//! Owns their precedence, and the guarantee that one run finds every fault. One exception: faults
+//! between pools are found only among pools that are valid themselves.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use super::values::Listen;
 use super::values::{ValueError, parse_path};
 use super::{csv, file, pools};
 
-/// Reads the file at `path` for a machine of `cores` processor cores; variables, read with `get`,
-/// and `flags` override it.
+/// Reads the file at `path` for a machine with `cores` processor cores. Variables, which are read
+/// with `get`, and `flags` override the file.
 ///
 /// Relative paths in the file are relative to the file's directory.
 ///
@@ -72,7 +72,7 @@ pub fn load(
     if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
 }
 
-/// Listeners that would use the same address, each as a field and a message.
+/// Finds listeners that would use an address twice; returns a field and a message for each.
 fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let management = &config.management;
     let manages = config.database.is_some() || management.dashboard;
@@ -86,7 +86,8 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (place, (field, address)) in all.iter().enumerate() {
         let other = all[..place].iter().find(|(_, other)| is_same(other, address));
-        // This pair is checked where the section is read, so that its line is known.
+        // A clash of these two fields is reported when the section is read, where the line is
+        // known.
         let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
         if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
             let message = if other == field {
@@ -100,7 +101,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     found
 }
 
-/// Whether one listener prevents the other from binding its address.
+/// Whether two listeners cannot bind their addresses at the same time.
 fn is_same(one: &Listen, other: &Listen) -> bool {
     match (one, other) {
         (Listen::Tcp { host, port }, Listen::Tcp { host: other_host, port: other_port }) => {
@@ -113,7 +114,7 @@ fn is_same(one: &Listen, other: &Listen) -> bool {
     }
 }
 
-/// Swaps of sites whose ring pools do not exist, each as a field and a message.
+/// Finds swaps of sites whose ring pools do not exist; returns a field and a message for each.
 fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
     // The pools of a database or an application are not in the configuration.
     if config.database.is_some() || config.application.is_some() {

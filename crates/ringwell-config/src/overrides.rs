@@ -1,8 +1,9 @@
-//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence over them.
+//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence over the
+//! variables.
 //!
 //! Variables with other names are ignored, even if they begin with `RINGWELL_`: Kubernetes sets
-//! `RINGWELL_PORT` and similar ones wherever a service has our name. [`meant`] detects misspelt
-//! names.
+//! `RINGWELL_PORT` and similar variables if a service is named `ringwell`. [`meant`] detects
+//! misspelt names.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
 ];
 
-/// The one of [`VARIABLES`] that was probably meant by the unknown name `name`.
+/// The variable in [`VARIABLES`] that was probably meant by the unknown name `name`.
 #[must_use]
 pub fn meant(name: &str) -> Option<&'static str> {
     let others = ["CONFIG", "CLUSTER", "NODE", "TOKEN", "WEBHOOK_SECRET"];
@@ -40,7 +41,7 @@ pub fn meant(name: &str) -> Option<&'static str> {
     known.into_iter().min_by_key(distance).filter(|known| distance(known) <= 2)
 }
 
-/// Settings that override those of the file, if they are given.
+/// Settings that override those of the file; `None` leaves the file's setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// The directory of journals and snapshots.
@@ -62,7 +63,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Reads variables. `get` returns a variable's value; an empty value counts as none.
+    /// Reads variables. `get` returns a variable's value; an empty value counts as unset.
     ///
     /// # Errors
     /// A fault for each variable with an invalid value.

@@ -24,7 +24,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct PoolLines {
     pub(super) file: Arc<str>,
-    /// For example `ring_pool[2]`; empty for a pool that is one line of a CSV file.
+    /// The path, such as `ring_pool[2]`; empty for a pool from a CSV file.
     pub(super) path: String,
     pub(super) id_line: u32,
     pub(super) numbers_line: u32,
@@ -75,7 +75,7 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
     section.finish();
 }
 
-/// Fields of a pool as read, to be checked against each other.
+/// The fields of a pool that were read but not yet checked against each other.
 pub(super) struct Given {
     pub(super) id: Option<PoolId>,
     pub(super) name: Option<String>,
@@ -88,11 +88,11 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The pool; `None` if a field that it needs could not be read. A placeholder replaces such a
-    /// field, so that the other fields are still checked.
+    /// Builds the pool; returns `None` if a required field could not be read. The other fields are
+    /// checked even then, with a placeholder in place of the missing field.
     ///
     /// # Errors
-    /// All broken rules of the fields.
+    /// Every rule that the fields break.
     pub(super) fn pool(self) -> Result<Option<RingPool>, Vec<PoolFault>> {
         let Self { id, name, key, next_key, lifetime, numbers, overflow, tracking } = self;
         let has_numbers = numbers.is_some();
@@ -157,7 +157,7 @@ fn numbers(section: &mut Section<'_, '_>) -> Option<Vec<NumberRange>> {
     numbers
 }
 
-/// The overflow number: required unless overflow is forbidden.
+/// Reads the overflow number, which is required unless overflow is forbidden.
 fn overflow(section: &mut Section<'_, '_>) -> Option<PromoNumber> {
     let number = section.take("overflow_number", text(parse_number));
     let allowed = section.take("allow_overflow", truth).unwrap_or(true);
@@ -201,8 +201,8 @@ pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
     })
 }
 
-/// The name of the field that a pool's fault concerns, and the error. With `in_seconds`, the
-/// lifetime is `lifetime_seconds`.
+/// The name of the field that a pool's fault concerns, and the error. `in_seconds` says that the
+/// field of the lifetime is `lifetime_seconds`.
 pub(super) fn describe(fault: PoolFault, in_seconds: bool) -> (&'static str, ValueError) {
     let error = ValueError::new(fault.to_string());
     match (fault, fault.hint()) {

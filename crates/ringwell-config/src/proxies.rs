@@ -1,7 +1,7 @@
 //! `trusted_proxies`: the proxies whose header `X-Forwarded-For` is trusted.
 //!
-//! Anyone can send the header. The header identifies the client only as far as trusted proxies have
-//! written it: from its right end to the first address that is not a proxy.
+//! Anyone can send the header. Only the part that trusted proxies wrote identifies the client: from
+//! the right end of the header to the first address that is not a trusted proxy.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use std::str::FromStr;
 
 use super::values::ValueError;
 
-/// Addresses of proxies: one, a network, or all peers on a unix socket.
+/// Trusted proxies: one address, a network, or all peers on a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrustedProxy {
-    /// An address and the count of its significant bits.
+    /// A network: an address and the count of its significant bits.
     Network(IpAddr, u8),
     /// Any peer on a unix socket.
     Unix,
 }
 
 impl TrustedProxy {
-    /// Whether a client at `address` matches; `None` is a unix socket.
+    /// Whether a peer at `address` is such a proxy; `None` stands for a unix socket.
     #[must_use]
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         match (self, address.map(|address| address.to_canonical())) {
@@ -69,9 +69,9 @@ impl FromStr for TrustedProxy {
     }
 }
 
-/// The client's address: the peer, or, if that is a trusted proxy, the nearest address of
-/// `forwarded` that is not one. `forwarded` contains the values of `X-Forwarded-For`, in their
-/// order.
+/// The client's address. This is the peer's address or, if the peer is a trusted proxy, the last
+/// address in `forwarded` that is not a trusted proxy. `forwarded` contains the values of
+/// `X-Forwarded-For` in the order of the headers.
 #[must_use]
 pub fn client_address<'a>(
     trusted: &[TrustedProxy],
@@ -84,7 +84,7 @@ pub fn client_address<'a>(
         if !is_trusted(client) {
             break;
         }
-        // The search ends at an entry that no trusted proxy can have written.
+        // A trusted proxy writes only addresses, so the search ends at any other text.
         let Ok(address) = text.trim().parse() else { break };
         client = Some(address);
     }

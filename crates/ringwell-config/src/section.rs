@@ -1,8 +1,8 @@
-//! Reading tables of a TOML file field by field, so that every fault is found with its position.
+//! Reads the tables of a TOML file field by field, so that every fault is found with its position.
 //!
-//! Owns the positions in the file, and the set of fields that were read. All other fields are
-//! reported as unknown. Independent of the fields' meaning. Invariant: no fault contains a value,
-//! because the value could be a key.
+//! Owns the positions in the file, and the set of fields that were read. Fields that were never
+//! read are reported as unknown. Independent of the fields' meaning. Invariant: no fault contains a
+//! value, because the value could be a key.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::values::ValueError;
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) name: String,
-    /// The start of each line.
+    /// The offset at which each line starts.
     lines: Vec<usize>,
     faults: RefCell<Vec<Fault>>,
     /// The lines of the fields that were read.
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// One table of a file. Ends with [`Section::finish`].
+/// One table of a file. After all fields were read, [`Section::finish`] must be called.
 #[derive(Debug)]
 pub(super) struct Section<'s, 'i> {
     source: &'s Source,
@@ -67,7 +67,7 @@ pub(super) struct Section<'s, 'i> {
     path: String,
     offset: usize,
     table: DeTable<'i>,
-    /// Requested fields, and their positions if they exist.
+    /// The fields that were requested, each with its position if the file has it.
     asked: Vec<(&'static str, Option<usize>)>,
 }
 
@@ -92,7 +92,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
     }
 
-    /// Whether a fault of `field`, or of one of its values, was found.
+    /// Whether a fault was found in `field` or in one of its values.
     pub(super) fn is_faulty(&self, field: &str) -> bool {
         let (name, item) = (self.full_name(field), format!("{}[", self.full_name(field)));
         let faults = self.source.faults.borrow();
@@ -108,7 +108,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// Adds the faults of a file that a field names.
+    /// Adds the faults found in a file that a field names.
     pub(super) fn add(&self, faults: Vec<Fault>) {
         self.source.faults.borrow_mut().extend(faults);
     }
@@ -123,7 +123,8 @@ impl<'s, 'i> Section<'s, 'i> {
         read(value.get_ref()).map_err(|error| self.fault(field, error)).ok()
     }
 
-    /// Like [`Section::take`], for a required field. `hint` suggests a correction.
+    /// Like [`Section::take`], but reports a fault if the field is missing. `hint` suggests a
+    /// correction.
     pub(super) fn require<T>(
         &mut self,
         field: &'static str,
@@ -154,7 +155,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// The values of a list; `None` if it is missing or one of them is invalid.
+    /// The values of a list; `None` if the list is missing or one of its values is invalid.
     pub(super) fn take_list<T>(
         &mut self,
         field: &'static str,
@@ -182,7 +183,7 @@ impl<'s, 'i> Section<'s, 'i> {
         (list.len() == count).then_some(list)
     }
 
-    /// The table with that name, empty if it is missing.
+    /// The table `field`; an empty table if the file has none.
     pub(super) fn section(&mut self, field: &'static str) -> Section<'s, 'i> {
         let (offset, table) = match self.take_value(field).map(|v| (v.span(), v.into_inner())) {
             None => (self.offset, DeTable::new()),
@@ -224,7 +225,7 @@ impl<'s, 'i> Section<'s, 'i> {
         sections
     }
 
-    /// Reports unknown fields: those that were never read.
+    /// Reports the fields that were never read as unknown.
     pub(super) fn finish(self) {
         for (key, _) in &self.table {
             let name = key.get_ref();
@@ -264,7 +265,7 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 }
 
-/// An error with the kind of value that was found and the expected one.
+/// An error that names the expected kind of value and the kind that was found.
 pub(super) fn wrong_type(wanted: &str, found: &DeValue<'_>) -> ValueError {
     let found = match found {
         DeValue::String(_) => "text",

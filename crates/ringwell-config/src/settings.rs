@@ -1,7 +1,7 @@
 //! The settings of a server, and their defaults.
 //!
-//! Their limits are in `limits.rs`, and the other modules read the settings. Invariant: `Debug`
-//! output of a [`Config`] contains no secret.
+//! Their limits are in `limits.rs`; the other modules read them from files, variables and flags.
+//! Invariant: `Debug` output of a [`Config`] contains no secret.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::values::{Durability, Listen, LogFormat};
 /// The configuration of a server. Each field's comment ends with its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The directory of journals and snapshots. No default: a server started from another working
-    /// directory must not lose its answered allocations.
+    /// The directory of journals and snapshots. There is no default, because a relative default
+    /// would make a server lose its allocations when it starts in another working directory.
     pub data: PathBuf,
     /// The addresses to listen on (default: `127.0.0.1:8080`).
     pub listen: Vec<Listen>,
-    /// The addresses for TLS, and the certificate.
+    /// The addresses to listen on for TLS, and the certificate.
     pub tls: Option<ClientTls>,
     /// The count of shards, 1 to 256 (default: one per core).
     pub shards: u16,
@@ -36,16 +36,18 @@ pub struct Config {
     pub durability: Durability,
     /// The deadline of a batch, 1 ms to 60 s (default: 100 ms).
     pub deadline: Duration,
-    /// The largest error of the wall clock after the machine boots at which no lockout ends early:
-    /// lockouts from before the boot last this much longer (default: 1 minute).
+    /// The largest expected error of the wall clock after the machine boots. Lockouts from before
+    /// the boot are lengthened by this time, so that none ends early (default: 1 minute).
     pub clock_skew_max: Duration,
-    /// The time for which a stopping server stays out of rotation before it closes connections.
+    /// The time for which a stopping server still answers requests, while `/readyz` reports 503,
+    /// before it closes connections.
     pub drain_pause: Duration,
     /// The tokens for `/v1/`.
     pub management: Management,
     /// The database of ring pools, if they are not in this file.
     pub database: Option<Database>,
-    /// The numbers that pools in a database may have and draw.
+    /// The numbers that pools in a database may contain, and those that they may draw from the
+    /// inventory.
     pub inventory: Inventory,
     /// Automatic growth and shrinking of pools in a database.
     pub growth: Growth,
@@ -59,13 +61,14 @@ pub struct Config {
     pub journal: Journal,
     /// Choices that the published API leaves open.
     pub api: Api,
-    /// The contents and form of the log.
+    /// The contents and the format of the log.
     pub log: Log,
     /// Proxies whose `X-Forwarded-For` is trusted (default: none).
     pub trusted_proxies: Vec<TrustedProxy>,
     /// Web sites whose pages show each visitor a number (default: none).
     pub sites: Vec<Site>,
-    /// The addresses only for web pages; if empty, those of clients.
+    /// The addresses that serve only web pages; if there are none, web pages are served at
+    /// `listen`.
     pub site_listen: Vec<Listen>,
     /// Calls (default: none are accepted).
     pub calls: Option<Calls>,
@@ -74,17 +77,18 @@ pub struct Config {
 /// The tokens for `/v1/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
-    /// Hashes of the accepted tokens (default: none).
+    /// The hashes of the accepted management tokens (default: none).
     pub token_sha256: TokenHashes,
-    /// Whether a variable replaces the file's hashes if they differ (default: no).
+    /// Whether an environment variable may replace the file's hashes with different ones (default:
+    /// no).
     pub token_variable_wins: bool,
-    /// Hashes of tokens that only allow reading attributions, and calls with masked callers
+    /// The hashes of tokens that only allow reading: attributions, and calls with masked callers
     /// (default: none).
     pub lookup_sha256: TokenHashes,
     /// The address for managing pools in a database (default: `127.0.0.1:8081`).
     pub address: Listen,
-    /// The maximum number of requests a second that are answered at this address; further ones get
-    /// 429 (default: 100).
+    /// The maximum number of requests a second that are served at this address; further requests
+    /// get a 429 (default: 100).
     pub requests_per_second: u32,
     /// Whether the ring pools of the published API are also served at clients' addresses (default:
     /// no).
@@ -92,7 +96,7 @@ pub struct Management {
     /// Host names that management accepts at a loopback address, in addition to the machine's own
     /// (default: none).
     pub hosts: Vec<String>,
-    /// Whether the dashboard is served there even without a database (default: no).
+    /// Whether the dashboard is served at this address even if there is no database (default: no).
     pub dashboard: bool,
 }
 
@@ -107,12 +111,13 @@ pub struct Application {
     pub token: Option<Secret>,
     /// The time limit for an answer (default: 2 s).
     pub timeout: Duration,
-    /// The time for which a refusal is remembered (default: 10 s).
+    /// The time for which it is remembered that the application refused a pool (default: 10 s).
     pub refusal_age: Duration,
-    /// The time for which one of its pools is valid (default: 1 h). After that, a pool in use is
-    /// fetched again, and any other is dropped.
+    /// The time for which a fetched pool is valid (default: 1 h). After that, a pool in use is
+    /// fetched again, and an unused pool is dropped.
     pub pool_age: Duration,
-    /// The secret that signs its pushed changes; without it, none are accepted.
+    /// The secret with which the application signs pushed changes; without a secret, no pushed
+    /// change is accepted.
     pub webhook_secret: Option<Secret>,
 }
 
@@ -121,8 +126,7 @@ pub struct Application {
 pub struct Limits {
     /// The longest body (default: 1 MiB).
     pub body_bytes: usize,
-    /// The maximum number of bytes of all bodies in progress together; `None` means a tenth of the
-    /// memory.
+    /// The maximum total size of all bodies in progress; `None` means a tenth of the memory.
     pub bodies_bytes: Option<usize>,
     /// The maximum number of rows of a batch (default: 500).
     pub rows: usize,
@@ -146,15 +150,15 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Time limit for a client to receive an answer (default: 10 s).
     pub write_timeout: Duration,
-    /// The maximum number of rows that each shard remembers for `Idempotency-Key` (default:
-    /// 1,000,000).
+    /// The maximum number of rows that each shard remembers for requests with an `Idempotency-Key`
+    /// (default: 1,000,000).
     pub idempotency_rows: usize,
 }
 
 /// A node's time limits for shards of other nodes. Source: docs/spec/pacing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
-    /// The longest time for which another shard may work on its rows of a batch (default: 50 ms).
+    /// The time within which another shard must answer its rows of a batch (default: 50 ms).
     pub deadline: Duration,
     /// The time after which an answer counts as slow, at most `deadline` (default: 25 ms).
     pub slow: Duration,
@@ -169,22 +173,22 @@ pub struct Journal {
     pub segment_bytes: u64,
     /// The count of segments that each shard keeps prepared (default: 1).
     pub spare_segments: u32,
-    /// The amount of journal after which a snapshot is taken (default: 256 MiB).
+    /// A snapshot is taken each time the journal has grown by this size (default: 256 MiB).
     pub snapshot_every_bytes: u64,
     /// The time for which allocations can be looked up (default: 30 days).
     pub history_age: Millis,
-    /// The disk space of each shard for that history (default: 8 GiB).
+    /// The disk space that each shard may use for this history (default: 8 GiB).
     pub history_bytes: u64,
     /// The servers that keep the journals; `None` for files of this machine.
     pub replicated: Option<Replicated>,
 }
 
-/// Journals in streams of NATS JetStream, which several machines share.
+/// The settings for journals in NATS JetStream streams, which several machines share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicated {
     /// Addresses of the servers, as in `nats://10.0.0.1:4222`.
     pub servers: Vec<String>,
-    /// Addresses of the servers' monitoring, as in `http://10.0.0.1:8222`.
+    /// The servers' monitoring addresses, as in `http://10.0.0.1:8222`.
     pub monitor: Vec<String>,
     /// The prefix of stream names (default: `RINGWELL`).
     pub stream: String,
@@ -194,14 +198,15 @@ pub struct Replicated {
     pub stream_bytes: u64,
     /// A file with the credentials of this client.
     pub credentials: Option<PathBuf>,
-    /// The authority of the servers' certificates, as PEM; TLS is used if it is set.
+    /// The authority of the servers' certificates, as PEM; if it is set, TLS is used.
     pub authority: Option<PathBuf>,
-    /// Whether a starting server waits while another process serves (default: no).
+    /// Whether a starting server waits if another process is already serving (default: no).
     pub standby: bool,
 }
 
 impl Replicated {
-    /// The servers for messages, without the user and password that an address may contain.
+    /// The servers as shown in messages: without the user and the password that an address may
+    /// contain.
     #[must_use]
     pub fn shown_servers(&self) -> String {
         let without_user = |address: &String| match address.split_once("://") {
@@ -228,7 +233,7 @@ pub struct ClientTls {
 /// Choices that the published API leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
-    /// Whether a row without any parameter is an error (default: no).
+    /// Whether a row without parameters is an error (default: no).
     pub strict_params: bool,
     /// Whether the legacy request for one number is refused (default: no).
     pub bulk_only: bool,
@@ -238,7 +243,7 @@ pub struct Api {
     pub origins: Vec<String>,
 }
 
-/// The contents and form of the log.
+/// The contents and the format of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The format (default: [`LogFormat::Auto`]).
@@ -247,7 +252,8 @@ pub struct Log {
     pub level: String,
     /// Host and port of the collector that receives traces by OTLP over HTTP (default: none).
     pub traces: Option<String>,
-    /// One of this many traces is kept, unless a `traceparent` decides (default: 100).
+    /// One of this many traces is sampled, unless the request's `traceparent` decides (default:
+    /// 100).
     pub traces_one_in: u32,
 }
 

@@ -1,7 +1,7 @@
 //! `[[site]]`: web sites whose pages may show each visitor a number.
 //!
-//! A site's key is public, because its pages contain it. The allowed origins, and the limits for
-//! each address and visitor, restrict its use. Source: docs/spec/site.md.
+//! A site's key is public, because its pages contain it. Its use is restricted by the allowed
+//! origins and by limits for each address and each visitor. Source: docs/spec/site.md.
 
 use std::fmt;
 
@@ -15,36 +15,36 @@ use super::section::Section;
 use super::values::ValueError;
 use crate::cluster::Secret;
 
-/// A web site: the origins of its pages, and the numbers that are swapped on them.
+/// A web site: the origins of its pages, and the numbers on the pages that are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The key in the page: `pk_` and 4 to 60 letters, digits, `_` and `-`.
     pub key: String,
     /// The origins whose pages may use the site.
     pub origins: Vec<SiteOrigin>,
-    /// The pool for each number on its pages.
+    /// The numbers on its pages that are replaced, each with the ring pool that replaces it.
     pub swaps: Vec<Swap>,
     /// Parameters that are stored in addition to those that advertisements set (default: none).
     pub params: Vec<String>,
     /// The rule for remembering visitors (default: [`Consent::Off`]).
     pub consent: Consent,
-    /// The secret of servers that swap numbers themselves; without it, none may do so.
+    /// The secret for servers that replace the numbers themselves; without it, no server may do so.
     pub edge_key: Option<Secret>,
-    /// New numbers that visitors from one address (/24, or /56 of IPv6) may take in a minute
-    /// (default: 60).
+    /// The maximum count of new numbers that visitors from one address block (IPv4 /24 or IPv6 /56)
+    /// may get in a minute (default: 60).
     pub leases_per_minute: u32,
 }
 
-/// A number of the page, and the ring pool whose numbers replace it.
+/// A number on a page, and the ring pool whose numbers replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// The number in its full form: `+`, country code and number.
+    /// The number on the page in full form: `+`, country code and number.
     pub number: String,
-    /// The pool of the visitor's number.
+    /// The pool from which the visitor gets a number.
     pub pool: PoolId,
 }
 
-/// A site as in JSON, not yet checked. [`SiteText::check`] converts it to a [`Site`].
+/// A site as it is written in JSON, not yet checked. [`SiteText::check`] converts it to a [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SiteText {
@@ -65,7 +65,7 @@ pub struct SiteText {
 }
 
 impl Default for SiteText {
-    /// Leaves the required fields of a site empty: key, origins and swaps.
+    /// The defaults; the required fields (key, origins and swaps) are empty.
     fn default() -> Self {
         Self {
             key: String::new(),
@@ -79,7 +79,7 @@ impl Default for SiteText {
     }
 }
 
-/// A number of the page and a ring pool, as in JSON.
+/// A number on a page and its ring pool, as written in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapText {
@@ -106,9 +106,9 @@ impl fmt::Display for SiteFault {
 
 impl std::error::Error for SiteFault {}
 
-/// The maximum number of new numbers a minute for one address, unless the site sets another limit.
+/// The default of [`Site::leases_per_minute`].
 const LEASES_PER_MINUTE: u32 = 60;
-/// The maximum number of entries of `origins`, `swaps` and `params` of one site.
+/// The maximum number of entries in each of `origins`, `swaps` and `params` of a site.
 const ENTRIES_MAX: usize = 100;
 
 impl SiteText {
@@ -124,8 +124,8 @@ impl SiteText {
         Ok(site)
     }
 
-    /// Checks the fields of a site from a database, except for newer rules that older versions did
-    /// not check.
+    /// Checks the fields of a site from a database. Skips rules that did not exist in older
+    /// versions, because those may have stored the site.
     ///
     /// # Errors
     /// See [`Self::check`].
@@ -170,11 +170,11 @@ fn each<T, U>(
 }
 
 impl Site {
-    /// The interval between two keep-alives of a visible page.
+    /// The interval at which a visible page sends keep-alives.
     pub const BEAT: Millis = Millis(60_000);
 
-    /// The pools whose lifetime is shorter than a page's keep-alive interval, so that their numbers
-    /// change while a visitor looks at them. `lifetime` returns a pool's lifetime.
+    /// The pools whose lifetime is shorter than a page's keep-alive interval. A visitor's number
+    /// from such a pool may change while the page is open. `lifetime` returns a pool's lifetime.
     pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
         let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
         self.swaps.iter().map(|swap| swap.pool).filter(is_short).collect()
@@ -205,9 +205,9 @@ pub enum Consent {
     /// Visitors are remembered from the first request on.
     #[default]
     Off,
-    /// The script waits for the visitor's consent, and shows no number before.
+    /// The script waits for the visitor's consent, and replaces no number before that.
     Required,
-    /// No visitor is remembered: the page gets a number without cookie and parameters.
+    /// No visitor is remembered: the page gets a number without a cookie and without parameters.
     Cookieless,
 }
 
@@ -223,7 +223,8 @@ impl Consent {
     }
 }
 
-/// `https://shop.example`, or `https://*.shop.example` for every name with one more label.
+/// An origin such as `https://shop.example`, or `https://*.shop.example` for every name with
+/// exactly one more label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteOrigin {
     /// The text up to the `*`, or the whole text.
@@ -233,7 +234,7 @@ pub struct SiteOrigin {
 }
 
 impl SiteOrigin {
-    /// Whether a page's `Origin` matches.
+    /// Whether the `Origin` of a page matches.
     #[must_use]
     pub fn matches(&self, origin: &str) -> bool {
         let Some(after) = &self.after else { return origin == self.before };
@@ -251,7 +252,7 @@ impl fmt::Display for SiteOrigin {
     }
 }
 
-/// A DNS name has at most 253 bytes; scheme and port are added.
+/// The maximum length of an origin: at most 253 bytes for the DNS name, plus scheme and port.
 const ORIGIN_BYTES_MAX: usize = 270;
 
 impl std::str::FromStr for SiteOrigin {
@@ -366,8 +367,8 @@ fn check_reserved(name: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Checks that each number of a page is swapped for one pool only. The error has the index of the
-/// first duplicate.
+/// Checks that no number of a page is swapped twice. The error contains the index of the first
+/// duplicate.
 fn check_twice(swaps: &[Swap]) -> Result<(), (usize, ValueError)> {
     for (place, swap) in swaps.iter().enumerate() {
         if swaps[..place].iter().any(|other| other.number == swap.number) {

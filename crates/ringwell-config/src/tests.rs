@@ -85,8 +85,8 @@ fn the_sample_shows_every_setting_with_its_default() {
     assert_eq!((directory.pool_count(), directory.number_count()), (2, 71));
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    // Some settings have other names in their sections, or are only in comments; one is not a
-    // setting.
+    // Some settings have different names in their sections, some appear only in comments, and one
+    // name is not a setting.
     let others =
         ["management", "host", "port", "sites", "site_listen", "replicated", "token_variable_wins"];
     for field in fields.filter(|field| !others.contains(field)) {
@@ -169,7 +169,8 @@ fn slips_in_the_names_of_variables_are_found() {
     assert_eq!(meant("RINGWELL_SHARD"), Some("RINGWELL_SHARDS"));
     assert_eq!(meant("RINGWELL_LOGLEVEL"), Some("RINGWELL_LOG_LEVEL"));
     assert_eq!(meant("RINGWELL_DTAA"), Some("RINGWELL_DATA"));
-    // Variables that are correct, or belong to other commands, Kubernetes or other programs.
+    // Variables that are valid, or that belong to other commands, to Kubernetes or to other
+    // programs.
     let others = ["RINGWELL_SHARDS", "RINGWELL_NODE", "RINGWELL_TOKEN", "RINGWELL_PORT"];
     for other in others.into_iter().chain(["RINGWELL_SERVICE_HOST", "SHARDS"]) {
         assert_eq!(meant(other), None, "{other}");
@@ -425,6 +426,6 @@ fn a_swap_to_a_missing_pool_is_a_fault() {
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
     let said = "ringwell.toml:17: site[0].swap[1].ring_pool: there is no ring pool 99\n";
     check(&format!("{GOOD}{site}"), said);
-    // A database may have pools that are not in this file.
+    // A database may contain pools that are not in this file.
     check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");
 }

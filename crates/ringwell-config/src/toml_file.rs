@@ -1,4 +1,4 @@
-//! Opens the files that a configuration consists of.
+//! Opens and reads the files of a configuration.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,7 +12,7 @@ use super::secret_files::shown_file;
 use super::section::Source;
 use super::values::ValueError;
 
-/// The file and its tables, if it is TOML.
+/// Reads a file and its tables, if the file is valid TOML.
 pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable<'i>), Vec<Fault>> {
     let name = path.display().to_string();
     let Ok(text) = str::from_utf8(bytes) else {
@@ -24,7 +24,7 @@ pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable
     if errors.is_empty() {
         Ok((source, table.into_inner()))
     } else {
-        // Continuing would only find faults that do not exist.
+        // After a syntax error, reading on would only report faults that do not exist.
         Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
     }
 }
@@ -38,13 +38,13 @@ pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// Returns the path of a file that a configuration names, or an error if the file cannot be read.
+/// Returns the path of a file that a configuration names, after a check that the file can be read.
 pub(super) fn readable(path: PathBuf) -> Result<PathBuf, ValueError> {
     let examine = |found: Metadata| {
         if found.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        // Opening a pipe would wait for its writer.
+        // A pipe is not opened, because opening it would wait for a writer.
         if found.is_file() { File::open(&path).map(drop) } else { Ok(()) }
     };
     let cannot = |error| ValueError::new(format!("{}: cannot be read: {error}", shown_file(&path)));
@@ -52,7 +52,7 @@ pub(super) fn readable(path: PathBuf) -> Result<PathBuf, ValueError> {
     Ok(path)
 }
 
-/// The fault of a file that cannot be read.
+/// The fault to report for a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Fault {
     Fault { file: Some(path.display().to_string()), message: reason(error), ..Fault::default() }
 }

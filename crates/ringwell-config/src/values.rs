@@ -1,6 +1,6 @@
-//! The values of a configuration in their written form, in files, variables and flags.
+//! Reads the values of a configuration from their written form in files, variables and flags.
 //!
-//! Owns their syntax. Independent of a text's source.
+//! Owns their syntax. Independent of where a text comes from.
 
 use std::fmt;
 use std::num::{IntErrorKind, ParseIntError};
@@ -42,9 +42,9 @@ impl std::error::Error for ValueError {}
 pub enum Listen {
     /// TCP.
     Tcp {
-        /// A name or an IP address, IPv6 without brackets.
+        /// A host name or an IP address; IPv6 is without brackets.
         host: String,
-        /// 0 lets the system choose.
+        /// The port; 0 lets the system choose one.
         port: u16,
     },
     /// A unix socket.
@@ -59,7 +59,7 @@ pub enum Durability {
     Disk,
     /// Stored by the operating system: survives a crash of the process, but not of the machine.
     Os,
-    /// Nothing is stored: the history ends with the process.
+    /// Nothing is stored: when the process ends, the history is lost.
     Memory,
 }
 
@@ -191,7 +191,7 @@ pub(super) fn parse_seconds(text: &str) -> Result<Millis, ValueError> {
     seconds.checked_mul(1000).and_then(|s| s.checked_add(millis)).map(Millis).ok_or_else(fault)
 }
 
-/// Seconds with as many decimals as necessary.
+/// Writes a duration in seconds, with as many decimals as necessary.
 pub(crate) fn format_seconds(millis: Millis) -> String {
     let (seconds, rest) = (millis.0 / 1000, millis.0 % 1000);
     let text = format!("{seconds}.{rest:03}");
@@ -242,7 +242,7 @@ pub(super) fn parse_path(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() {
         return Err(ValueError::new("must not be empty"));
     }
-    // It may contain a password, so it must not be shown.
+    // The text may contain a password, so it must not be shown.
     if text.contains("://") {
         return Err(ValueError::new("must be a path, not the address of a server"));
     }

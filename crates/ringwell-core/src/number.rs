@@ -189,13 +189,14 @@ impl fmt::Display for NumberError {
         match self {
             Self::Length { bytes } => write!(
                 f,
-                "a promo number has ten digits without punctuation, not {bytes} bytes, or a + and \
-                 its country code"
+                "a promo number needs ten digits without punctuation, or a + and its country code; \
+                 this one has {bytes} bytes"
             ),
-            Self::NotADigit => f.write_str("a promo number has only the digits 0 to 9"),
-            Self::AreaCode => f.write_str("a promo number does not start with 0 or 1"),
+            Self::NotADigit => f.write_str("a promo number may contain only the digits 0 to 9"),
+            Self::AreaCode => f.write_str("an area code cannot start with 0 or 1"),
             Self::International => f.write_str(
-                "a promo number with a + has a country code and at most 15 digits, and no (0)",
+                "after a +, a promo number needs a country code and has at most 15 digits; leave \
+                 out the (0)",
             ),
         }
     }

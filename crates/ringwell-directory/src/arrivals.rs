@@ -1,17 +1,18 @@
-//! Numbers that move to a node's pools from pools of other nodes.
+//! Numbers that move from pools of other nodes to pools of this node.
 //!
-//! This node does not have the lockouts of those numbers. Compares two states of the directory, and
-//! skips the buckets that both share. Source: docs/spec/cluster.md, "Numbers that change nodes".
+//! This node does not have the lockouts of those numbers. The numbers are found by comparing two
+//! states of the directory; buckets that both states share are skipped. Source:
+//! docs/spec/cluster.md, "Numbers that change nodes".
 
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 
 use crate::placement::BUCKETS;
 use crate::{Directory, RingPool};
 
-/// The numbers that a change brings to one node's pools.
+/// The numbers that a change adds to one node's pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Pools of this node, each with the numbers it gets that were in none of this node's pools.
+    /// Pools of this node, each with its new numbers that were in none of this node's pools before.
     pub pools: Vec<(PoolId, Vec<NumberRange>)>,
     /// Buckets that differ between the two states.
     pub buckets: Vec<u16>,
@@ -20,8 +21,9 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// The arrivals between `before` and `after`, for the node whose shards satisfy `is_own`. A
-    /// pool that only changes its owner keeps its lockouts.
+    /// The arrivals between `before` and `after`, for the node whose shards satisfy `is_own`. The
+    /// numbers of a pool that only changes its owner do not count, because its lockouts move with
+    /// it.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, is_own: impl Fn(u16) -> bool) -> Self {
         let mut found = Self::default();
@@ -36,7 +38,7 @@ impl Arrivals {
             }
             for pool in after.pools_in(bucket).iter().filter(|pool| is_own(after, pool.id())) {
                 let mut numbers = entering(pool, before.pool(pool.id()));
-                // Within a node, lockouts move with the numbers.
+                // If a number moves between pools of the node, its lockout moves with it.
                 let others = numbers.iter().flat_map(|range| before.pools_with(*range));
                 let own = others.filter(|other| is_own(before, *other));
                 let mut own: Vec<PoolId> = own.collect();

@@ -1,9 +1,9 @@
 //! Buckets that moved to a node without the previous owner's lockouts.
 //!
 //! None of their pools may hand anything out until those lockouts are over. This includes pools
-//! that appear later: a list of pools may reach the node long after its map. The bucket therefore
-//! stores the time, and a pool's lifetime is added once the pool is known. Times are a node's shard
-//! time. Source: docs/spec/cluster.md, "Which buckets are new".
+//! that appear later, because the list of pools may reach the node long after the map. A time is
+//! therefore stored for each bucket, and a pool's lifetime is added once the pool is known. Times
+//! are shard times of the node. Source: docs/spec/cluster.md, "Which buckets are new".
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::bucket;
 
-/// The beginning and the end of the hold of a bucket's pools.
+/// The beginning and the end of the hold on a bucket's pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct BucketHold {
-    /// From this time on, each pool is held for its lifetime; zero if there is no such hold.
+    /// Each pool is held for its own lifetime, counted from this time; zero if there is no such
+    /// hold.
     pub since: Millis,
-    /// Until this time, every pool is held, regardless of its lifetime.
+    /// Every pool is held until this time, regardless of its lifetime.
     pub until: Millis,
 }
 
@@ -46,7 +47,7 @@ impl BucketHolds {
         self.0.is_empty()
     }
 
-    /// The hold of one bucket, which may be over.
+    /// The hold of one bucket, which may have expired.
     #[must_use]
     pub fn get(&self, bucket: u16) -> Option<BucketHold> {
         self.0.get(&bucket).copied()
@@ -59,14 +60,15 @@ impl BucketHolds {
         Some(if since > Millis::ZERO { until.max(since + lifetime) } else { until })
     }
 
-    /// Adds a hold. If the bucket already has one, the longer one counts.
+    /// Adds a hold. If the bucket already has a hold, the later `since` and the later `until`
+    /// apply.
     pub fn add(&mut self, bucket: u16, hold: BucketHold) {
         let known = self.0.entry(bucket).or_default();
         known.since = known.since.max(hold.since);
         known.until = known.until.max(hold.until);
     }
 
-    /// Lengthens all holds after a leap of the clock, because the time in doubt counts as not yet
+    /// Lengthens all holds after the clock leaps, because the leap may not be time that really
     /// passed.
     pub fn prolong(&mut self, by: Millis) {
         for hold in self.0.values_mut() {

@@ -1,8 +1,8 @@
 //! The steps that bring a shard from one state of the directory to the next.
 //!
 //! Buckets that the two states share are skipped, so the cost depends on the size of the change.
-//! Independent of how a shard carries the steps out. Invariant: a pool that is in no list is the
-//! same in both states for its shard.
+//! Independent of how a shard applies the steps. Invariant: if a pool is in none of the lists,
+//! nothing that its shard needs has changed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,19 +12,20 @@ use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use crate::placement::BUCKETS;
 use crate::{Directory, RingPool};
 
-/// The changes of one shard.
+/// The changes for one shard.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Pools that leave the shard: their indices and ids.
+    /// The indices and ids of pools that leave the shard.
     pub removed: Vec<(u32, PoolId)>,
-    /// New pools, and pools whose numbers or lifetime change, with their indices, sorted by id.
+    /// New pools, and pools whose numbers or lifetime change. Each pool has its index, and the list
+    /// is sorted by id.
     pub put: Vec<(u32, Arc<RingPool>)>,
     /// Numbers that enter the shard's rotation and were in none of its pools before.
     pub entering: Vec<NumberRange>,
 }
 
 impl Changes {
-    /// The changes of `shard` from `before` to `after`.
+    /// The changes for `shard` from the state `before` to the state `after`.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, shard: u16) -> Self {
         let (mut removed, mut put) = (Vec::new(), Vec::new());
@@ -57,14 +58,15 @@ impl Changes {
         Self { removed, put, entering }
     }
 
-    /// Whether there is nothing to do.
+    /// Whether nothing changes for the shard.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.put.is_empty()
     }
 }
 
-/// Numbers that are overflow numbers in `after` but not in `before`, each with one of its pools.
+/// Numbers that are overflow numbers in `after` but not in `before`, each with a pool whose
+/// overflow number it is.
 #[must_use]
 pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, PoolId)> {
     let changed = (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket));
@@ -76,7 +78,7 @@ pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, 
 /// A pool before and after the change.
 type Pair<'a> = (Option<&'a Arc<RingPool>>, Option<&'a Arc<RingPool>>);
 
-/// Pairs of pools from two lists, both sorted by id.
+/// Pairs the pools of two lists by id; both lists are sorted by id.
 fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>> {
     let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
     let mut pairs = Vec::new();
@@ -95,13 +97,13 @@ fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>
     }
 }
 
-/// Whether the two pools are the same for a shard.
+/// Whether the two pools do not differ in anything that a shard needs.
 fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
     Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }
 
-/// Whether every number of `range` is in some pool of `shard`; may return `false` if only several
-/// ranges together contain it.
+/// Whether every number of `range` is in some pool of `shard`; may return `false` if `range` spans
+/// several ranges of the pools.
 fn is_within(directory: &Directory, shard: u16, range: NumberRange) -> bool {
     let owner = |number| {
         let pool = directory.pool_by_number(number)?;

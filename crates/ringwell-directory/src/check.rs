@@ -1,7 +1,7 @@
 //! Rules between ring pools.
 //!
 //! Owns the rules between pools: ids and numbers are unique, and an overflow number is in no pool's
-//! rotation. Independent of where pools come from: a pool is identified by its index in a list.
+//! rotation. Independent of the source of the pools: a pool is identified by its index in a list.
 
 use std::borrow::Borrow;
 
@@ -9,20 +9,20 @@ use ringwell_core::{PoolId, PromoNumber};
 
 use crate::RingPool;
 
-/// A rule between pools that is broken.
+/// A broken rule between two pools.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Clash {
     /// The later of the two pools, as its index in the checked list.
     pub pool: usize,
     /// The field that breaks the rule.
     pub field: &'static str,
-    /// The rule, and how it is broken.
+    /// A description of the rule and of how it is broken.
     pub message: String,
     /// A suggested correction.
     pub hint: &'static str,
 }
 
-/// Consecutive numbers and their pool.
+/// A run of consecutive numbers, and their pool.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: PromoNumber,
@@ -43,7 +43,7 @@ pub fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
     found
 }
 
-/// The ranges of all pools, by their first number.
+/// The ranges of all pools, sorted by their first numbers.
 fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
     let mut runs: Vec<Run> = (0..)
         .zip(pools)
@@ -86,8 +86,8 @@ pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
 }
 
 fn shared_numbers<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &mut Vec<Clash>) {
-    // The run that reaches furthest so far. A later run that starts before its end shares a number
-    // with it.
+    // The run with the greatest last number so far. A later run that starts before the end of this
+    // one shares a number with it.
     let mut furthest: Option<Run> = None;
     for &run in runs {
         if let Some(other) = furthest.filter(|other| run.first <= other.last) {

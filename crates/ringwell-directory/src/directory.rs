@@ -1,11 +1,11 @@
 //! The directory: the ring pools, their keys, and the shards that own them.
 //!
-//! Owns an immutable snapshot that all shards read. A change makes the next state, which shares all
-//! unchanged buckets, so its cost depends on the size of the change, as does the cost of dropping
-//! the previous state. Independent of which numbers are free. Ranges of numbers are stored as
-//! ranges, so memory grows with the pools and not with their numbers. Invariant: no two pools share
-//! an id or a number, and no overflow number is in rotation. Source:
-//! docs/decisions/026-the-directory-shares-its-buckets.md.
+//! Owns an immutable snapshot that all shards read. A change creates the next state, which shares
+//! all unchanged buckets with the previous one. The costs of a change and of dropping the previous
+//! state therefore depend only on the size of the change. Independent of which numbers are free.
+//! Numbers are stored as ranges, so memory grows with the count of pools and not with the count of
+//! numbers. Invariant: no two pools share an id or a number, and no overflow number is in rotation.
+//! Source: docs/decisions/026-the-directory-shares-its-buckets.md.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,10 +32,10 @@ pub struct Directory {
     /// Tables by bucket.
     tables: Tables,
     pools: usize,
-    /// Indices in use, by shard.
+    /// For each shard, the indices in use.
     indices: Vec<Indices>,
     rotation: Rotation,
-    /// A placeholder with which the presented key is compared if a pool does not exist.
+    /// A placeholder that the presented key is compared with if the pool does not exist.
     nobody: RingPoolKey,
 }
 
@@ -52,7 +52,7 @@ impl Directory {
     }
 
     /// Makes a snapshot of `pools`, assigned to shards by `placement`. The index of a pool is its
-    /// position in [`Directory::pools_of`] of its shard.
+    /// position in the [`Directory::pools_of`] of its shard.
     ///
     /// # Errors
     /// The same as for [`Directory::new`].
@@ -66,8 +66,8 @@ impl Directory {
         Self::build(version, pools, placement)
     }
 
-    /// The same pools, assigned to shards by `placement`, with indices as in
-    /// [`Directory::with_placement`].
+    /// Returns the same pools, assigned to shards by `placement`, with the indices that
+    /// [`Directory::with_placement`] would give them.
     #[must_use]
     pub fn placed(self, placement: Placement) -> Self {
         let mut indices = vec![Indices::default(); usize::from(placement.shards())];
@@ -80,7 +80,8 @@ impl Directory {
         Self { placement, tables, indices, ..self }
     }
 
-    /// Like [`Directory::with_placement`], for pools that have been checked against each other.
+    /// Like [`Directory::with_placement`], but requires that the pools have already been checked
+    /// against each other.
     ///
     /// # Errors
     /// If there are more than [`Self::POOLS_MAX`].
@@ -104,16 +105,17 @@ impl Directory {
         Ok(Self { version, tables, pools: count, placement, indices, rotation, nobody })
     }
 
-    /// The next state: `put` are added or replace pools with the same ids, and `removed` are
-    /// removed. Pools that stay keep their [`Entry::index`].
+    /// Returns the next state. The pools in `put` are added, or replace pools with the same ids;
+    /// those in `removed` are removed. Pools that stay keep their [`Entry::index`].
     ///
     /// # Errors
-    /// All rules that the pools would break. `ring_pool[7]` is the eighth pool of `put`.
+    /// Every rule that the next state would break. `ring_pool[7]` is the eighth pool of `put`.
     pub fn change(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Result<Self, Vec<Fault>> {
         self.next(&put.into_iter().map(Arc::new).collect::<Vec<_>>(), removed)
     }
 
-    /// The next state, with exactly these `pools`. Unchanged pools share the memory of this state.
+    /// Returns the next state, which has exactly these `pools`. It shares the memory of unchanged
+    /// pools with this state.
     ///
     /// # Errors
     /// As for [`Directory::change`], for the pools that differ from this state.
@@ -162,7 +164,7 @@ impl Directory {
         Ok(Self { version, placement, tables, pools, indices, rotation, nobody: self.nobody })
     }
 
-    /// The tables with these pools replaced or removed by id.
+    /// The tables after the pools in `changes` have been replaced or removed.
     fn next_tables(
         &self,
         changes: BTreeMap<PoolId, Option<Arc<RingPool>>>,
@@ -173,7 +175,7 @@ impl Directory {
                 indices[usize::from(entry.shard())].give(entry.index());
             }
         }
-        // For each bucket, the ids that leave or change, and the entries that arrive.
+        // For each bucket, the ids that are removed or replaced, and the new entries.
         let mut by_bucket = BTreeMap::<u16, (BTreeSet<PoolId>, Vec<_>)>::new();
         for (id, put) in changes {
             let (replaced, new) = by_bucket.entry(bucket(id)).or_default();
@@ -197,8 +199,8 @@ impl Directory {
         (tables, indices)
     }
 
-    /// The next state: the same pools, assigned to shards by `placement`. Pools that stay with
-    /// their shard keep their [`Entry::index`].
+    /// Returns the next state, with the same pools, assigned to shards by `placement`. Pools that
+    /// stay on their shard keep their [`Entry::index`].
     #[must_use]
     pub fn moved(&self, placement: Placement) -> Self {
         let mut indices = self.indices.clone();
@@ -231,7 +233,7 @@ impl Directory {
         self.tables[usize::from(bucket_of_spread(spread))].get(spread, pool)
     }
 
-    /// Whether `key` is valid for the pool found by a look-up. Takes equally long if there is no
+    /// Whether `key` is valid for the pool found by a look-up. Takes the same time if there is no
     /// pool, so that the time does not reveal whether the pool exists.
     #[expect(clippy::inline_always, reason = "a call takes a third of its instructions")]
     #[inline(always)]
@@ -239,7 +241,7 @@ impl Directory {
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
         let (first, next) = entry.map_or((&self.nobody, None), Entry::keys);
         let first = first.difference(key);
-        // If there are two keys, both are compared in full before a decision.
+        // If there are two keys, both are compared in full before the result is decided.
         let second = next.map_or(first, |next| next.difference(key));
         (first == 0 || second == 0) && entry.is_some()
     }
@@ -268,7 +270,7 @@ impl Directory {
         self.pools
     }
 
-    /// All pools, by bucket, then by id.
+    /// All pools, sorted by bucket and then by id.
     pub fn pools(&self) -> impl Iterator<Item = &Arc<RingPool>> {
         self.tables.iter().flat_map(|table| table.pools())
     }
@@ -279,25 +281,25 @@ impl Directory {
         self.rotation.count()
     }
 
-    /// The pools of `shard`, by bucket, then by id; none if there is no such shard.
+    /// The pools of `shard`, sorted by bucket and then by id; none if there is no such shard.
     pub fn pools_of(&self, shard: u16) -> impl Iterator<Item = &Arc<RingPool>> {
         self.placement.buckets_of(shard).flat_map(|bucket| self.pools_in(bucket))
     }
 
-    /// The pools of a bucket, by id; none if there is no such bucket.
+    /// The pools of a bucket, sorted by id; none if there is no such bucket.
     #[must_use]
     pub fn pools_in(&self, bucket: u16) -> &[Arc<RingPool>] {
         self.tables.get(usize::from(bucket)).map_or(&[], |table| table.pools())
     }
 
-    /// Whether this state and `other` share the data of a bucket's pools. The pools and their shard
-    /// are then the same.
+    /// Whether this state and `other` share the data of a bucket's pools. If so, the pools and
+    /// their shard are the same in both.
     pub(crate) fn shares(&self, other: &Self, bucket: u16) -> bool {
         let of = |directory: &Self| directory.tables.get(usize::from(bucket)).map(Arc::as_ptr);
         of(self) == of(other)
     }
 
-    /// The pool with all its data in the directory.
+    /// The complete pool, not only the part that requests need.
     #[must_use]
     pub fn pool(&self, id: PoolId) -> Option<&RingPool> {
         self.shared(id).map(|pool| &**pool)
@@ -313,7 +315,7 @@ impl Directory {
         self.rotation.pool(number)
     }
 
-    /// The pools that have numbers of `range` in their rotation.
+    /// The pools with any numbers of `range` in their rotation.
     pub fn pools_with(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
         self.rotation.pools(range)
     }
@@ -324,14 +326,14 @@ impl Directory {
         self.rotation.overflow_pools(number).next().is_some()
     }
 
-    /// The pools whose overflow number is `number`, by their ids.
+    /// The pools whose overflow number is `number`, in the order of their ids.
     #[must_use]
     pub fn overflow_pools(&self, number: PromoNumber) -> Vec<PoolId> {
         self.rotation.overflow_pools(number).collect()
     }
 }
 
-/// Builds the table of a bucket's pools, which `shard` owns, sorted by id.
+/// Builds the table of a bucket that `shard` owns; `pools` are sorted by id.
 fn table(pools: Vec<Arc<RingPool>>, shard: u16, indices: &mut Indices) -> Arc<PoolTable> {
     let with_entry = |pool: Arc<RingPool>| {
         let entry = Entry::new(&pool, shard, indices.take());

@@ -1,7 +1,7 @@
 //! The part of a ring pool that is needed to handle a request.
 //!
-//! Invariant: for a pool with one key of up to 33 bytes, one cache line is read to find it, to
-//! compare its key and to send the row to its shard.
+//! Invariant: if a pool has one key of up to 33 bytes, reading one cache line is enough to find the
+//! pool, to compare its key and to send the row to its shard.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use ringwell_core::{Millis, PoolId, PromoNumber};
 
 use crate::{RingPool, RingPoolKey, Tracking};
 
-/// The part of a ring pool that is needed to handle a request, in two cache lines. The fields that
-/// a row needs come first.
+/// The part of a ring pool that is needed to handle a request. It fills two cache lines; the fields
+/// that every row needs are in the first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
     id: PoolId,
-    /// Stored separately, because few pools have any of these fields.
+    /// The fields that few pools have, stored separately.
     rare: Option<Arc<Rare>>,
     overflow: Option<PromoNumber>,
     index: u32,
-    /// The shard: there are at most 256.
+    /// The shard, which fits into a byte because there are at most 256.
     shard: u8,
-    /// Flags for the other fields, so that no field is read unnecessarily.
+    /// Flags that say which other fields are used, so that no field is read unnecessarily.
     flags: u8,
     key: RingPoolKey,
     lifetime: Millis,
 }
 
-/// Flag of an empty cell.
+/// The flag of an empty cell.
 const VACANT: u8 = 1;
 const HAS_NEXT_KEY: u8 = 2;
 const IS_TRACKED: u8 = 4;
@@ -97,7 +97,8 @@ impl Entry {
     }
 
     /// The pool's index among its shard's pools. The index stays the same in later states of the
-    /// directory while the pool stays with its shard. After that, another pool may get it.
+    /// directory as long as the pool stays on its shard. After that, another pool may get the
+    /// index.
     #[inline]
     #[must_use]
     pub const fn index(&self) -> u32 {
@@ -118,21 +119,21 @@ impl Entry {
         self.overflow
     }
 
-    /// The base of tracking URLs; `None` for an empty URL.
+    /// The base of tracking URLs; if it is `None`, tracking URLs are empty.
     #[inline]
     #[must_use]
     pub fn tracking(&self) -> Option<&Tracking> {
         self.rare.as_ref().filter(|_| self.is_tracked())?.tracking.as_deref()
     }
 
-    /// Whether there is a base of tracking URLs.
+    /// Whether the pool has a base of tracking URLs.
     #[inline]
     #[must_use]
     pub const fn is_tracked(&self) -> bool {
         self.flags & IS_TRACKED != 0
     }
 
-    /// The key, and the second valid key, if there is one.
+    /// The key and, if there is one, the second valid key.
     #[inline]
     pub(crate) fn keys(&self) -> (&RingPoolKey, Option<&RingPoolKey>) {
         let rare = self.rare.as_ref().filter(|_| self.flags & HAS_NEXT_KEY != 0);

@@ -1,10 +1,10 @@
 //! Faults: errors in a configuration or a directory, with their positions.
 //!
-//! Owns their form for users. Invariant: a fault contains no key and no token.
+//! Owns the form in which users see faults. Invariant: a fault contains no key and no token.
 
 use std::fmt;
 
-/// One error, and where to fix it.
+/// One error, and the place at which to fix it.
 ///
 /// Displayed as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Tables of a
 /// list are counted from 0.

@@ -1,4 +1,4 @@
-//! The indices of a shard's pools that are in use.
+//! The indices that the pools of a shard use.
 //!
 //! Invariant: an index belongs to at most one pool at a time, and the lowest free index is used
 //! first.
@@ -7,7 +7,7 @@ use crate::sorted::Sorted;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indices {
-    /// Free indices below the end.
+    /// The free indices below `end`.
     free: Sorted<u32>,
     end: u32,
 }

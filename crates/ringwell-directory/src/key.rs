@@ -1,15 +1,15 @@
 //! Ring pool keys: the secret that a request needs to get a number of a pool.
 //!
 //! Owns their form, their masking and their comparison. Independent of pools. Invariant: `Debug`
-//! and `Display` never show a key, and comparing a key takes the same time for every presented
-//! text, so neither logs nor response times reveal it.
+//! and `Display` never show a key, and the time of a comparison does not depend on the key, so
+//! neither logs nor response times reveal a key.
 
 use std::fmt;
 
 /// One ring pool key: 8 to 64 bytes of printable ASCII without space, `&`, `%` and `+`.
 ///
-/// The excluded bytes are those that a URL query cannot carry unescaped, so a key reads the same
-/// raw and decoded.
+/// The excluded bytes are those that need escapes in a URL query, so a key is the same text before
+/// and after decoding.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct RingPoolKey {
@@ -18,16 +18,17 @@ pub struct RingPoolKey {
     padded: [u8; Self::BYTES_MAX],
 }
 
-/// The first rule broken by a text that is not a ring pool key. Contains none of the text.
+/// The first rule broken by a text that is not a ring pool key. The error contains no part of the
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Too short to be a secret, or too long.
+    /// The key is too short to be a secret, or too long.
     #[error("a ring pool key has 8 to 64 bytes, not {bytes}")]
     Length {
         /// Its length.
         bytes: usize,
     },
-    /// A character that a URL query cannot carry unescaped.
+    /// The key contains a character that needs an escape in a URL query.
     #[error("a ring pool key is printable ASCII without space, `&`, `%` and `+`")]
     Character,
     /// A key of the sample configuration, which everyone can read.
@@ -36,7 +37,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// The advice, if the rule itself does not say how to choose a key.
+    /// A hint how to choose a key, if the message itself does not say it.
     #[must_use]
     pub fn hint(self) -> Option<&'static str> {
         match self {
@@ -71,10 +72,11 @@ impl RingPoolKey {
         Ok(Self { padded, bytes: length })
     }
 
-    /// Reads a key that somebody chose for a pool.
+    /// Reads a key for a pool from a configuration or from an operator.
     ///
     /// # Errors
-    /// As [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key of the sample configuration.
+    /// As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key of the sample
+    /// configuration.
     pub fn parse_chosen(text: &str) -> Result<Self, KeyError> {
         if text.starts_with(Self::SAMPLE) {
             return Err(KeyError::Sample);
@@ -89,18 +91,18 @@ impl RingPoolKey {
         self.difference(presented) == 0
     }
 
-    /// The key itself, for files and requests that must carry it. Never for logs.
+    /// The key itself, for files and requests that must contain it. Never for logs.
     #[must_use]
     pub fn reveal(&self) -> &str {
-        // `parse` accepts ASCII only; other bytes would be shown as an empty key.
+        // `parse` accepts only ASCII, so this never fails; the default is an empty key.
         str::from_utf8(&self.padded[..usize::from(self.bytes)]).unwrap_or_default()
     }
 
     /// A placeholder for a missing key; a comparison with it always fails.
     pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
 
-    /// Zero if `presented` is this key. Every word is compared, whether or not earlier words
-    /// differ, so the time depends only on the length of the presented text, and on no secret.
+    /// Returns zero if `presented` is this key. Every word is compared, even if earlier words
+    /// differ, so the time depends only on the length of the presented text and not on the key.
     #[inline]
     pub(crate) fn difference(&self, presented: &[u8]) -> u64 {
         if let (Some(ours), Ok(theirs)) = (self.padded.first_chunk(), presented.try_into()) {
@@ -118,7 +120,8 @@ impl RingPoolKey {
         for (ours, theirs) in ours.iter().zip(words) {
             difference |= u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs);
         }
-        // Words beyond the key's length have no counterpart, but the lengths already differ.
+        // Words after the end of the longest possible key are not compared, but then the lengths
+        // already differ.
         let ours = self.padded.get(words.len() * 8..).unwrap_or_default();
         for (ours, theirs) in ours.iter().zip(rest) {
             difference |= u64::from(ours ^ theirs);
@@ -130,7 +133,7 @@ impl RingPoolKey {
 /// The length of nearly all keys. Keys of this length are compared without a loop.
 const USUAL_BYTES: usize = 32;
 
-/// Zero if both are equal.
+/// Returns zero if both keys are equal.
 #[inline]
 fn difference_of_usual(ours: &[u8; USUAL_BYTES], theirs: &[u8; USUAL_BYTES]) -> u64 {
     let words = ours.as_chunks().0.iter().zip(theirs.as_chunks().0);

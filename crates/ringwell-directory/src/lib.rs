@@ -1,7 +1,7 @@
-//! The ring pools, the keys that open them, and the shards that own them.
+//! The ring pools, the keys that requests to them need, and the shards that own them.
 //!
-//! Uses nothing of the operating system: text and random bytes come in as arguments. Independent of
-//! files, of HTTP, of journals and of free numbers.
+//! Does not use the operating system: text and random bytes are passed in as arguments. Independent
+//! of files, HTTP, journals and the state of numbers.
 
 mod arrivals;
 mod bucket_holds;

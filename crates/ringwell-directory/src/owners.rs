@@ -1,17 +1,17 @@
-//! The owner of each bucket, and the number of the move by which it became the owner.
+//! The owner of each bucket, and the count of moves that made it the owner.
 //!
 //! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves.
-//! Of two copies, the one with the greater count is right. Only the present owner makes the next
-//! move, so that each count belongs to one owner. Independent of the links between nodes. Source:
-//! docs/spec/cluster.md, "Moving buckets".
+//! If two copies differ about a bucket, the entry with the greater count is right. Only the present
+//! owner starts the next move, so each count belongs to exactly one owner. Independent of the links
+//! between nodes. Source: docs/spec/cluster.md, "Moving buckets".
 
 use serde::{Deserialize, Serialize};
 
 use crate::Placement;
 use crate::placement::BUCKETS;
 
-/// A report of more moves of a bucket than this is invalid, because counts from other nodes must
-/// leave room for further moves.
+/// The maximum count of moves that another node may report; a greater count is invalid, because the
+/// count must be able to rise further.
 const MOVES_MAX: u64 = 1 << 48;
 
 /// A bucket's owner.
@@ -38,7 +38,7 @@ pub struct Owners {
 struct Plain {
     version: u64,
     shards: u16,
-    /// Moves and shard of each bucket.
+    /// The count of moves and the shard of each bucket.
     buckets: Vec<(u64, u16)>,
 }
 
@@ -69,7 +69,7 @@ impl TryFrom<Plain> for Owners {
 }
 
 impl Owners {
-    /// The state of a cluster file of this version, before any move.
+    /// The owners according to a cluster file of this version, before any move.
     #[must_use]
     pub fn at_first(version: u64, placement: &Placement) -> Self {
         let of = |bucket| Owner { moves: 0, shard: placement.of_bucket(bucket) };
@@ -107,28 +107,29 @@ impl Owners {
         for (place, owner) in owners.iter_mut().zip(&self.of) {
             *place = owner.shard;
         }
-        // Each owner is one of the shards, which is checked wherever owners come in.
+        // Each owner is an existing shard: this is checked whenever owners are read or received.
         Placement::from_owners(&owners, self.shards).unwrap_or_else(|| unreachable!("bad owners"))
     }
 
-    /// Records the bucket's next move, to `shard`. Only the present owner may call this. Does
-    /// nothing if there is no such bucket or shard.
+    /// Records that the bucket's next move is to `shard`. Only the node of the present owner may
+    /// call this. Does nothing if there is no such bucket or shard.
     pub fn give(&mut self, bucket: u16, shard: u16) {
         if let Some(owner) = self.of.get_mut(usize::from(bucket)).filter(|_| shard < self.shards) {
             *owner = Owner { moves: owner.moves + 1, shard };
         }
     }
 
-    /// Takes over newer entries of another copy, except for buckets that now belong to own shards
-    /// (those for which `is_own` holds). Own shards get their buckets together with the lockouts.
-    /// Returns whether anything was new.
+    /// Merges newer entries of another copy, except for those that move a bucket to an own shard
+    /// (one for which `is_own` is true). An own shard gets a bucket only together with the
+    /// lockouts. Returns whether anything was new.
     pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let mut has_learnt = false;
         if (other.version, other.shards) != (self.version, self.shards) {
             return false;
         }
         for (known, received) in self.of.iter_mut().zip(&other.of) {
-            // The present owner has the greatest count, unless its data were restored from a copy.
+            // The present owner has the greatest count, unless its data were restored from a
+            // backup.
             let is_same = received.shard == known.shard;
             if received.moves > known.moves && (is_same || !is_own(received.shard)) {
                 *known = *received;
@@ -138,8 +139,8 @@ impl Owners {
         has_learnt
     }
 
-    /// Gives up the buckets of the own shards that belong to other shards according to a copy of a
-    /// newer version. Returns whether there were any.
+    /// Gives up the buckets of own shards that belong to other shards according to a copy with a
+    /// newer version. Returns whether there were any such buckets.
     pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
         let mut has_given = false;
@@ -154,7 +155,7 @@ impl Owners {
         has_given
     }
 
-    /// The buckets that belonged to the own shards in `before`, and now belong to other shards.
+    /// The buckets that belonged to own shards in `before` and now belong to other shards.
     #[must_use]
     pub fn lost_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let both = before.of.iter().zip(&self.of);
@@ -162,7 +163,7 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// The own buckets that have moved away and back since `before`, according to another node.
+    /// The own buckets that moved away and back since `before`, according to another node.
     #[must_use]
     pub fn returned_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let both = before.of.iter().zip(&self.of);
@@ -173,7 +174,7 @@ impl Owners {
     }
 
     /// The buckets that moved to own shards according to another copy but not according to this
-    /// one. This copy's data are then from before the move.
+    /// one. In that case, this copy is older than the move.
     #[must_use]
     pub fn claimed_by(&self, other: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let is_comparable = (other.version, other.shards) == (self.version, self.shards);
@@ -184,8 +185,8 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_claimed(owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// Records a bucket that has arrived with its lockouts. Returns `false` if this move or a later
-    /// one is known.
+    /// Records that a bucket arrived together with its lockouts. Returns `false` if this move or a
+    /// later one has already been recorded.
     pub fn take(&mut self, bucket: u16, owner: Owner) -> bool {
         let is_right = owner.shard < self.shards && owner.moves <= MOVES_MAX;
         let known = self.of.get_mut(usize::from(bucket)).filter(|_| is_right);

@@ -1,30 +1,31 @@
 //! Placement: the shard that owns each ring pool.
 //!
-//! A pool's id permanently belongs to one of 1,024 buckets; a table gives the shard of each bucket.
-//! A shard can be added or a bucket moved without moving every pool, which `id % shards` would
-//! require. Independent of pools and of the connection to a shard. Invariant: the bucket of an id
-//! is the same in every version and on every machine, because journals and other machines rely on
-//! it.
+//! A pool's id permanently belongs to one of 1,024 buckets; a table assigns each bucket to a shard.
+//! When a shard is added or a bucket is moved, only some pools move; with `id % shards`, nearly all
+//! of them would. Independent of the pools' contents and of connections to shards. Invariant: the
+//! bucket of an id is the same in every version and on every machine, because journals and other
+//! machines depend on it.
 
 use std::iter;
 
 use ringwell_core::PoolId;
 
-/// The count of buckets. About a thousand makes shares even and keeps the table small.
+/// The count of buckets. With about a thousand buckets, shares are even and the table is small.
 pub const BUCKETS: u16 = 1024;
 
 /// The maximum number of shards.
 pub const SHARDS_MAX: u16 = 256;
 
-/// The golden ratio as a fraction of 2^64 (Knuth's multiplicative hashing). It spreads neighbouring
-/// ids, which are usual, over the buckets more evenly than chance would. Of the ids 1 to 200, each
-/// of four shards gets 49 to 51; with a random hash, 38 to 62.
+/// The golden ratio as a fraction of 2^64 (Knuth's multiplicative hashing). Pools usually have
+/// neighbouring ids, and this factor spreads them over the buckets more evenly than a random hash
+/// would. If the ids 1 to 200 are spread over four shards, each shard gets 49 to 51 of them; with a
+/// random hash, 38 to 62.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The count of top bits of a spread id that select its bucket.
+/// The top bits of a spread id select its bucket; this is the count of those bits.
 pub(crate) const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
 
-/// A pool's id, spread over all integers. Its top bits depend on every bit of the id.
+/// A pool's id, spread over all integers of 64 bits. Its top bits depend on every bit of the id.
 #[inline]
 pub(crate) const fn spread(pool: PoolId) -> u64 {
     pool.0.wrapping_mul(GOLDEN)
@@ -52,8 +53,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Gives each of `shards` shards a run of consecutive buckets. The runs' lengths differ by at
-    /// most one. `None` unless there are 1 to 256 shards.
+    /// Gives each of `shards` shards a run of consecutive buckets. The lengths of the runs differ
+    /// by at most one. Returns `None` unless there are 1 to 256 shards.
     #[must_use]
     pub fn even(shards: u16) -> Option<Self> {
         if !(1..=SHARDS_MAX).contains(&shards) {
@@ -65,8 +66,8 @@ impl Placement {
         Some(Self { owners, shards })
     }
 
-    /// Gives each bucket to the shard at its index in `owners`. `None` unless there are 1 to 256
-    /// shards, and each owner is one of them.
+    /// Gives each bucket to the shard at the bucket's index in `owners`. Returns `None` unless
+    /// there are 1 to 256 shards and each owner is one of them.
     #[must_use]
     pub fn from_owners(owners: &[u16; BUCKETS as usize], shards: u16) -> Option<Self> {
         let is_known = owners.iter().all(|owner| *owner < shards);

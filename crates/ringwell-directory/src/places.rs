@@ -1,7 +1,7 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
 //! Owns distances, states and the toll-free codes. The configuration supplies the places, and the
-//! database supplies the numbers. An area code is the smallest unit. Source:
+//! database supplies the numbers. Places are not finer than an area code. Source:
 //! docs/spec/directory.md, "Local numbers".
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct AreaCode(u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZipCode(u32);
 
-/// A state or province, by its two capital letters.
+/// A state or province: two capital letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StateCode([u8; 2]);
 
@@ -37,7 +37,7 @@ pub struct Place {
     pub state: StateCode,
 }
 
-/// All known places. `Debug` shows only their counts.
+/// All known places. `Debug` shows only how many there are.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Places {
     areas: BTreeMap<AreaCode, Place>,
@@ -58,13 +58,13 @@ pub enum Center {
 /// A search for local numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// The centre; `None` for any place of the area codes in `only`.
+    /// The centre; if it is `None`, the search finds the area codes in `only`, wherever they are.
     pub center: Option<Center>,
     /// The largest distance, in miles.
     pub radius_miles: u64,
     /// Whether to search only in the centre's state.
     pub in_state: bool,
-    /// The only area codes to search; all if it is empty.
+    /// The area codes to which the search is limited; if the list is empty, all are searched.
     pub only: Vec<AreaCode>,
 }
 
@@ -86,17 +86,17 @@ impl AreaCode {
     #[must_use]
     pub fn of(number: PromoNumber) -> Option<Self> {
         let digits = number.to_nanp()? / u64::from(Self::NUMBERS);
-        // Ten digits without the last seven leave three.
+        // Dropping the last seven of ten digits leaves three.
         u16::try_from(digits).ok().map(Self)
     }
 
-    /// Whether calls to its numbers are free; such an area code has no place.
+    /// Whether calls to the area code's numbers are free. A toll-free area code has no place.
     #[must_use]
     pub fn is_toll_free(self) -> bool {
         Self::TOLL_FREE.contains(&self)
     }
 
-    /// All numbers that the area code could have.
+    /// The range of all numbers with this area code.
     #[must_use]
     pub fn numbers(self) -> Option<NumberRange> {
         let first = PromoNumber::from_code(u64::from(self.0) * u64::from(Self::NUMBERS))?;
@@ -113,7 +113,7 @@ impl fmt::Display for AreaCode {
 }
 
 impl ZipCode {
-    /// The zip code of these five digits.
+    /// The zip code with these five digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_zip = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
@@ -122,7 +122,7 @@ impl ZipCode {
 }
 
 impl StateCode {
-    /// The state of these two capital letters. The names of states are not checked.
+    /// The state with these two capital letters. The names of states are not checked.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let letters = <[u8; 2]>::try_from(text.as_bytes()).ok()?;
@@ -131,14 +131,14 @@ impl StateCode {
 }
 
 impl Point {
-    /// A point by its degrees, north and east; `None` if they are out of range.
+    /// A point with these degrees north and east; `None` if they are out of range.
     #[must_use]
     pub fn new(latitude: f64, longitude: f64) -> Option<Self> {
         let fits = latitude.abs() <= 90.0 && longitude.abs() <= 180.0;
         fits.then(|| Self { latitude: millionths(latitude), longitude: millionths(longitude) })
     }
 
-    /// Miles to `other` along a great circle, by the haversine formula.
+    /// The miles to `other` along a great circle, according to the haversine formula.
     #[must_use]
     pub fn miles_to(self, other: Self) -> f64 {
         let radians = |millionths: i32| (f64::from(millionths) / 1e6).to_radians();
@@ -162,17 +162,17 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Adds the place of an area code; returns `false` if it was known.
+    /// Adds the place of an area code; returns `false` if the area code already has a place.
     pub fn add_area(&mut self, area: AreaCode, place: Place) -> bool {
         self.areas.insert(area, place).is_none()
     }
 
-    /// Adds the place of a zip code; returns `false` if it was known.
+    /// Adds the place of a zip code; returns `false` if the zip code already has a place.
     pub fn add_zip(&mut self, zip: ZipCode, place: Place) -> bool {
         self.zips.insert(zip, place).is_none()
     }
 
-    /// The count of known area codes and zip codes.
+    /// The count of area codes and of zip codes with known places.
     #[must_use]
     pub fn len(&self) -> (usize, usize) {
         (self.areas.len(), self.zips.len())
@@ -184,9 +184,10 @@ impl Places {
         self.find(center).is_some()
     }
 
-    /// The area codes whose numbers `search` finds, the best first: the centre's own, then the
-    /// others by distance, ties by digits. Without a centre, those of `only` in the given order. An
-    /// area code that is the centre is found even if its place is unknown.
+    /// The area codes that `search` finds, the best first: the centre's own area code, then the
+    /// others by distance, and by digits if distances are equal. If there is no centre, the result
+    /// is `only` in its own order. If the centre is an area code, it is found even if its place is
+    /// unknown.
     #[must_use]
     pub fn area_codes(&self, search: &Search) -> Vec<AreaCode> {
         let Some(center) = search.center else { return search.only.clone() };
@@ -212,7 +213,7 @@ impl Places {
         found.into_iter().map(|(_, area)| area).collect()
     }
 
-    /// The place of `center`. A point belongs to the state of the nearest place.
+    /// The place of `center`. A point is assumed to be in the state of the nearest known place.
     fn find(&self, center: Center) -> Option<Place> {
         match center {
             Center::Area(area) => self.areas.get(&area).copied(),

@@ -9,24 +9,24 @@ use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
 
 use crate::RingPoolKey;
 
-/// The parts of a ring pool, not yet checked.
+/// The fields of a ring pool, not yet checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFields {
     /// The id in the published API.
     pub id: PoolId,
     /// Its display name.
     pub name: Option<String>,
-    /// The key that requests must name.
+    /// The key that requests must contain.
     pub key: RingPoolKey,
-    /// A second key, as valid as the first, while clients switch from one to the other.
+    /// A second key, which is also valid, so that clients can switch from one key to the other.
     pub next_key: Option<RingPoolKey>,
     /// The guaranteed lifetime of an allocation: 1 ms to 400 days.
     pub lifetime: Millis,
     /// The numbers in rotation: 1 to 100,000, without repetition.
     pub numbers: Vec<NumberRange>,
-    /// The number that is handed out when none is free; not in rotation. `None` forbids overflow.
+    /// The number that is handed out when no number in rotation is free. `None` forbids overflow.
     pub overflow: Option<PromoNumber>,
-    /// The base of tracking URLs, which are empty without it.
+    /// The base of tracking URLs; without it, tracking URLs are empty.
     pub tracking: Option<Arc<Tracking>>,
 }
 
@@ -35,7 +35,7 @@ pub struct PoolFields {
 pub struct Tracking {
     /// The URL that counts the click, for example `http://example.org/c/1/16-2-3`.
     pub base_url: String,
-    /// The landing page, to which the number is added.
+    /// The landing page's URL, to which the number is added.
     pub destination_url: String,
 }
 
@@ -46,10 +46,10 @@ pub struct RingPool(PoolFields);
 /// A rule that a single pool breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFault {
-    /// Too short or too long.
+    /// The lifetime is too short or too long.
     #[error("must be at least 1 ms and at most 400 days")]
     Lifetime,
-    /// No numbers, or too many.
+    /// There are no numbers, or too many.
     #[error("must be 1 to 100,000 numbers, not {0}")]
     NumberCount(u64),
     /// One number is in two of the pool's ranges.
@@ -83,7 +83,7 @@ impl PoolFault {
         }
     }
 
-    /// A correct example, if it helps.
+    /// A hint with a correct example, if there is one.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -99,11 +99,12 @@ impl PoolFault {
 impl RingPool {
     /// The longest lifetime: 400 days.
     pub const LIFETIME_MAX: Millis = Millis(400 * 24 * 60 * 60 * 1000);
-    /// The maximum count of numbers in one pool: ten times the size of the largest published pools.
+    /// The maximum count of numbers in one pool: ten times the size of the largest pools that have
+    /// been published.
     pub const NUMBERS_MAX: u64 = 100_000;
     const URL_BYTES_MAX: usize = 2048;
 
-    /// Checks the rules that a pool must fulfil on its own.
+    /// Checks the rules that concern only one pool.
     ///
     /// # Errors
     /// Every rule that `fields` breaks, in the order of the fields.
@@ -119,8 +120,8 @@ impl RingPool {
         }
     }
 
-    /// Like [`RingPool::new`], but the pool may have no numbers in rotation yet. Its rows then get
-    /// the overflow number.
+    /// Like [`RingPool::new`], but the pool may have no numbers in rotation yet. Until it has
+    /// numbers, its rows get the overflow number.
     ///
     /// # Errors
     /// The same as for [`RingPool::new`].
@@ -171,7 +172,7 @@ impl RingPool {
         self.0.name.as_deref()
     }
 
-    /// The key that requests must name.
+    /// The key that requests must contain.
     #[must_use]
     pub const fn key(&self) -> &RingPoolKey {
         &self.0.key
@@ -224,7 +225,7 @@ fn count(ranges: &[NumberRange]) -> u64 {
     ranges.iter().map(|range| u64::from(range.count())).sum()
 }
 
-/// A number that is in two of `ranges`.
+/// Returns a number that is in two of `ranges`.
 fn number_twice(ranges: &[NumberRange]) -> Option<PromoNumber> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable_by_key(|range| range.first());

@@ -1,8 +1,9 @@
 //! The pool of each number: numbers in rotation, and overflow numbers.
 //!
-//! Owns the rules on numbers between pools for changes of pools; `check.rs` checks a complete list.
-//! A clone shares nearly all of its memory. Invariants: ranges in rotation do not overlap, and none
-//! of them contains an overflow number, once [`Rotation::put`] has found no clash.
+//! Owns the rules about numbers of different pools, as they apply to a change of pools; `check.rs`
+//! checks a complete list. A clone shares nearly all of its memory. Invariants: if
+//! [`Rotation::put`] found no clash, ranges in rotation do not overlap, and none of them contains
+//! an overflow number.
 
 use std::sync::Arc;
 
@@ -16,13 +17,13 @@ use crate::sorted::Sorted;
 pub(crate) struct Rotation {
     /// The ranges in rotation.
     runs: Sorted<Run>,
-    /// Overflow numbers with their pools.
+    /// Overflow numbers, each with its pool.
     overflow: Sorted<(PromoNumber, PoolId)>,
     /// Numbers in rotation.
     count: u64,
 }
 
-/// Consecutive numbers and their pool.
+/// A run of consecutive numbers, and their pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     first: u64,
@@ -35,19 +36,19 @@ impl Run {
         Self { first: range.first().to_e164(), last: range.last().to_e164(), pool }
     }
 
-    /// The position before each run that begins with `number`.
+    /// A value that sorts before every run that begins with `number`.
     const fn before(number: PromoNumber) -> Self {
         Self { first: number.to_e164(), last: 0, pool: PoolId(0) }
     }
 
-    /// The position after each run that begins with `number`.
+    /// A value that sorts after every run that begins with `number`.
     const fn behind(number: PromoNumber) -> Self {
         Self { first: number.to_e164(), last: u64::MAX, pool: PoolId(0) }
     }
 }
 
 impl Rotation {
-    /// The pools must have been checked against each other.
+    /// Builds the rotation of `pools`, which must have been checked against each other.
     pub(crate) fn new(pools: &[Arc<RingPool>]) -> Self {
         let runs = |pool: &Arc<RingPool>| {
             let id = pool.id();
@@ -72,7 +73,7 @@ impl Rotation {
         (number.to_e164() <= run.last).then_some(run.pool)
     }
 
-    /// The pools that have numbers of `range` in their rotation, in the order of the numbers.
+    /// The pools with any numbers of `range` in their rotation, in the order of the numbers.
     pub(crate) fn pools(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
         let first = self.pool(range.first());
         let last = range.last().to_e164();
@@ -80,7 +81,7 @@ impl Rotation {
         first.into_iter().chain(after.take_while(move |run| run.first <= last).map(|run| run.pool))
     }
 
-    /// The pools whose overflow number is `number`, by their ids.
+    /// The pools whose overflow number is `number`, in the order of their ids.
     pub(crate) fn overflow_pools(&self, number: PromoNumber) -> impl Iterator<Item = PoolId> {
         let of = self.overflow.from((number, PoolId(0)));
         of.take_while(move |(other, _)| *other == number).map(|(_, pool)| pool)
@@ -97,8 +98,8 @@ impl Rotation {
         self.count -= pool.number_count();
     }
 
-    /// Adds the numbers of `pools`, none of which is present yet. Returns all broken rules; if
-    /// there are any, this state must not be used.
+    /// Adds the numbers of `pools`, which must not be here yet. Returns every broken rule; if there
+    /// is one, this value must not be used any more.
     pub(crate) fn put(&mut self, pools: &[Arc<RingPool>]) -> Vec<Clash> {
         let mut found = Vec::new();
         for (place, pool) in pools.iter().enumerate() {
@@ -126,7 +127,7 @@ impl Rotation {
         found
     }
 
-    /// The first number of `range` that is in a rotation, and its pool.
+    /// The first number of `range` that is already in rotation, and its pool.
     fn shared(&self, range: NumberRange) -> Option<(PromoNumber, PoolId)> {
         if let Some(pool) = self.pool(range.first()) {
             return Some((range.first(), pool));
@@ -136,7 +137,8 @@ impl Rotation {
         (first <= range.last()).then_some((first, next.pool))
     }
 
-    /// Adds the clashes between overflow numbers and rotations in which `pool` has a part.
+    /// Adds the clashes between the overflow number of `pool` and other rotations, and between its
+    /// rotation and other overflow numbers.
     fn overflow_in_rotation(&self, place: usize, pool: &RingPool, found: &mut Vec<Clash>) {
         let clash = |field, message| Clash {
             pool: place,

@@ -1,17 +1,18 @@
-//! A sorted set of small values whose next state shares nearly all of its memory with this one.
+//! A sorted set of small values. After a change, the new set shares nearly all of its memory with
+//! the old one.
 //!
 //! Values are stored in chunks. A clone shares the chunks, and a change copies only the chunk that
-//! it touches. For a set of n values, a change costs about the square root of n, as does dropping
-//! an old state. Invariants: values are in rising order, without repetition, across all chunks; no
-//! chunk is empty.
+//! it touches. For a set of n values, the cost of a change, and of dropping an old set, is about
+//! the square root of n. Invariants: values are in rising order, without repetition, across all
+//! chunks; no chunk is empty.
 
 use std::sync::Arc;
 
-/// The minimum of the target count of values in a chunk. The maximum of a chunk is twice its
-/// target.
+/// The smallest target for the count of values in a chunk. A chunk has at most twice its target.
 const CHUNK_MIN: usize = 256;
 
-/// The approximate count of chunks in large sets; a clone increments a counter for each.
+/// The approximate count of chunks in large sets; a clone increments a reference count for each
+/// chunk.
 const CHUNKS: usize = 2048;
 
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ impl<T: Copy + Ord> Sorted<T> {
         self.chunks.first().map(|chunk| chunk[0])
     }
 
-    /// The greatest value that is not above `value`.
+    /// The greatest value in the set that is at most `value`.
     pub(crate) fn up_to(&self, value: T) -> Option<T> {
         let chunk = &self.chunks[self.chunk_of(value)?];
         let after = chunk.partition_point(|other| *other <= value);
@@ -97,7 +98,7 @@ impl<T: Copy + Ord> Sorted<T> {
     }
 }
 
-/// The target count of values in a chunk of a set of `len`.
+/// The target for the count of values in a chunk of a set with `len` values.
 fn chunk(len: usize) -> usize {
     (len / CHUNKS).next_power_of_two().max(CHUNK_MIN)
 }

@@ -1,10 +1,10 @@
-//! The pools of one bucket, and the look-up by id.
+//! The table of the pools in one bucket, in which they are looked up by id.
 //!
-//! The entries that a request needs are themselves the cells of a hash table. A look-up reads the
-//! table's head, which is in the cache, and then the entry. Cells are in the order of the spread
-//! ids, so that neighbouring ids have separate cells ([`crate::placement::spread`]). Invariant: a
-//! table never changes; the next state of the directory has a new one for each changed bucket, and
-//! shares all others.
+//! The entries that requests need are the cells of a hash table. A look-up reads the table's head,
+//! which is usually in the cache, and then the entry. Entries are in the order of their spread ids
+//! ([`crate::placement::spread`]), so neighbouring ids have different cells. Invariant: a table
+//! never changes; the next state of the directory has a new one for each changed bucket, and shares
+//! all others.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::placement::{BUCKET_BITS, bucket, spread};
 /// The maximum number of cells: 32 bits select a cell.
 const CELLS_MAX: usize = 1 << 31;
 
-/// Aligned so that it is in another cache line than its reference count, which changes with each
-/// state of the directory.
+/// The table is aligned so that it does not share a cache line with its reference count, which
+/// changes with each state of the directory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct PoolTable {
@@ -28,11 +28,11 @@ pub(crate) struct PoolTable {
 }
 
 impl PoolTable {
-    /// The table of `pools`, all of one bucket and sorted by id.
+    /// Builds the table of `pools`, which are all in one bucket and are sorted by id.
     pub(crate) fn new(pools: Vec<(Arc<RingPool>, Entry)>) -> Self {
         let Some((first, _)) = pools.first() else { return Self::default() };
-        // Two of three cells are in use, so a look-up reads on average 1.0 cells for neighbouring
-        // ids, and 2 for random ids.
+        // Two of three cells are in use. On average, a look-up then reads 1.0 cells if ids are
+        // neighbouring, and 2 if they are random.
         let count = (pools.len() + pools.len() / 2 + 1).min(CELLS_MAX);
         let vacant = Entry::vacant(foreign(bucket(first.id())));
         let mut cells = vec![vacant; count].into_boxed_slice();
@@ -48,12 +48,12 @@ impl PoolTable {
         Self { cells, pools }
     }
 
-    /// The entry of the pool whose id is `id`, spread as `spread`.
+    /// The entry of the pool with the id `id`; `spread` is the spread id.
     #[inline]
     pub(crate) fn get(&self, spread: u64, id: PoolId) -> Option<&Entry> {
         let home = home(spread, self.cells.len());
         let entry = self.cells.get(home)?;
-        // A vacant cell has an id that is never looked up in this table.
+        // A vacant cell contains an id of another bucket, which is never looked up in this table.
         if entry.id() == id { Some(entry) } else { self.get_behind(home, id) }
     }
 
@@ -69,22 +69,22 @@ impl PoolTable {
         None
     }
 
-    /// The pools, by their ids.
+    /// The pools, sorted by id.
     pub(crate) fn pools(&self) -> &[Arc<RingPool>] {
         &self.pools
     }
 
-    /// The pool with all its data in the directory.
+    /// The complete pool, not only its entry.
     pub(crate) fn pool(&self, id: PoolId) -> Option<&Arc<RingPool>> {
         let place = self.pools.binary_search_by_key(&id, |pool| pool.id()).ok()?;
         Some(&self.pools[place])
     }
 }
 
-/// The preferred cell of a pool's entry.
+/// The first cell in which a pool's entry may be.
 #[inline]
 fn home(spread: u64, cells: usize) -> usize {
-    // The bits of the spread id after the bucket's, as a fraction of the number of cells.
+    // The bits of the spread id below the bucket's bits, read as a fraction of 1.
     let fraction = (spread << BUCKET_BITS) >> 32;
     ((fraction * cells as u64) >> 32) as usize
 }
@@ -93,7 +93,7 @@ fn next(cell: usize, cells: usize) -> usize {
     if cell + 1 == cells { 0 } else { cell + 1 }
 }
 
-/// An id that is in another bucket than `own`.
+/// An id that is not in the bucket `own`.
 fn foreign(own: u16) -> PoolId {
     if bucket(PoolId(0)) == own { PoolId(1) } else { PoolId(0) }
 }

@@ -1,7 +1,7 @@
-//! Management tokens: the secret that requests under `/v1/` must carry.
+//! Management tokens: the secrets that requests under `/v1/` must contain.
 //!
-//! The configuration holds only their hashes. Owns both forms. Independent of the source of
-//! randomness. Invariant: a token is never shown by `Debug`.
+//! The configuration holds only their hashes. Owns both forms. Independent of the source of random
+//! bytes. Invariant: `Debug` never shows a token.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,7 +17,8 @@ pub struct Token(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
-/// The hashes of all accepted tokens. Clones share them, so that a reload takes effect everywhere.
+/// The hashes of all accepted tokens. Clones share the hashes, so that a reload takes effect
+/// everywhere.
 #[derive(Clone, Default)]
 pub struct TokenHashes(Arc<RwLock<Arc<[TokenHash]>>>);
 
@@ -32,7 +33,7 @@ impl Token {
     /// The longest token, in bytes.
     pub const BYTES_MAX: usize = 256;
 
-    /// The token of 32 random bytes.
+    /// Makes a token from 32 random bytes.
     #[must_use]
     pub fn from_random(bytes: [u8; 32]) -> Self {
         Self(format!("rw_{}", hex(&bytes)))
@@ -45,7 +46,7 @@ impl Token {
         (fits && text.bytes().all(|b| b.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 
-    /// The token itself, for its owner. Never for logs.
+    /// The token itself, to be shown to its owner. Never for logs.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -68,7 +69,7 @@ impl TokenHash {
     /// Reads 64 hexadecimal digits.
     ///
     /// # Errors
-    /// [`TokenHashError`] if `text` has another form.
+    /// [`TokenHashError`] if `text` is not a hash.
     pub fn parse(text: &str) -> Result<Self, TokenHashError> {
         if text.len() != 64 {
             return Err(TokenHashError);
@@ -82,8 +83,8 @@ impl TokenHash {
         Ok(Self(bytes))
     }
 
-    /// Whether one of `hashes` is the hash of `presented`. Takes the same time whichever hash
-    /// matches, or if none does.
+    /// Whether one of `hashes` is the hash of `presented`. Takes the same time whether or not a
+    /// hash matches, and whichever one matches.
     #[must_use]
     pub fn any_matches(hashes: &[Self], presented: &[u8]) -> bool {
         let hash = Self::of(presented);
@@ -91,7 +92,7 @@ impl TokenHash {
         hashes.iter().fold(none, |found, other| found | other.0[..].ct_eq(&hash.0[..])).into()
     }
 
-    /// The hash of the token `bytes`.
+    /// The hash of the token with these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
@@ -102,11 +103,12 @@ impl TokenHashes {
     /// The current hashes.
     #[must_use]
     pub fn current(&self) -> Arc<[TokenHash]> {
-        // No code panics while holding the lock, so the contents are consistent.
+        // No code panics while it holds the lock, so the contents are consistent even if the lock
+        // is poisoned.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on, exactly these tokens are accepted.
+    /// Replaces all hashes: from now on, exactly these tokens are accepted.
     pub fn replace(&self, hashes: &[TokenHash]) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = hashes.into();
     }

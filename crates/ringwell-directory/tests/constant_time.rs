@@ -1,8 +1,8 @@
-//! Tests that comparing secrets takes the same work for every presented text. Counts instructions
-//! instead of using a clock.
+//! Tests that comparing a secret takes the same work for all presented texts of one length. Counts
+//! instructions instead of using a clock.
 //!
-//! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
-//! function. Skipped with a message if valgrind is missing.
+//! The test starts its own program under `valgrind --tool=callgrind`, which counts the instructions
+//! of one function. Skipped with a message if valgrind is missing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -13,15 +13,16 @@ use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool, RingPoolKey, Token, TokenHash};
 
 const KEY: &str = "k3y-of-pool-16-that-is-32-bytes!";
-/// The right key, and keys that differ in the first byte, in the last, and in all bytes.
+/// The right key, and keys that differ from it in the first byte, in the last byte, and in all
+/// bytes.
 const PRESENTED: [&str; 4] = [
     KEY,
     "X3y-of-pool-16-that-is-32-bytes!",
     "k3y-of-pool-16-that-is-32-bytesX",
     "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
 ];
-/// Environment variable that makes the process call the counted functions. Its value is the index
-/// of the text to present.
+/// The environment variable that makes the process call the counted functions. Its value is the
+/// index of the text to present.
 const COUNTED: &str = "RINGWELL_COUNTED";
 const TEST: &str = "every_presented_key_causes_the_same_work";
 

@@ -592,7 +592,8 @@ async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &
     if let Err(error) = kept {
         tracing::warn!(
             %error,
-            "after the next start {what} may be held for a lifetime, or not at all"
+            "{what} could not be recorded: after the next startup, pools may be held for a \
+             lifetime, or not at all"
         );
     }
 }

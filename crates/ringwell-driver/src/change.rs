@@ -45,8 +45,8 @@ pub enum ChangeError {
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
     /// The next startup would hold pools for too short a time if answered allocations were lost.
     #[error(
-        "{0}. The longest lifetime of the present ring pools must be recorded before one becomes \
-         shorter, or the numbers of a pool change; then make the change again"
+        "{0}. Before a lifetime becomes shorter or the numbers of a pool change, the longest \
+         lifetime of the present ring pools must be recorded. Fix this, then repeat the change"
     )]
     Lifetimes(#[source] FileError),
     /// The change would break rules between pools.
@@ -174,16 +174,16 @@ async fn keep_lifetimes<P: Platform>(
             if recorded.is_some_and(|it| it.covers(known, now)) {
                 tracing::warn!(
                     %error,
-                    "lifetimes are not recorded: if answered allocations are lost, the next start \
-                     may hold ring pools for longer than needed"
+                    "lifetimes could not be recorded: if answered allocations are lost, the next \
+                     startup may hold ring pools longer than needed"
                 );
             } else if is_shorter {
                 return Err(ChangeError::Lifetimes(error));
             } else {
                 tracing::warn!(
                     %error,
-                    "a longer lifetime is not recorded: once this disk has room, restart the \
-                     server before a lifetime is shortened"
+                    "a longer lifetime could not be recorded: make room on this disk, and restart \
+                     the server before you shorten a lifetime"
                 );
             }
             Ok(())
@@ -279,7 +279,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if let Err(error) = written {
         tracing::warn!(
             %error,
-            "overflow numbers are not recorded: after a restart, a call to one of them may be \
+            "overflow numbers could not be recorded: after a restart, a call to one of them may be \
              attributed to a visitor who had it before"
         );
     }

@@ -93,7 +93,7 @@ pub fn unmark(files: &impl Files, node: &Node) {
         None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
     };
     if let Err(error) = unmarked.and(settled) {
-        tracing::warn!(%error, "all pools will be held for a lockout again after the next start");
+        tracing::warn!(%error, "all pools will be held for another lockout after the next startup");
     }
 }
 

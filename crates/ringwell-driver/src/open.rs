@@ -256,8 +256,7 @@ pub fn begin<F: Files>(
     let recorded_until = recorded_until(&reads);
     let noted = reads.iter().flat_map(Read::noted).collect();
     let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
-    let heard = heard.map(|owner| owner.recorded);
-    let clocks = agree(&mut reads, directory, &start.reading, heard)?;
+    let clocks = agree(&mut reads, directory, &start.reading, heard.map(|it| it.recorded))?;
     let now = clocks.shard(start.reading.since_boot);
     let doubtful: Vec<u16> =
         reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard).collect();
@@ -379,8 +378,8 @@ fn follow_lists<F: Files>(
             Err(error) if error.is_full() && kept.is_some_and(|it| it.covers(lifetimes, now)) => {
                 tracing::warn!(
                     %error,
-                    "lifetimes are not recorded: if answered allocations are lost, the next start \
-                     may hold ring pools for longer than needed"
+                    "lifetimes could not be recorded: if answered allocations are lost, the next \
+                     startup may hold ring pools longer than needed"
                 );
             }
             written => written?,

@@ -332,8 +332,8 @@ impl<P: Platform> Shard<P> {
                  `ringwell doctor` shows which one does not"
             }
             JournalState::Taken => {
-                "another process serves this shard: its rows get overflow numbers here until a restart. \
-                 Stop this process, or the other one if that was started by mistake"
+                "another process serves this shard: its rows get overflow numbers here until a \
+                 restart. Stop this process, or stop the other one if it was started by mistake"
             }
         };
         let journal = self.node.config.journal.replicated.as_ref();

@@ -94,7 +94,9 @@ async fn learn_now<P: Platform>(
     let mut next = known.clone();
     for (shard, name, n) in said.journals {
         if shard >= SHARDS_MAX || name.len() > NAME_BYTES_MAX || node.is_own(shard) {
-            return Err(format!("shard {shard} is of this node, or its journal has no such name"));
+            return Err(format!(
+                "shard {shard} belongs to this node, or the name of its journal is invalid"
+            ));
         }
         next.shards.insert(shard, (name, n));
     }
@@ -263,7 +265,7 @@ async fn settle<P: Platform>(
     let work = async move { settle_now(&at, &node, &peers, &doubtful).await };
     let done = to_its_end(platform, work).await;
     if let Some(Err(error)) = &done {
-        tracing::warn!(error, "pools may be held for a lifetime after the next start");
+        tracing::warn!(error, "pools may be held for a lifetime after the next startup");
     }
     matches!(done, Some(Ok(())))
 }
@@ -285,9 +287,9 @@ async fn settle_now<P: Platform>(
         holds(Millis::ZERO).await?;
         tracing::error!(
             shards = ?doubtful,
-            "another node has a record of another journal of these shards, or of a longer one: \
-                its answered allocations are unknown here, and their pools answer with \
-                overflow numbers for one lifetime"
+            "another node's record of these shards is of a different or longer journal: the \
+                answered allocations in it are unknown here, and their pools answer with overflow \
+                numbers for one lifetime"
         );
         let earlier = arrivals::earlier_elsewhere(platform, node, peers).await;
         if earlier > Millis::ZERO {

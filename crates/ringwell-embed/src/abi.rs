@@ -236,12 +236,12 @@ unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
 }
 
 fn invalid() -> Reply {
-    (INVALID, b"a pointer is null, or a length is more than there can be".to_vec())
+    (INVALID, b"a pointer is null, or a length is too large".to_vec())
 }
 
 fn reason(panic: &(dyn Any + Send)) -> Vec<u8> {
     let text = panic_text(panic);
-    format!("a fault of the engine's: {text}; close it and open it again").into_bytes()
+    format!("the engine panicked: {text}; close it and open it again").into_bytes()
 }
 
 fn open(options: &[u8], handle: &mut u64) -> Reply {
@@ -305,10 +305,9 @@ fn no_engine(none: NoEngine) -> Reply {
                 after the fork, in one process, or ask a server",
         ),
         NoEngine::Closed => (CLOSED, "the engine is closed"),
-        NoEngine::Broken => (
-            PANICKED,
-            "an earlier call failed by a fault of the engine's: close it and open it again",
-        ),
+        NoEngine::Broken => {
+            (PANICKED, "the engine panicked in an earlier call: close it and open it again")
+        }
     };
     (status, text.into())
 }

@@ -308,7 +308,9 @@ fn start(
     let begun = caller.run(life::begin_shard(shard, &*store, is_lengthened));
     if let Err(error) = begun {
         caller.end();
-        return Err(format!("the snapshot with the extended lockouts: {error}"));
+        return Err(format!(
+            "the snapshot with the extended lockouts could not be written: {error}"
+        ));
     }
     caller.spawn(maintenance::run(Rc::clone(shard), Rc::clone(&store)));
     Ok(store)
@@ -319,7 +321,7 @@ fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
     let Doubts { lengthened, wall_less_shard, held_until } = *doubts;
     let ahead = lengthened.map(|by| {
         format!(
-            "the machine was booted since: lockouts from before last {} ms longer, because only \
+            "the machine was rebooted: earlier lockouts are extended by {} ms, because only \
                 the wall clock shows how much time has passed",
             by.0
         )

@@ -7,11 +7,12 @@ use serde_json::value::RawValue;
 
 use crate::memory::bounded;
 
-/// A row of two bytes (`1,`) takes at most a hundred bytes; memory for rows is doubled.
+/// The shortest row has two bytes (`1,`) and takes at most a hundred bytes of memory. The memory
+/// for rows is doubled when it grows.
 const MEMORY_TIMES: u64 = 200;
 
-/// Checks any body: both readers of JSON agree, only JSON is accepted, and the response to it is
-/// JSON with as many rows and the same ids.
+/// Checks any body: both readers of JSON agree, only JSON is accepted, and the response is JSON
+/// with as many rows as the body and with the same ids.
 pub fn bulk(body: &[u8]) {
     let small =
         Limits { rows_max: 4, suffix_bytes_max: 60, request_id_bytes_max: 8, strict_params: true };
@@ -37,7 +38,8 @@ pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Batch, RequestError>
     batch.parse(Bytes::copy_from_slice(body), limits).map(|()| batch)
 }
 
-/// The same body preceded by an unknown member whose name has an escape: the fast reader gives up.
+/// Returns the same body with an additional unknown member in front. Its name contains an escape,
+/// so the fast reader passes the body to the careful reader.
 fn carefully(body: &[u8]) -> Option<Vec<u8>> {
     let start = body.iter().position(|byte| !b" \t\r\n".contains(byte))?;
     let inside = body[start..].strip_prefix(b"{")?;
@@ -48,7 +50,7 @@ fn is_json(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
 }
 
-/// Rows as text: their requests, or their errors.
+/// The rows as text, each with its request or its error.
 pub(crate) fn words(batch: &Batch) -> Vec<String> {
     let text = |span: Span| {
         let bytes = span.of(batch.text());
@@ -75,7 +77,7 @@ pub(crate) fn words(batch: &Batch) -> Vec<String> {
     batch.rows().iter().map(row).collect()
 }
 
-/// Answers every row; a row without an error gets one that echoes its input.
+/// Answers every row. A row without an error gets an error that echoes its input.
 fn check_response(batch: &Batch) {
     let mut out = Vec::new();
     let mut response = BulkResponse::new(&mut out, batch.text());
@@ -88,8 +90,8 @@ fn check_response(batch: &Batch) {
     }
     response.finish();
     let text = String::from_utf8(out).unwrap();
-    // Numbers that no machine type can represent are echoed unchanged, so only the structure is
-    // read.
+    // Numbers that no machine type can represent are echoed unchanged, so this checks only the
+    // structure.
     let outline: Result<serde_json::Map<String, Value>, _> = serde_json::from_str(&text);
     let Ok(outline) = outline else {
         assert!(is_json(text.as_bytes()), "the response is not JSON: {text}");

@@ -1,7 +1,7 @@
-//! A journal on a disk that damages it, and the allowed results of recovery.
+//! Damages a journal as a disk may, and checks the result of its recovery.
 //!
-//! Owns the judgement: the result must be a true prefix or a refusal, and no answered frame may be
-//! dropped silently unless the damage left no evidence of it.
+//! Owns the rules for that result: it must be a true prefix or a refusal, and no answered frame may
+//! be dropped silently unless the damage left no trace of the frame.
 
 mod damage;
 mod sample;
@@ -17,12 +17,13 @@ use ringwell_journal::{
     Verdict, recover,
 };
 
-/// Bytes of a block's stamp, which precedes a frame's header.
+/// The length of a block's stamp, which precedes a frame's header.
 pub const STAMP_BYTES: usize = 8;
-/// Bytes of a frame's header.
+/// The length of a frame's header.
 pub const HEADER_BYTES: usize = 64;
 
-/// Segments in memory, by their numbers. Recovery cannot change them through a shared reference.
+/// Segments in memory, by their numbers. Recovery only has a shared reference, so it cannot change
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files(pub BTreeMap<u64, Vec<u8>>);
 
@@ -49,22 +50,23 @@ impl Segments for Files {
 pub enum Outcome {
     /// All frames were recovered.
     Whole,
-    /// The end is lost without any evidence.
+    /// The end is lost, and nothing on the disk shows that it existed.
     Cut,
-    /// The end is lost, and recovery reported it: numbers are held.
+    /// The end is lost, and recovery reported that, so numbers are held.
     Doubted,
     /// The shard does not start.
     Refused,
 }
 
-/// Checks any damage to a good journal, given as six bytes for each fault. See [`Damage::read`].
+/// Checks any damage to a good journal; `bytes` contains six bytes for each fault. See
+/// [`Damage::read`].
 pub fn journal(bytes: &[u8]) {
     let (faults, _) = bytes.as_chunks();
     let faults: Vec<_> = faults.iter().take(16).map(Damage::read).collect();
     let _ = judge(&sample(), &faults);
 }
 
-/// Applies `faults` to `sample`, recovers it and panics if recovery broke a rule.
+/// Applies `faults` to `sample`, recovers the journal and panics if recovery broke a rule.
 #[must_use]
 pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
     let mut files = sample.files.clone();
@@ -131,9 +133,9 @@ fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[G
     Outcome::Cut
 }
 
-/// Whether a frame may look as if it had never been completely written: the file ends in it, or a
-/// stamp is missing, either that of the first block along with the header, or that of another
-/// block.
+/// Whether recovery may assume that the frame was never completely written. This is the case if the
+/// file ends within the frame, if the first block has neither stamp nor header, or if another block
+/// has no stamp.
 fn is_torn(old: &[&[u8]], new: &[&[u8]]) -> bool {
     if new.iter().any(|block| block.len() < BLOCK_BYTES) {
         return true;
@@ -153,8 +155,8 @@ fn has_header(old: &[u8], new: &[u8]) -> bool {
     new.len() == BLOCK_BYTES && old[header.clone()] == new[header]
 }
 
-/// A snapshot sets the required length of the journal: no frame may be dropped then, not even one
-/// without a trace.
+/// Recovers the journal with a snapshot that covers all frames. No frame may then be dropped, even
+/// if the damage left no trace of it.
 fn judge_with_snapshot(sample: &Sample, files: &Files) {
     let through = sample.groups.len() as u64;
     let mark = SnapshotMark { journal: sample::JOURNAL, prev_hash: 0, through };

@@ -1,4 +1,4 @@
-//! The files that an operator writes: configuration, pools and cluster.
+//! The files that an operator writes: the configuration, the list of pools and the cluster file.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use ringwell_directory::{Directory, Fault};
 use tempfile::TempDir;
 
 thread_local! {
-    /// One folder for all inputs that a thread tries, because making one costs more than reading
-    /// the files.
+    /// One folder for all inputs that a thread tries, because creating a folder costs more than
+    /// reading the files.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
-/// A file of the thread's own folder.
+/// Writes a file into the thread's own folder and returns its path.
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
     FOLDER.with_borrow_mut(|folder| {
         let folder = folder.get_or_insert_with(|| TempDir::new().unwrap());
@@ -28,7 +28,7 @@ fn load_config(path: &std::path::Path) -> Result<(Config, Directory), Vec<Fault>
     load(path, |_| None, Overrides::default(), 2)
 }
 
-/// Checks any configuration: either it is refused with faults that have a position, or its pools
+/// Checks any configuration: it is either refused, with the positions of its faults, or its pools
 /// are consistent.
 pub fn config(text: &[u8]) {
     let path = file("ringwell.toml", text);
@@ -38,14 +38,15 @@ pub fn config(text: &[u8]) {
     }
 }
 
-/// The pools of a list, if it is accepted.
+/// The pools of a list; `None` if the list is refused.
 pub(crate) fn read_list(text: &[u8]) -> Option<Directory> {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
     file("pools.csv", text);
     load_config(&config).ok().map(|(_, directory)| directory)
 }
 
-/// Checks any list of pools: an accepted list can be written out and is read back unchanged.
+/// Checks any list of pools: if it is accepted, it can be written to a file and read back
+/// unchanged.
 pub fn pools_csv(text: &[u8]) {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
     file("pools.csv", text);
@@ -59,8 +60,8 @@ pub fn pools_csv(text: &[u8]) {
     assert!(again.pools().eq(directory.pools()));
 }
 
-/// Checks any cluster file: nodes and programs without the secret read the same map, and no output
-/// contains the secret.
+/// Checks any cluster file: a node, which reads the secret, and a program that does not read the
+/// secret get the same map, and no output contains the secret.
 pub fn cluster(text: &[u8]) {
     let path = file("cluster.toml", text);
     let map = ClusterMap::load(&path);
@@ -70,7 +71,8 @@ pub fn cluster(text: &[u8]) {
     };
     assert_eq!(Some(cluster.map()), map.as_ref().ok());
     let secret = std::str::from_utf8(cluster.secret()).unwrap();
-    // If it occurs twice, once perhaps as the name of a node, the two cannot be distinguished.
+    // If the secret's text occurs twice, for example also as the name of a node, this test cannot
+    // distinguish the two.
     let is_once = String::from_utf8_lossy(text).matches(secret).count() == 1;
     let shown = format!("{cluster:?} {:?}", cluster.warnings());
     assert!(!is_once || !shown.contains(secret), "the secret is shown: {shown}");

@@ -1,11 +1,11 @@
-//! The properties that hold for any bytes from a stranger or a disk. Each target is a function that
-//! panics if its property fails.
+//! Properties that must hold for any bytes, whether a stranger sends them or a disk returns them.
+//! Each target is a function that panics if its property fails.
 //!
 //! The fuzzer (`fuzz/`) looks for bytes that break these properties; `cargo test` tries all bytes
 //! from the fuzzer's corpus (`fuzz/corpus`), without the fuzzer. Each target asserts more than the
-//! absence of panics: input is written back unchanged, two readers of one language agree, memory is
-//! bounded by the length of the input, and a damaged journal gives a true prefix or a refusal.
-//! Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
+//! absence of panics: input is written back unchanged, two readers of the same format agree, memory
+//! is bounded by the length of the input, and recovery of a damaged journal returns a true prefix
+//! or refuses. Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]
@@ -31,7 +31,7 @@ pub use query::{legacy, suffix};
 pub use record::record;
 pub use snapshot::snapshot;
 
-/// A function that takes the bytes to try.
+/// A function that tries the given bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets, with their names in `fuzz/`.

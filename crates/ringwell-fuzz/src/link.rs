@@ -7,11 +7,11 @@ use ringwell_mesh::frame::{
 
 use crate::memory::bounded;
 
-/// A row takes at most 64 times the bytes that it has in an answer.
+/// A row takes at most 64 times as much memory as it has bytes in an answer.
 const MEMORY_TIMES: u64 = 64;
 
-/// Checks any frame, read as each kind: a value has one encoding, and memory is bounded by the
-/// frame's own length. The first byte gives the requested count of rows.
+/// Reads any frame as each kind, and checks that each value has only one encoding and that memory
+/// is bounded by the length of the frame. The first byte is the count of rows that the request had.
 pub fn link(bytes: &[u8]) {
     let Some((&wanted, frame)) = bytes.split_first() else { return };
     for limits in [Limits::default(), Limits { rows_max: 2, params_bytes_max: 20 }] {

@@ -1,7 +1,8 @@
-//! Requests to the management API: ring pools in the published API's form, paths under `/v1/`, and
-//! lists of pools as CSV.
+//! Requests to the management API: ring pools in the form of the published API, paths under `/v1/`,
+//! and lists of pools as CSV.
 //!
-//! After any requests, no internal error has occurred, and the resulting directory can be served.
+//! Whatever the requests are, no internal error may occur, and the resulting directory can be
+//! served.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -48,7 +49,8 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// The parts that are made once, because making a new database costs more than all requests to it.
+/// The parts that are created only once, because creating a database costs more than all requests
+/// to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
@@ -81,8 +83,8 @@ impl RunningServer for Quiet {
     fn changed(&self, _version: u64) {}
 }
 
-/// Sends any requests, each given as `METHOD TARGET`, a line break and its body, separated by `%%`
-/// on a line of its own. A request that begins with `~` has no token in its head.
+/// Sends any requests. Each one consists of `METHOD TARGET`, a line break and its body; a line with
+/// `%%` separates two requests. A request that begins with `~` is sent without a token.
 pub fn manage(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -94,8 +96,8 @@ pub fn manage(text: &[u8]) {
     });
 }
 
-/// Like [`manage`], with PostgreSQL and SQLite: both answer every request with the same status, and
-/// both have the same pools in the end. Starts a new PostgreSQL server.
+/// Like [`manage`], but sends the requests to PostgreSQL and SQLite: with both, every request gets
+/// the same status, and the final pools are the same. Starts a new PostgreSQL server.
 pub fn manage_postgres(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -117,14 +119,14 @@ pub fn manage_postgres(text: &[u8]) {
     });
 }
 
-/// A pool, except for keys that were drawn for it.
+/// The pool as text, without its keys, which may be random.
 fn without_keys(pool: &RingPool) -> String {
     let (numbers, overflow) = (pool.numbers(), pool.overflow());
     format!("{} {:?} {} {numbers:?} {overflow:?}", pool.id(), pool.name(), pool.lifetime())
 }
 
-/// Imports any list of pools into an empty database, as at the first start: the server reads the
-/// same pools from there.
+/// Imports any list of pools into an empty database, as a server does at its first startup, and
+/// checks that the server then reads the same pools from the database.
 pub fn import(text: &[u8]) {
     let Some(directory) = read_list(text) else { return };
     let mut pools: Vec<RingPool> = directory.pools().map(|pool| (**pool).clone()).collect();
@@ -147,7 +149,7 @@ pub fn import(text: &[u8]) {
     });
 }
 
-/// A pool, except for its name, which each database assigns.
+/// The pool as text, without its name, which the database assigns.
 fn plainly(pool: &RingPool) -> String {
     let next = pool.next_key().map(RingPoolKey::reveal);
     let (key, lifetime) = (pool.key().reveal(), pool.lifetime());
@@ -157,7 +159,7 @@ fn plainly(pool: &RingPool) -> String {
 }
 
 impl Stage {
-    /// Prepares two directories to copy: an empty one, and one with some numbers in its inventory.
+    /// Prepares two databases to copy: an empty one, and one with some numbers in its inventory.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -237,7 +239,7 @@ fn request(text: &[u8]) -> Option<Request<Body>> {
         Some(method) => (method, false),
         None => (method, true),
     };
-    // A server's HTTP library accepts only such targets.
+    // The server's HTTP library accepts only targets that begin with a slash.
     let target = Some(target).filter(|target| target.starts_with('/'))?;
     let mut request = Request::builder().method(method).uri(target);
     if is_named {
@@ -246,7 +248,7 @@ fn request(text: &[u8]) -> Option<Request<Body>> {
     request.body(Body::from(body.to_owned())).ok()
 }
 
-/// Sends a request and checks the answer: its status, and that its body matches its head.
+/// Sends a request, and checks the answer's status, and that the answer's body matches its head.
 async fn answer(router: &Router, request: Request<Body>, line: &str) -> (StatusCode, Bytes) {
     let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -263,8 +265,8 @@ fn kind(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
 }
 
-/// Checks that the directory can be served, and that its own list, imported again, changes none of
-/// its pools.
+/// Checks that the directory can be served, and that importing its exported list again changes none
+/// of its pools.
 async fn check(store: &Store, router: &Router) {
     let before = served(store).await;
     let list = Request::get("/v1/pools.csv").header(header::AUTHORIZATION, bearer());
@@ -285,7 +287,7 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// The pools in the form that a server uses.
+/// The pools as a server reads them.
 async fn served(store: &Store) -> Vec<RingPool> {
     let loaded = store.load_all().await.unwrap();
     let delta = store.changed_since(0).await.unwrap();

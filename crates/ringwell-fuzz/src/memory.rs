@@ -1,6 +1,7 @@
-//! The memory that a reader takes for its input.
+//! The memory that a reader allocates for its input.
 
-/// Calls `read`, which may allocate at most `times` the `input` plus 64 KiB at any time.
+/// Calls `read`, and checks that it never has more than `times` × `input` bytes plus 64 KiB
+/// allocated.
 pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> T {
     let mut result = None;
     let info = allocation_counter::measure(|| result = Some(read()));
@@ -10,6 +11,6 @@ pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> 
         "{} bytes for an input of {input}, where {allowed} are allowed",
         info.bytes_max
     );
-    // `measure` calls its argument once.
+    // `measure` calls its argument exactly once.
     result.unwrap()
 }

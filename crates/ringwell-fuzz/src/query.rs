@@ -1,4 +1,4 @@
-//! The request of a row or a path: `api_suffix`, and the request for a single number.
+//! The request in a row (`api_suffix`), and the request for a single number, which is a path.
 
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_wire::legacy::{Format, QUERY_BYTES_MAX};
@@ -6,8 +6,8 @@ use ringwell_wire::{Ask, Batch, Limits, Route, RowError, VISITOR_BYTES_MAX, para
 
 use crate::batch::{parse, words};
 
-/// Checks any text as `api_suffix`: it is read as by a simple implementation of the specification,
-/// and the single request with the same query has the same result.
+/// Checks any text as `api_suffix`: the result is that of a simple implementation of the
+/// specification, and the single request with the same query has the same result.
 pub fn suffix(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let body = serde_json::json!({"requests": [{"api_suffix": text}]}).to_string();
@@ -26,8 +26,8 @@ pub fn suffix(text: &[u8]) {
     assert_eq!(words(&batch), words(&single));
 }
 
-/// Checks any path and query: an accepted one has a date, a pool and a format, and every answer to
-/// it is well-formed.
+/// Checks any path and query: if they are accepted, they contain a date, a pool and a format, and
+/// every answer to them is well-formed.
 pub fn legacy(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -93,7 +93,7 @@ fn plainly(text: &str) -> Option<(PoolId, &str, &str)> {
     Some((PoolId(id), pool, query))
 }
 
-/// Splits the query pair by pair.
+/// Splits a query into pairs of name and value.
 fn check_ask(ask: &Ask, text: &[u8], query: &str) {
     let pairs: Vec<&str> = query.split('&').collect();
     let place = pairs.iter().rposition(|pair| pair.starts_with("ring_pool_key="));
@@ -131,7 +131,7 @@ fn pair(text: &str) -> (String, String) {
     (text(name), text(value))
 }
 
-/// `+` is a space, `%41` is `A`, and any other text stays unchanged.
+/// Decodes `+` to a space and `%41` to `A`; any other text stays unchanged.
 fn decoded(raw: &str) -> Vec<u8> {
     let raw = raw.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);

@@ -9,8 +9,8 @@ use crate::memory::bounded;
 const N: u64 = 9;
 const BASE: Millis = Millis(1_700_000_000_000);
 
-/// Checks any body: readable records are written back as the same bytes, and a position without a
-/// record does no harm.
+/// Checks any body: readable records are written back as the same bytes, and reading at a position
+/// without a record does not panic.
 pub fn record(body: &[u8]) {
     let read = || Records::new(N, BASE, body).collect::<Result<Vec<_>, _>>();
     let records = bounded(body.len(), 400, read);
@@ -37,11 +37,12 @@ pub fn record(body: &[u8]) {
     }
     let again: Result<Vec<_>, _> = group.records().map(|r| r.map(|(_, record)| record)).collect();
     let wanted: Vec<_> = records.iter().map(|(_, record)| *record).collect();
-    // With another base, positions and therefore `previous` may differ.
+    // If the base differs, so may the positions, and with them `previous`.
     assert!(!begins_with_group(&records) || again == Ok(wanted));
 }
 
-/// A writer sets the time of the first record to that of the group; a reader accepts any base.
+/// Whether the first record has the time of the group. A writer always sets it so; a reader accepts
+/// any time.
 fn begins_with_group(records: &[(ringwell_core::Position, Record<'_>)]) -> bool {
     records.first().is_some_and(|(_, record)| record.at() == BASE)
 }

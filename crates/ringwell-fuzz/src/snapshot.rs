@@ -1,4 +1,5 @@
-//! A snapshot: raw bytes, chunks with corrected checksums, or a good one with damage.
+//! Three forms of snapshots: raw bytes, chunks with correct checksums, and a good snapshot with
+//! damage.
 
 use std::convert::Infallible;
 
@@ -32,8 +33,8 @@ struct Contents {
     foreign_times: Vec<ForeignTimeEntry>,
 }
 
-/// Checks any file: it is refused, or its contents can be written and read again. Damage to a good
-/// one is detected. The first byte selects one of the three.
+/// Checks any file: either it is refused, or its contents can be written and read again. Damage to
+/// a good snapshot must be detected. The first byte selects one of the three forms.
 pub fn snapshot(bytes: &[u8]) {
     let Some((&form, bytes)) = bytes.split_first() else { return };
     match form % 3 {
@@ -44,7 +45,7 @@ pub fn snapshot(bytes: &[u8]) {
 }
 
 fn check(file: &[u8]) {
-    // A chunk's payload is read as a whole, and may have 512 KiB.
+    // A chunk's payload is read in one piece, and may have up to 512 KiB.
     let read = || bounded(file.len() + (1 << 19), 8, || read(file));
     let Ok((through, contents)) = read() else { return };
     let again = read_back(through, &contents);
@@ -57,8 +58,8 @@ fn read_back(through: u64, contents: &Contents) -> Contents {
     again
 }
 
-/// Makes a chunk from each piece: a byte for its kind, one for the claimed count of entries, and
-/// its length.
+/// Makes a chunk from each piece of `bytes`. A piece begins with a byte for the chunk's kind, one
+/// for the claimed count of entries, and one for the length.
 fn forged(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = SnapshotWriter::new(&HEADER).take(Vec::new());
     let mut entries = 0_u64;
@@ -87,8 +88,8 @@ fn forged(mut bytes: &[u8]) -> Vec<u8> {
     [file, head.to_vec(), end].concat()
 }
 
-/// Applies pieces of three bytes (a position and its change); an odd byte at the end truncates the
-/// file.
+/// Changes the file by pieces of three bytes: a position of two bytes, and the change there. An odd
+/// byte at the end truncates the file.
 fn check_damaged(bytes: &[u8]) {
     let contents = sample();
     let good = write(THROUGH, &contents);

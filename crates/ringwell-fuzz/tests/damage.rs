@@ -1,11 +1,12 @@
-//! More than 20,000 damaged journals: each gives a true prefix, a reported doubt, or a refusal.
+//! Tests more than 20,000 damaged journals: recovery returns a true prefix, reports a doubt, or
+//! refuses the journal.
 
 use std::collections::BTreeMap;
 
 use ringwell_fuzz::disk::{Damage, HEADER_BYTES, Outcome, STAMP_BYTES, Sample, judge, sample};
 use ringwell_journal::{BLOCK_BYTES, SEGMENT_HEADER_BYTES};
 
-/// The used bytes of a segment's header, with their checksum.
+/// The length of the used part of a segment's header, including its checksum.
 const SEGMENT_FIELDS_BYTES: usize = 96;
 
 #[derive(Default)]
@@ -92,7 +93,7 @@ fn several_faults_at_once_lose_nothing_silently() {
         let count = 1 + usize::from(random()[0] % 4);
         let faults = std::iter::repeat_with(|| {
             let [mut kind, segment, low, high, first, second, ..] = random();
-            // Frames with corrected checksums are left to the fuzzer.
+            // Only the fuzzer tries frames with corrected checksums.
             if kind % 7 == 6 {
                 kind -= 6;
             }

@@ -127,13 +127,13 @@ impl fmt::Display for Verdict {
             Self::Clean => f.write_str("clean"),
             Self::Torn(Cut { segno, offset, n }) => write!(
                 f,
-                "cut before frame {n}, which was never wholly written (segment {segno:016}, \
+                "cut before frame {n}, which was never completely written (segment {segno:016}, \
                  offset {offset})"
             ),
             Self::Rotten(Cut { segno, offset, n }) => write!(
                 f,
-                "cut before frame {n}, which was written, maybe answered, and is damaged (segment \
-                 {segno:016}, offset {offset})"
+                "cut before frame {n}, which was written, may have been answered, and is damaged \
+                 (segment {segno:016}, offset {offset})"
             ),
         }
     }

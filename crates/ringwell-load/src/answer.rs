@@ -1,14 +1,14 @@
-//! An answer: where it ends, and its contents, found by scanning its bytes.
+//! Finds the end and the contents of an answer by scanning its bytes.
 //!
-//! The scan counts texts that occur exactly once in each of our rows. Parsing JSON would cost the
-//! client more than the whole work of the server, so JSON is parsed only for a history
-//! (`history.rs`).
+//! The scan counts texts that occur exactly once in each row of an answer. Parsing JSON would cost
+//! the client more than the server's whole work. JSON is therefore parsed only if a history is
+//! written (`history.rs`).
 
 use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// The maximum length of a head, and of an answer; longer ones are invalid.
+/// The maximum length of an answer's head. An answer with a longer head or body is invalid.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -58,7 +58,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     Ok(Some(ParsedAnswer { status, body: start..end, closes }))
 }
 
-/// Rows of one answer, by kind.
+/// The counts of rows in one answer, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     /// Rows with a number, including overflow numbers.
@@ -84,7 +84,8 @@ impl Scanner {
         }
     }
 
-    /// Counts rows. The search texts cannot occur within a JSON string, because quotes are escaped.
+    /// Counts rows. The search texts contain unescaped quotes, so they cannot occur within a JSON
+    /// string.
     pub(crate) fn count(&self, body: &[u8]) -> Rows {
         let times = |finder: &Finder<'_>| finder.find_iter(body).map(|_| 1).sum();
         Rows {

@@ -1,7 +1,8 @@
 //! The clocks of this process as plain numbers.
 //!
-//! Nanoseconds of `CLOCK_MONOTONIC`, which all processes of a machine share, so that histories of
-//! several clients can be joined. `std::time::Instant` reads the same clock but hides its origin.
+//! Times are nanoseconds of `CLOCK_MONOTONIC`. All processes of a machine share this clock, so
+//! histories of several clients can be joined. `std::time::Instant` reads the same clock but hides
+//! its origin.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +13,12 @@ pub(crate) fn now_ns() -> u64 {
     nanos(clock_gettime(ClockId::Monotonic))
 }
 
-/// CPU time that this process has used, user and system, in nanoseconds.
+/// The CPU time that this process has used (user and system), in nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Milliseconds since 1970 by the wall clock.
+/// The wall clock, in milliseconds since 1970.
 pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -28,7 +29,7 @@ pub(crate) fn as_ns(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A duration in seconds, for people and for arithmetic with rates.
+/// A duration in seconds, for output and for calculations with rates.
 #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days, and a run is shorter")]
 pub(crate) fn as_seconds(ns: u64) -> f64 {
     ns as f64 / 1e9

@@ -1,12 +1,12 @@
-//! Two runs side by side, and how certain their difference is.
+//! Compares two runs, and estimates how certain their difference is.
 //!
 //! Method: percentile bootstrap. Each run's intervals are resampled 2,000 times: each sample draws,
-//! with replacement, as many intervals as the run has. For each sample, rate, percentiles and
-//! shares are computed from the sum of the intervals' counts and histograms. The range from the
-//! 2.5th to the 97.5th percentile of the ratio B / A holds 95 %. Intervals are treated as
-//! independent. Changes slower than an interval (a warm-up, another program) make the true
-//! uncertainty larger. The random samples are the same each time, so that repeated comparisons give
-//! the same result.
+//! with replacement, as many intervals as the run has. For each sample, the rate, the percentiles
+//! and the shares are computed from the sums of the intervals' counts and histograms. The
+//! confidence interval of 95 % is the range from the 2.5th to the 97.5th percentile of the ratio B
+//! / A. Intervals are treated as independent. If something changes more slowly than an interval
+//! lasts (a warm-up, another program), the true uncertainty is larger. The same random samples are
+//! drawn each time, so that repeated comparisons give the same result.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::text::{ms, round};
 
 /// The count of samples that are drawn.
 const DRAWS: usize = 2_000;
-/// The minimum number of intervals, because fewer do not show the variance.
+/// The minimum number of intervals; fewer would not show the variance.
 const INTERVALS_MIN: usize = 5;
 /// The seed of the random samples.
 const SEED: u64 = 0x5EED;
@@ -26,7 +26,7 @@ pub enum CompareError {
     /// A run is too short.
     #[error("a run has fewer than {INTERVALS_MIN} whole intervals: measure longer")]
     TooShort,
-    /// A run has no answers.
+    /// A run has no answer with status 200.
     #[error("a run has no answer with status 200: there is nothing to compare")]
     NoAnswers,
 }
@@ -51,12 +51,12 @@ pub struct Line {
 pub struct Comparison {
     /// One line for each figure.
     pub lines: Vec<Line>,
-    /// The settings that differ.
+    /// The settings in which the runs differ.
     pub differences: Vec<String>,
 }
 
 impl Line {
-    /// Whether the whole confidence interval is on one side of 1.
+    /// Whether the difference is certain: the whole confidence interval is above 1, or below 1.
     #[must_use]
     pub fn is_sure(&self) -> bool {
         let (low, high) = self.between;
@@ -151,8 +151,7 @@ fn differences(a: &Outcome, b: &Outcome) -> Vec<String> {
     if a == b { Vec::new() } else { vec![format!("A: {a}"), format!("B: {b}")] }
 }
 
-/// A small random generator (splitmix64), because the choice of intervals need not be
-/// unpredictable.
+/// A small random generator (splitmix64); the choice of intervals need not be unpredictable.
 struct Random(u64);
 
 impl Random {

@@ -3,8 +3,8 @@
 //! Independent of rates, histories and counts. Invariant: at most one batch is in progress, and all
 //! received bytes belong to its answer.
 //!
-//! Readiness is edge-triggered. A read that does not fill its buffer has emptied the socket, so the
-//! next byte causes a new edge. This saves one read per answer.
+//! Readiness is edge-triggered. If a read does not fill its buffer, it has emptied the socket, and
+//! the next byte causes a new edge. No second read is needed, which saves one read per answer.
 
 use std::io;
 use std::mem;
@@ -14,7 +14,7 @@ use mio::{Registry, Token};
 use crate::answer::{self, BadAnswer, ParsedAnswer};
 use crate::target::{Endpoint, Stream};
 
-/// The location of a batch's bytes.
+/// The source of a batch's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// One of the prepared batches.
@@ -41,10 +41,10 @@ pub(crate) enum AnswerBuffer {
     Own,
 }
 
-/// The result of reading from a readable socket.
+/// The result of a read from a readable socket.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// No answer yet, or only a part of it.
+    /// No answer has arrived yet, or only a part of it.
     More,
     Whole(ParsedAnswer, AnswerBuffer),
     /// The connection is closed or broken.
@@ -55,11 +55,11 @@ pub(crate) enum Received {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// Not connected; the next attempt is at this time.
+    /// Not connected; the next attempt to connect is at this time.
     Closed {
         again_ns: u64,
     },
-    /// Connecting since this time.
+    /// Has been connecting since this time.
     Connecting {
         since_ns: u64,
     },
@@ -81,7 +81,7 @@ pub(crate) struct Connection {
     request: Request,
     /// The count of sent bytes of the request.
     written: usize,
-    /// The received part of an incomplete answer.
+    /// The part of an incomplete answer that has been received.
     partial: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the connection is open now; an error if connecting has failed.
+    /// Whether the connection is open now; returns an error if connecting failed.
     pub(crate) fn opened(&mut self) -> io::Result<bool> {
         let Some(stream) = &self.stream else { return Ok(false) };
         let is_open = stream.is_open()?;
@@ -132,7 +132,7 @@ impl Connection {
         Ok(is_open)
     }
 
-    /// Closes the connection. Returns the batch in flight, so that it can be sent again.
+    /// Closes the connection, and returns the batch in flight so that it can be sent again.
     pub(crate) fn close(&mut self, again_ns: u64) -> Request {
         self.stream = None;
         self.partial.clear();
@@ -157,7 +157,7 @@ impl Connection {
         self.go_on(ready)
     }
 
-    /// Sends the rest of the batch.
+    /// Sends the rest of the batch, or as much of it as the socket accepts.
     ///
     /// # Errors
     /// The same as for [`Self::send`].
@@ -182,7 +182,8 @@ impl Connection {
             && self.written < self.request.bytes(ready).len()
     }
 
-    /// Reads the received bytes, into `given` unless the answer arrives in pieces.
+    /// Reads the received bytes into `given`; if the answer arrives in pieces, collects it in the
+    /// connection's own buffer.
     pub(crate) fn receive(&mut self, given: &mut [u8]) -> Received {
         let Some(stream) = &mut self.stream else { return Received::More };
         loop {
@@ -225,8 +226,8 @@ impl Connection {
         &self.partial
     }
 
-    /// Frees the connection for the next batch after its answer was processed. Returns the batch's
-    /// bytes.
+    /// Frees the connection for the next batch after the answer has been processed. Returns the
+    /// bytes of the answered batch.
     pub(crate) fn finish(&mut self) -> Request {
         self.partial.clear();
         self.state = ConnectionState::Idle;

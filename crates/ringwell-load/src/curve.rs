@@ -1,4 +1,5 @@
-//! An outcome as files: the percentiles for plotters of HDR histograms, and a page with curves.
+//! Writes an outcome as files: the percentiles for plotters of HDR histograms, and a page with
+//! curves.
 
 use std::fmt::Write as _;
 
@@ -73,10 +74,12 @@ const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 24.0;
 
-/// The latency at each percentile, on a scale on which each additional nine has the same width.
+/// Draws the latency at each percentile. On the scale, each additional nine (90 %, 99 %, 99.9 %)
+/// has the same width.
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
-    // The last point is the slowest answer, drawn at the percentile that only one answer exceeds.
+    // The last point is the slowest answer. It is drawn at the percentile that only one answer
+    // exceeds.
     let count = points.last().map_or(1.0, |point| float(point.count).max(10.0));
     let nines_max = count.log10();
     let top = points.last().map_or(1.0, |point| point.us).max(1.0) * 1.05;
@@ -119,7 +122,7 @@ fn over_time(
         drawing += &label_at(x(place), HEIGHT - BOTTOM + 18.0, "middle", &label);
     }
     for (index, (name, color, values)) in series.iter().enumerate() {
-        // An interval is drawn at its middle.
+        // The point of an interval is drawn at the middle of the interval.
         let line = values.iter().enumerate();
         let line = line.map(|(place, value)| (x(float(place as u64) + 0.5), y(*value)));
         drawing += &polyline(line, color);
@@ -130,7 +133,7 @@ fn over_time(
     svg(title, &drawing)
 }
 
-/// The title, and horizontal lines with their values.
+/// Draws the title, and horizontal lines with their values.
 fn grid(top: f64, y: impl Fn(f64) -> f64, show: fn(f64) -> String, title: &str) -> String {
     let mut text = label_at(LEFT, 14.0, "start", title);
     for quarter in 0..=4_u64 {

@@ -1,7 +1,7 @@
-//! The next batch to send, and when it is due.
+//! The next batch to send, and the time at which it is due.
 //!
-//! Uses no sockets. In an open loop, each of `threads` workers gets every `threads`-th batch of one
-//! schedule. In a closed loop, a batch is due whenever a connection is free.
+//! Uses no sockets. In an open loop, the workers share one schedule: each of `threads` workers gets
+//! every `threads`-th batch. In a closed loop, a batch is due whenever a connection is free.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(crate) struct Retry {
     pub(crate) due_ns: u64,
 }
 
-/// The batches of one thread. All times are those of the machine's monotonic clock.
+/// The batches of one thread. All times are from the machine's monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Feed {
     start_ns: u64,
@@ -67,7 +67,7 @@ impl Feed {
         }
     }
 
-    /// Removes the batch that was due.
+    /// Removes the batch that was due, and schedules the next one.
     pub(crate) fn take(&mut self) {
         if let Turn::Open { schedule, index, step, next_ns } = &mut self.pace {
             *index += *step;
@@ -83,7 +83,7 @@ impl Feed {
         self.retries.pop_front()
     }
 
-    /// Makes no further batches due.
+    /// Ends the feed: from now on, no batch is due.
     pub(crate) fn stop(&mut self, now_ns: u64) {
         self.end_ns = self.end_ns.min(now_ns);
         self.retries.clear();

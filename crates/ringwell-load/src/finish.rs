@@ -1,7 +1,9 @@
-//! The parts added to a history after its run: look-ups, the journal, the state at the end.
+//! Adds the parts of a history that are known only after its run: look-ups, the journal, and the
+//! final state.
 //!
-//! Lines have the format of docs/spec/history.md. The journal comes in as the output of `ringwell
-//! journal inspect --json` and `replay --json`, because this crate does not read its bytes.
+//! The added lines have the format of docs/spec/history.md. The journal is passed in as the output
+//! of `ringwell journal inspect --json` and `replay --json`, because this crate cannot read the
+//! journal itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,7 +17,7 @@ use crate::answer;
 use crate::clock::now_ns;
 use crate::target::{Blocking, Target};
 
-/// The time after which a look-up counts as failed.
+/// The time limit for a look-up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reason why a history could not be completed.
@@ -58,7 +60,7 @@ pub struct LookedUp {
     pub refused: u64,
 }
 
-/// The server for look-ups.
+/// The server that answers the look-ups.
 #[derive(Clone, Debug)]
 pub struct LookUps {
     /// The endpoint.
@@ -81,7 +83,7 @@ struct HeldNumber {
 /// the history.
 ///
 /// # Errors
-/// [`FinishError`]; earlier look-ups then stay in the history.
+/// [`FinishError`]; the history then keeps the look-ups before the failed one.
 pub fn look_up(history: &Path, wanted: &LookUps) -> Result<LookedUp, FinishError> {
     cut_tail(history)?;
     let held = held_rows(history)?;
@@ -133,7 +135,7 @@ fn moment(text: &Value) -> Value {
 /// --json`. Returns the count of appended lines.
 ///
 /// # Errors
-/// [`FinishError`]; earlier additions then stay in the history.
+/// [`FinishError`]; the history then keeps the lines that were already appended.
 pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
     let mut shard = Value::Null;
     add(history, node, "jrn", lines, |line| {
@@ -216,7 +218,7 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     let mut clocks: Vec<(u64, u64)> = Vec::new();
     let mut lifetimes = BTreeMap::new();
     // For each row, its pool and the earliest time at which it may have got its number, which is
-    // that of the first attempt.
+    // the time of the first attempt.
     let mut asked = BTreeMap::new();
     let mut returned = Vec::new();
     for (place, line) in BufReader::new(file).lines().enumerate() {
@@ -253,7 +255,8 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
         for (rid, number) in rows {
             let Some((pool, begun)) = asked.get(&rid) else { continue };
             let took_ms = t.saturating_sub(*begun).div_ceil(1_000_000);
-            // A row of a batch that took longer than a lifetime may have lost its number again.
+            // If a batch took longer than a lifetime, its row's lockout may already have ended, and
+            // the number may belong to another row.
             if lifetimes.get(pool).is_some_and(|lifetime| took_ms + 1 < *lifetime) {
                 held.push(HeldNumber { rid, number, at_ms: wall_ms(&clocks, t) });
             }
@@ -262,7 +265,7 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     Ok(held)
 }
 
-/// The wall clock at `t`, rounded up, according to the last line with both clocks before `t`.
+/// Converts `t` to wall-clock time, rounded up, based on the last line before `t` with both clocks.
 fn wall_ms(clocks: &[(u64, u64)], t: u64) -> u64 {
     let later = clocks.partition_point(|(at, _)| *at <= t);
     let (at, wall) = clocks.get(later.saturating_sub(1)).copied().unwrap_or((t, 0));
@@ -284,7 +287,7 @@ impl Client {
         Ok(Self { stream, host, token, bytes: Vec::new() })
     }
 
-    /// The status and body of a look-up; the body is `null` if it is not JSON.
+    /// Looks up a number; returns the status and the body, which is `null` if it is not JSON.
     fn attribution(&mut self, number: &str, at_ms: u64) -> io::Result<(u16, Value)> {
         let Self { host, token, .. } = self;
         let request = format!(

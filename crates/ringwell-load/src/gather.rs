@@ -29,7 +29,7 @@ pub(crate) struct Gather<'a> {
     latencies: Latencies,
     samples: Vec<Sample>,
     last: (u64, Latency),
-    /// The time from the start to an early end, if there was one.
+    /// The time from the start to the early end of the run, if it was ended early.
     stopped_ns: Option<u64>,
     wall_ns: u64,
     cpu_ns: u64,
@@ -57,7 +57,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Takes reports until the last thread ends.
+    /// Collects reports until the last thread ends.
     ///
     /// # Errors
     /// If the history cannot be written.
@@ -92,7 +92,8 @@ impl<'a> Gather<'a> {
                 history.clocks()?;
             }
         }
-        // Threads that ended early have not reported the last intervals.
+        // The last intervals may still be open, because threads that ended early did not report
+        // them.
         while let Some((_, joined)) = self.open.pop_first() {
             self.close(&joined);
         }
@@ -117,7 +118,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Completes an interval. Threads report intervals in order, so they are also completed in
+    /// Completes an interval. Threads report intervals in order, so intervals are also completed in
     /// order.
     fn close(&mut self, joined: &Joined) {
         self.counts.add(&joined.counts);
@@ -142,8 +143,8 @@ impl<'a> Gather<'a> {
         let plan = self.shared.plan;
         let interval_seconds = as_seconds(self.shared.interval_ns);
         let sending_ns = as_ns(plan.duration).min(self.stopped_ns.unwrap_or(u64::MAX));
-        // Answers after the last batch was sent do not count for the rate. The count is rounded,
-        // because the duration may not be a multiple of the interval.
+        // Answers that arrive after the time for sending do not count for the rate. The count of
+        // intervals is rounded, because that time may not be a multiple of the interval.
         let whole = (sending_ns + self.shared.interval_ns / 1000) / self.shared.interval_ns;
         self.samples.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
         let sum = |pick: fn(&Sample) -> u64| self.samples.iter().map(pick).sum::<u64>();

@@ -1,7 +1,7 @@
-//! Writes a client's view line by line, in the format of docs/spec/history.md.
+//! Writes a client's view of a run line by line, in the format of docs/spec/history.md.
 //!
-//! All threads share one [`History`], and each has a [`Scribe`] with a separate buffer, so the
-//! order of lines in the file is not defined.
+//! All threads share one [`History`], but each has its own [`Scribe`] with a buffer, so the order
+//! of the lines in the file is undefined.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// A history that is being written.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// The prefix of ids.
+    /// The prefix of all ids of this run.
     run: String,
     file: Mutex<BufWriter<File>>,
 }
@@ -69,7 +69,7 @@ impl History {
         self.line(&json!({"k": "clk", "t": clock::now_ns(), "wall_ms": clock::wall_ms()}))
     }
 
-    /// Writes the last lines. Must be called after the scribes have ended.
+    /// Writes the last lines. Must be called after all scribes have ended.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.clocks()?;
         self.file.lock().unwrap_or_else(PoisonError::into_inner).flush()
@@ -80,8 +80,8 @@ impl History {
     }
 
     fn append(&self, lines: &[u8]) -> io::Result<()> {
-        // A thread that panicked while writing has left half a line at worst, and the run fails in
-        // any case.
+        // If a thread panicked while it was writing, there is at worst half a line in the file, and
+        // the run fails in any case.
         self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines)
     }
 }
@@ -102,7 +102,7 @@ fn config_line(pool: &Pool, t: u64) -> Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) id: String,
-    /// The id of the batch's first attempt.
+    /// The id of the batch's first attempt, which is the idempotency key of all attempts.
     pub(crate) key: String,
     pub(crate) asked: Vec<Asked>,
     pub(crate) number: u32,
@@ -131,7 +131,7 @@ struct AskedRow<'a> {
     par: &'a str,
 }
 
-/// Writes the lines of one thread.
+/// Writes the history lines of one thread.
 #[derive(Debug)]
 pub(crate) struct Scribe<'a> {
     history: &'a History,
@@ -196,7 +196,7 @@ impl<'a> Scribe<'a> {
         self.line(&line)
     }
 
-    /// Records that there will be no answer.
+    /// Records that the attempt will get no answer.
     pub(crate) fn unknown(&mut self, attempt: &Attempt, t: u64, why: Failure) -> io::Result<()> {
         let why = match why {
             Failure::Refused => "refused",
@@ -207,7 +207,7 @@ impl<'a> Scribe<'a> {
         self.line(&json!({"k": "unk", "id": attempt.id, "t": t, "why": why}))
     }
 
-    /// Records an answer that is not HTTP.
+    /// Records an answer that is not valid HTTP.
     pub(crate) fn unreadable(
         &mut self,
         attempt: &Attempt,
@@ -231,7 +231,7 @@ impl<'a> Scribe<'a> {
     }
 }
 
-/// The rows of an answer in the form of a history.
+/// The rows of an answer, in the form in which a history contains them.
 fn rows(body: &[u8]) -> Result<Vec<Value>, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let rows = answer["responses"].as_array().ok_or("no responses")?;

@@ -1,4 +1,4 @@
-//! The measurements of a run, as they are printed, stored and compared.
+//! The measurements of a run, in the form in which they are printed, stored and compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,17 +25,17 @@ pub struct Outcome {
     pub seconds: f64,
     /// All counts, including answers that arrived after the last batch was sent.
     pub counts: Counts,
-    /// Answers with status 200 in that time, per second.
+    /// Answers with status 200 per second, within `seconds`.
     pub batches_per_second: f64,
-    /// Rows with a number in that time, per second.
+    /// Rows with a number per second, within `seconds`.
     pub rows_per_second: f64,
     /// Latencies of answers with status 200, and of timeouts.
     pub latency: Latency,
-    /// The complete curve, for drawing.
+    /// The complete curve of percentiles, for drawing.
     pub percentiles: Vec<Point>,
-    /// CPU time that the generator itself used, divided by its running time: 1 is one core.
+    /// CPU time that the generator itself used, divided by its running time: 1 means one full core.
     pub generator_cores: f64,
-    /// CPU time of the generator for each answer, in microseconds.
+    /// CPU time of the generator per answer, in microseconds.
     pub generator_cpu_us_per_answer: f64,
     /// The length of each interval of `samples`, in seconds.
     pub interval_seconds: f64,
@@ -46,17 +46,17 @@ pub struct Outcome {
 /// The requested settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The addresses for batches.
+    /// The addresses to which batches are sent.
     pub targets: Vec<String>,
     /// `open` or `closed`.
     pub mode: String,
-    /// The requested batches a second (open loop).
+    /// The requested rate in batches a second (only in an open loop).
     pub rate: Option<f64>,
     /// The time in which the rate, or the number of connections, rises from 0, in seconds.
     pub ramp_seconds: f64,
     /// The requested count of spikes.
     pub spikes: usize,
-    /// The choice of pools for rows.
+    /// The way in which pools were chosen for rows.
     pub spread: Spread,
     /// The count of pools among which rows were distributed.
     pub pools: usize,
@@ -117,7 +117,7 @@ pub struct Sample {
     pub error_rows: u64,
     /// All other failures.
     pub failures: u64,
-    /// Latencies: nanoseconds rounded to two digits, and their counts.
+    /// Latencies in nanoseconds, rounded to two significant digits, with their counts.
     pub latency_ns: Vec<(u64, u64)>,
 }
 

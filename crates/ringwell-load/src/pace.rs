@@ -1,19 +1,20 @@
-//! The due time of each batch: a rate, a ramp at the beginning, and spikes.
+//! The due time of each batch. It results from a rate, a ramp at the beginning, and spikes.
 //!
-//! Pure arithmetic. Invariant: the times never decrease, and the n-th time is the first at which
-//! the integral of the rate reaches n.
+//! Pure arithmetic. Invariant: the times never decrease, and batch n is due at the first time at
+//! which the integral of the rate reaches n.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::as_ns;
 
-/// The method by which sending times are determined.
+/// The method that determines when batches are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: each connection sends its next batch when the last answer has arrived.
+    /// Closed loop: each connection sends its next batch as soon as the previous answer has
+    /// arrived.
     Closed,
-    /// Open loop: batches are due at fixed times, independent of the answers.
+    /// Open loop: batches are due at fixed times, regardless of answers.
     Open {
         /// Batches a second, all connections together.
         rate: f64,
@@ -22,7 +23,7 @@ pub enum Pace {
     },
 }
 
-/// A period in which the rate is multiplied.
+/// A period in which the rate is a multiple of the normal one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
     at: Duration,
@@ -77,15 +78,15 @@ pub fn parse_rate(text: &str) -> Option<f64> {
 /// A period in which the rate changes linearly or is constant.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// Its start, in seconds.
+    /// The start of the period, in seconds.
     from: f64,
-    /// The count of batches that are due before it.
+    /// The count of batches that are due before the period.
     before: f64,
-    /// Batches a second at its beginning.
+    /// The rate at the start of the period, in batches a second.
     rate: f64,
-    /// The rate's increase per second.
+    /// The increase of the rate per second.
     slope: f64,
-    /// The count of batches that are due in it.
+    /// The count of batches that are due in the period.
     count: f64,
 }
 
@@ -93,7 +94,7 @@ struct Stretch {
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     stretches: Vec<Stretch>,
-    /// The index of the last requested batch's period. Batches are requested in order.
+    /// The period of the last batch whose due time was requested. Due times are requested in order.
     place: usize,
 }
 
@@ -124,8 +125,8 @@ impl Schedule {
         Self { stretches, place: 0 }
     }
 
-    /// Nanoseconds from the start to batch `index`, or `None` if the end comes first. Indices of
-    /// one schedule must not decrease.
+    /// The due time of batch `index`, in nanoseconds from the start; `None` if the schedule ends
+    /// before it. The indices of consecutive calls must not decrease.
     #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53 batches")]
     pub(crate) fn due_ns(&mut self, index: u64) -> Option<u64> {
         let index = index as f64;
@@ -133,8 +134,8 @@ impl Schedule {
             let inside = index - stretch.before;
             if inside < stretch.count {
                 let Stretch { from, rate, slope, .. } = *stretch;
-                // The time at which the integral of the rate reaches `inside`, in a form that
-                // avoids a division by a slope of 0.
+                // The time at which the integral of the rate reaches `inside`. This form of the
+                // formula avoids a division by a slope of 0.
                 let root = (rate * rate + 2.0 * slope * inside).sqrt();
                 let sum = rate + root;
                 let after = if sum > 0.0 { 2.0 * inside / sum } else { 0.0 };

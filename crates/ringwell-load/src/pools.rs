@@ -1,11 +1,12 @@
-//! The pools for batches, from a CSV file like the one that `ringwell demo` writes.
+//! Reads the pools for batches from a CSV file like the one that `ringwell demo` writes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// A telephone number in the API's form: ten digits, or `+` and the digits with country code.
+/// A telephone number in the form of the API: ten digits, or `+` and the digits including the
+/// country code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Number {
@@ -28,7 +29,7 @@ impl TryFrom<String> for Number {
 }
 
 impl Number {
-    /// The number `count` places after it.
+    /// The number that is greater by `count`.
     #[must_use]
     pub const fn plus(self, count: u64) -> Self {
         Self { digits: self.digits + count, ..self }
@@ -41,20 +42,20 @@ impl fmt::Display for Number {
     }
 }
 
-/// A ring pool, as far as a client knows it.
+/// The data of a ring pool that a client has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// Its id in the API.
+    /// The pool's id in the API.
     pub id: u64,
-    /// The key that every row must contain.
+    /// The key that every row for the pool must contain.
     pub ring_pool_key: String,
     /// The number that is handed out when no other is free.
     pub overflow_number: Option<Number>,
     /// The guaranteed lifetime of an allocation.
     pub lifetime_ms: u64,
-    /// The first of its consecutive numbers.
+    /// The first of the pool's consecutive numbers.
     pub first_number: Number,
-    /// The count of its numbers.
+    /// The count of the pool's numbers.
     pub numbers: u64,
 }
 
@@ -72,12 +73,12 @@ pub enum PoolsError {
         /// The system's error.
         source: csv::Error,
     },
-    /// A line is not a pool.
+    /// A line does not describe a pool.
     #[error("{}: {source}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// The line, and its fault.
+        /// The line, and its error.
         source: csv::Error,
     },
     /// A pool has an invalid key or lifetime.
@@ -135,7 +136,7 @@ impl Pool {
     fn new(line: Line) -> Result<Self, &'static str> {
         let Line { id, ring_pool_key, overflow_number, lifetime_seconds, first_number, numbers } =
             line;
-        // The key goes into a query unescaped.
+        // The key is written into a query without escapes.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         if ring_pool_key.is_empty() || !ring_pool_key.bytes().all(is_plain) {
             return Err("the key must be letters, digits and -_.~");

@@ -1,8 +1,9 @@
-//! The bytes of batches, which are either prepared and sent repeatedly, or unique.
+//! The bytes of batches. Batches are either prepared and sent repeatedly, or each is unique.
 //!
-//! Rows step through all pools by a fixed distance, so that a batch of 40 rows over 200 pools
-//! touches 40 pools, and five batches touch all. Consecutive pools would favour the server's
-//! caches. Each row has about 42 bytes of parameters, like those of a search advertisement.
+//! Consecutive rows are a fixed distance apart in the list of pools. A batch of 40 rows over 200
+//! pools touches 40 pools, and five batches touch all pools. If consecutive rows used consecutive
+//! pools, the server's caches would be favoured. Each row has about 42 bytes of parameters, like
+//! those of a search advertisement.
 
 use std::fmt::Write as _;
 
@@ -11,29 +12,29 @@ use serde::{Deserialize, Serialize};
 use crate::pools::Pool;
 
 /// The distance between the pools of consecutive rows. It is prime, so that every pool is used
-/// before one repeats (unless the count of pools is a multiple of it).
+/// before any pool repeats, unless the count of pools is a multiple of it.
 const STRIDE: u64 = 7_919;
 
 /// The minimum and the maximum number of different batches that are sent repeatedly.
 const READY_MIN: usize = 256;
 const READY_MAX: usize = 4_096;
 
-/// The choice of pools for the rows of a batch.
+/// The way in which pools are chosen for the rows of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
-    /// All pools in turn.
+    /// All pools, in turn.
     Pools,
-    /// The first pool of the list.
+    /// Only the first pool of the list.
     One,
 }
 
-/// The contents that batches have in common.
+/// The parts that all batches have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Batches {
     pools: Vec<Pool>,
     rows: usize,
-    /// The head up to the value of `content-length`.
+    /// The request's head up to the value of `content-length`.
     head: String,
 }
 
@@ -46,8 +47,8 @@ pub(crate) struct Asked {
 }
 
 impl Batches {
-    /// Makes batches of `rows` rows for `host`. `deadline_ms` is the client's deadline, if it has
-    /// one.
+    /// Prepares to make batches of `rows` rows for `host`. `deadline_ms` is the client's deadline,
+    /// if it has one.
     pub(crate) fn new(
         pools: &[Pool],
         spread: Spread,
@@ -85,7 +86,7 @@ impl Batches {
         self.request(&body.end(), None)
     }
 
-    /// A unique request, whose rows have `id` in their request ids and parameters.
+    /// Makes a unique request. The request ids and the parameters of its rows contain `id`.
     pub(crate) fn own(&self, index: u64, id: &str, key: Option<&str>) -> (String, Vec<Asked>) {
         let mut body = Body::new();
         let mut asked = Vec::with_capacity(self.rows);
@@ -108,7 +109,7 @@ impl Batches {
     fn pool(&self, row: u64) -> &Pool {
         let count = u64::try_from(self.pools.len()).unwrap_or(u64::MAX);
         let place = row.wrapping_mul(STRIDE) % count;
-        // `place` is below the length, which is a `usize`.
+        // `place` is less than the length, which is a `usize`.
         &self.pools[usize::try_from(place).unwrap_or(0)]
     }
 
@@ -118,8 +119,8 @@ impl Batches {
     }
 }
 
-/// A body that is being written. Keys, parameters and ids need no escapes: see `pools.rs` and
-/// `own`.
+/// A body that is being written. Keys, parameters and ids need no escapes: see the checks in
+/// `pools.rs`, and `own`.
 struct Body(String);
 
 impl Body {

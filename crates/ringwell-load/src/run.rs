@@ -1,4 +1,4 @@
-//! A run from its plan to its outcome: starts the threads, and collects their reports.
+//! Executes a run, from its plan to its outcome: starts the threads, and collects their reports.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,27 +23,27 @@ use crate::worker::{Seen, Shared, Worker};
 /// The batches of a run, and their destination.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// The endpoints, which connections use in turn.
+    /// The endpoints, to which connections are assigned in turn.
     pub targets: Vec<Target>,
-    /// The pools for rows.
+    /// The pools that rows request.
     pub pools: Vec<Pool>,
-    /// The choice of pools for rows.
+    /// The way in which pools are chosen for rows.
     pub spread: Spread,
     /// Rows of each batch, 1 or more.
     pub rows: usize,
-    /// The method by which sending times are determined.
+    /// The method that determines when batches are sent.
     pub pace: Pace,
     /// The time in which the rate, or in a closed loop the number of connections, rises from 0.
     pub ramp: Duration,
-    /// The duration of sending.
+    /// The time in which batches are sent.
     pub duration: Duration,
-    /// Kept-alive connections, at least one per thread.
+    /// The count of kept-alive connections, at least one per thread.
     pub connections: usize,
     /// Threads, 1 or more.
     pub threads: usize,
     /// The time after which a batch without an answer is abandoned.
     pub timeout: Duration,
-    /// The deadline that each batch requests, if any.
+    /// The deadline that each batch sets for its answer, if any.
     pub deadline: Option<Duration>,
     /// The file in which every row is recorded.
     pub history: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub struct LoadPlan {
     pub retry: bool,
 }
 
-/// The reason why a run was not possible, or could not be finished.
+/// The reason why a run could not start, or could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The settings contradict each other.
@@ -95,7 +95,7 @@ pub struct Progress {
     pub elapsed: f64,
     /// The requested duration in seconds.
     pub duration: f64,
-    /// Answers with 200 a second, in the last interval.
+    /// Answers with status 200 per second, in the last interval.
     pub batches_per_second: f64,
     /// Latencies of the last interval.
     pub latency: Latency,
@@ -103,14 +103,14 @@ pub struct Progress {
     pub counts: Counts,
 }
 
-/// The time between the readiness of all threads and the first batch.
+/// The time from the moment when all threads are ready to the first batch.
 const HEAD_START_NS: u64 = 2_000_000;
-/// The maximum number of intervals of a long run, because all of them are kept.
+/// The maximum number of intervals of a run, because all of them stay in memory.
 const INTERVALS_MAX: f64 = 600.0;
-/// The minimum number of intervals of a short run, because a comparison needs enough data.
+/// The minimum number of intervals of a run, because a comparison needs enough of them.
 const INTERVALS_MIN: f64 = 10.0;
 
-/// Carries out `plan`. `stop` ends it early; `live` receives its progress.
+/// Executes `plan`. `stop` ends the run early; `live` receives its progress.
 ///
 /// # Errors
 /// [`LoadError`] if nothing was measured. Failures of single batches are part of the outcome.
@@ -144,7 +144,7 @@ pub fn run(
         }
         let start_ns = now_ns() + HEAD_START_NS;
         for start in starts {
-            // If a thread has ended with an error, joining it returns that error.
+            // If a thread ended with an error, joining the thread returns the error.
             let _ = start.send(start_ns);
         }
         gather.follow(start_ns, &seen, live)?;
@@ -181,13 +181,13 @@ fn work(
             return Ok(());
         }
     };
-    // If this cannot be sent, the receiver has ended, and the run does not start.
+    // If this cannot be sent, the receiver has already ended, and the run does not start.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }
 
 /// Raises the limit of open files as far as the system allows, because each connection needs one.
-/// If that fails, connecting reports it.
+/// If the limit cannot be raised, the error appears when a connection cannot be opened.
 fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -242,7 +242,7 @@ fn share<'a>(
     let deadline_ms = plan.deadline.map(|deadline| as_ns(deadline) / 1_000_000);
     let host = plan.targets[0].host();
     let batches = Batches::new(&plan.pools, plan.spread, plan.rows, host, deadline_ms);
-    // Whole seconds if the run is long enough, so that curves are easy to read.
+    // The interval is whole seconds if the run is long enough, so that curves are easy to read.
     let seconds = plan.duration.as_secs_f64();
     let intervals = seconds.round().clamp(INTERVALS_MIN, INTERVALS_MAX);
     Ok(Shared {

@@ -1,7 +1,8 @@
 //! The counters: answers by status, rows by kind, failures by kind, and latencies.
 //!
-//! Latencies are those of answers with status 200 and of batches that timed out, which took at
-//! least that long. A quick refusal must not make a server look fast.
+//! Latencies are recorded only for answers with status 200 and for batches that timed out, which
+//! took at least as long as the timeout. Refusals are left out, because a quick refusal must not
+//! make a server look fast.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Rows;
 
-/// Latencies below this are distinguished only in steps of 64 ns.
+/// Latencies below this limit are distinguished only in steps of 64 ns.
 const LATENCY_MIN_NS: u64 = 100;
-/// Longer latencies count as an hour.
+/// The longest latency that is recorded; longer latencies count as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// The number of significant digits that are kept.
+/// The number of significant digits with which latencies are recorded.
 const DIGITS: u8 = 3;
 
 /// Latencies in nanoseconds.
@@ -37,7 +38,7 @@ pub(crate) enum Failure {
     Timeout,
     /// The bytes were not a valid answer.
     Bad,
-    /// The run ended first.
+    /// The run ended before the answer arrived.
     End,
 }
 
@@ -77,7 +78,7 @@ impl Counts {
         self.statuses.get(&200).copied().unwrap_or(0)
     }
 
-    /// Answers with another status, and bytes that are not an answer.
+    /// The count of answers with a status other than 200, and of bytes that are not an answer.
     #[must_use]
     pub fn failures(&self) -> u64 {
         let other: u64 = self.statuses.iter().filter(|(s, _)| **s != 200).map(|(_, n)| n).sum();

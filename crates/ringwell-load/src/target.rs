@@ -12,7 +12,7 @@ use std::time::Duration;
 use mio::Interest;
 use mio::event::Source;
 
-/// The time limit for a first connection.
+/// The time limit for opening one of the first connections.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// One endpoint: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
@@ -73,7 +73,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The value of `Host`.
+    /// The value of the header `Host`.
     pub(crate) fn host(&self) -> &str {
         match &self.0 {
             TargetAddress::Tcp(authority) => authority,
@@ -81,11 +81,10 @@ impl Target {
         }
     }
 
-    /// The endpoint with its name resolved once, so that reconnecting never waits for name
-    /// resolution.
+    /// Resolves the endpoint's name once, so that reconnecting never waits for name resolution.
     ///
     /// # Errors
-    /// If the name has no address.
+    /// If the name cannot be resolved to an address.
     pub(crate) fn resolve(&self) -> io::Result<Endpoint> {
         match &self.0 {
             TargetAddress::Unix(path) => Ok(Endpoint::Unix(path.clone())),
@@ -105,7 +104,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Connects, and waits until the connection is open. For the first connections, before the
+    /// Connects, and waits until the connection is open. Used for the first connections, before the
     /// measurement starts.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
@@ -131,7 +130,7 @@ impl Endpoint {
         }
     }
 
-    /// Connects with time limits, for consecutive requests.
+    /// Opens a blocking connection with time limits, for consecutive requests.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
         match self {
             Self::Tcp(address) => {
@@ -165,7 +164,8 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether connecting has succeeded: `false` if not yet, or the error if it failed.
+    /// Whether the connection is open. Returns `false` while connecting is in progress, and an
+    /// error if it failed.
     pub(crate) fn is_open(&self) -> io::Result<bool> {
         let (fault, peer) = match self {
             Self::Tcp(stream) => {
@@ -199,7 +199,7 @@ impl Stream {
         }
     }
 
-    /// Reports read and write edges under `token` from now on.
+    /// Registers the stream, so that read and write edges are reported under `token`.
     pub(crate) fn register(
         &mut self,
         registry: &mio::Registry,

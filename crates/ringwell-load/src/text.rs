@@ -1,4 +1,4 @@
-//! An outcome for people: the table at the end, and a line while the run is in progress.
+//! Shows an outcome to people: a line while the run is in progress, and a table at the end.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::request::Spread;
 use crate::run::Progress;
 use crate::tally::Counts;
 
-/// Width of the bar in the live line.
+/// The width of the progress bar in the live line.
 const BAR: usize = 16;
 
 impl Outcome {
@@ -64,7 +64,7 @@ impl Outcome {
 }
 
 impl Setting {
-    /// The requested run in one sentence.
+    /// Describes the requested run in one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let mode = match self.rate {
@@ -96,7 +96,8 @@ impl Setting {
 }
 
 impl Progress {
-    /// One line without a line break, at most 98 characters wide unless counts are huge.
+    /// The progress as one line without a line break. It is at most 98 characters wide unless
+    /// counts are huge.
     #[must_use]
     pub fn line(&self) -> String {
         let Self { elapsed, duration, latency, counts, .. } = self;
@@ -146,7 +147,7 @@ fn latency(latency: &Latency) -> String {
     )
 }
 
-/// All failures, by kind.
+/// The counts of all failures, by kind.
 pub(crate) fn failures(counts: &Counts) -> String {
     let named = [
         (counts.refused, "connections refused"),
@@ -184,7 +185,7 @@ fn percent(part: u64, all: u64) -> String {
     format!("{share:.2} %")
 }
 
-/// A rate for people, without decimals from 100 on.
+/// A rate as text, without decimals if it is 100 or more.
 pub(crate) fn round(rate: f64) -> String {
     if rate < 100.0 {
         return format!("{rate:.1}");

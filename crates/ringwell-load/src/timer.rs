@@ -1,4 +1,4 @@
-//! A timer with microsecond precision, because polling alone waits for whole milliseconds.
+//! A timer with microsecond precision. Polling alone can only wait for whole milliseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Wakes up a poll at a time of the monotonic clock.
+/// Wakes up a poll at a given time of the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,

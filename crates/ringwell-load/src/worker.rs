@@ -1,8 +1,8 @@
 //! One thread of the generator: its connections, its batches, its counts.
 //!
 //! Owns its sockets and counts, and shares no mutable state with other threads except the flag that
-//! ends the run. Invariant: a connection whose state is `Idle` is in `idle` or `waiting` exactly
-//! once, and any other is in neither.
+//! ends the run. Invariant: a connection in the state `Idle` is in exactly one of `idle` and
+//! `waiting`, exactly once; a connection in any other state is in neither.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ use crate::tally::{Counts, Failure, Latencies, Tally};
 use crate::target::Endpoint;
 use crate::timer::Timer;
 
-/// Answers up to this size are read with one call and processed in place.
+/// Answers up to this length can be read with one call and processed in place.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The maximum number of events that one poll returns.
 const EVENTS: usize = 1_024;
@@ -33,12 +33,12 @@ const EVENTS: usize = 1_024;
 const TICK_NS: u64 = 50_000_000;
 /// The pause before a lost connection is opened again.
 const RECONNECT_NS: u64 = 50_000_000;
-/// The thread does not sleep for this long before a batch is due, because waking up takes about
+/// In this time before a batch is due, the thread does not sleep, because waking up takes about
 /// this long.
 const SPIN_NS: u64 = 60_000;
-/// The time for which answers in progress are awaited after SIGINT.
+/// The time for which the generator waits for answers in progress after SIGINT.
 const STOP_NS: u64 = 1_000_000_000;
-/// The maximum number of times that a batch is sent.
+/// The maximum number of attempts to send a batch.
 const TRIES: u32 = 4;
 
 /// The state that all threads read.
@@ -73,7 +73,7 @@ pub(crate) struct Worker<'a> {
     /// For each connection, the data on the batch in flight that a history needs.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
-    /// Connections that have not joined yet, during the ramp of a closed loop.
+    /// Connections that do not send yet, during the ramp of a closed loop.
     waiting: VecDeque<usize>,
     busy: usize,
     /// The index of the next batch.
@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
     /// Opens the thread's share of the connections.
     ///
     /// # Errors
-    /// The error, with the index of the endpoint that did not answer.
+    /// The error, with the index of the endpoint that accepted no connection.
     pub(crate) fn connect(
         shared: &'a Shared<'a>,
         thread: usize,
@@ -179,12 +179,12 @@ impl<'a> Worker<'a> {
 
     fn report(&mut self, interval: u64, seen: &Sender<Seen>) {
         let (counts, latencies) = self.tally.take();
-        // The receiver ends early only if the run has failed elsewhere.
+        // The receiver ends early only if the run has already failed elsewhere.
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// Returns the time to wait for events, and sets a timer for the next due time, which is more
-    /// precise than milliseconds.
+    /// Returns the time to wait for events. Also sets the timer to the next due time, because the
+    /// wait is only accurate to a millisecond.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {
@@ -327,8 +327,8 @@ impl<'a> Worker<'a> {
         self.lost(place, Failure::Bad, now, feed)
     }
 
-    /// Closes a connection that can no longer be used. Its batch in flight counts as failed, or is
-    /// sent again.
+    /// Closes a connection that can no longer be used. If a batch was in flight, it counts as
+    /// failed or is sent again.
     fn lost(
         &mut self,
         place: usize,
@@ -374,7 +374,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reopens closed connections, closes slow ones, and lets connections join.
+    /// Reopens closed connections, closes those that took too long, and lets further connections
+    /// start to send.
     fn look_through(&mut self, now: u64, start: u64, feed: &mut Feed) -> io::Result<()> {
         let patience = as_ns(self.shared.plan.timeout);
         for place in 0..self.connections.len() {
@@ -401,12 +402,12 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// In a closed loop with a ramp, connections join evenly within it.
+    /// In a closed loop with a ramp, connections start to send at even intervals during the ramp.
     fn join(&mut self, since_ns: u64) {
         let ramp = as_ns(self.shared.plan.ramp);
         let (count, since) = (self.connections.len(), u128::from(since_ns));
         while let Some(place) = self.waiting.front().copied() {
-            // The first joins at once, the last when the ramp ends.
+            // The first connection starts at once, the last one when the ramp ends.
             let turn = u128::from(ramp) * (place as u128) / (count as u128);
             if since < turn {
                 return;

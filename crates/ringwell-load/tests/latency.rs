@@ -1,8 +1,7 @@
-//! Tests the generator's results for servers with known behaviour: a fixed delay, a stall,
-//! refusals.
+//! Tests the generator's results with servers of known behaviour: a fixed delay, a stall, refusals.
 //!
-//! These tests sleep, because they measure time. Limits are one-sided, because a busy machine can
-//! only add latency.
+//! These tests sleep, because they measure time. A busy machine can only add latency, so lower
+//! limits are exact and upper limits are generous.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -27,7 +26,7 @@ fn answer(status: &str, body: &str) -> String {
 }
 
 /// A server with a thread for each connection. `respond` receives the request's number and may
-/// sleep. Its result is sent unchanged; `None` closes the connection.
+/// sleep. The bytes that it returns are sent unchanged; `None` closes the connection.
 fn serve(respond: impl Fn(u64) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -111,7 +110,7 @@ fn a_delay_of_20_ms_is_reported_as_20_ms_in_both_loops() {
         let outcome = measure(&LoadPlan { pace, ..plan(address) });
         let latency = outcome.latency;
         assert!(latency.min_us >= 19_990.0, "{latency:?}");
-        // A busy machine delays answers, but does not double the latency of half of them.
+        // A busy machine may delay answers, but it does not double the latency of half of them.
         assert!(latency.p50_us < 40_000.0, "{latency:?}");
         assert_eq!(outcome.counts.failures(), 0, "{:?}", outcome.counts);
         let ok = outcome.counts.ok();
@@ -137,8 +136,8 @@ fn an_open_loop_shows_a_server_that_stops_for_a_second_and_a_closed_one_hides_it
     };
     let duration = Duration::from_millis(2500);
     let open_loop = measure(&LoadPlan { pace: open(200.0), duration, ..plan(stalling()) });
-    // 200 of 500 batches were due during the stall. They waited for up to 1 s, half of them for
-    // more than 0.5 s.
+    // 200 of the 500 batches were due during the stall. They waited for up to 1 s; half of them
+    // waited for more than 0.5 s.
     let latency = open_loop.latency;
     assert!(latency.p90_us > 500_000.0, "{latency:?}");
     assert!(latency.max_us > 900_000.0 && latency.max_us < 2_000_000.0, "{latency:?}");

@@ -76,7 +76,8 @@ async fn pull(
         if let Some(status) = message.status {
             return Err(format!("the servers answer {status}"));
         }
-        let place = message.reply.as_deref().and_then(place).ok_or("a message has no place")?;
+        let place = message.reply.as_deref().and_then(place);
+        let place = place.ok_or("a message does not name its position in the stream")?;
         // If the caller has dropped the receiver, it needs no more messages.
         if sender.send(message.payload).await.is_err() || place + 1 >= places.end {
             return Ok(());

@@ -43,8 +43,8 @@ pub enum Unfit {
     /// A server does not flush each message to its disk.
     #[error(
         "the journal's server {server} does not flush each message to its disk: set \
-         `sync_interval: always` in `jetstream` of its configuration. With the default, two minutes \
-         of answered allocations are lost in a power cut"
+         `sync_interval: always` in `jetstream` of its configuration. With the default, a power \
+         cut can lose two minutes of answered allocations"
     )]
     NotSynced {
         /// Its name.
@@ -69,10 +69,10 @@ pub enum Unfit {
     },
     /// A stream was created for another placement of pools.
     #[error(
-        "the stream {stream} was made for another placement of pools on shards ({made_for:?}, but \
-         the current one is {wanted:?}): streams of other shards have lockouts of pools that would \
-         be this one's. Go back to the previous cluster file; or stop all servers for the longest \
-         lifetime and use another `stream`"
+        "the stream {stream} was created for another placement of pools on shards ({made_for:?}; \
+         the current one is {wanted:?}), so the lockouts of this shard's pools may be in the \
+         streams of other shards. Go back to the previous cluster file; or stop all servers for \
+         the longest lifetime and use another `stream`"
     )]
     Placement {
         /// Its name.

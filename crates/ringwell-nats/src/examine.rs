@@ -56,8 +56,8 @@ async fn look(
     }
     if named < 3 || settings.replicas < 3 {
         found.doubtful.push(format!(
-            "{named} servers, {} replicas: with fewer than three of either, the loss of one \
-             machine loses answered allocations or stops all shards",
+            "{named} servers, {} replicas: with fewer than three of either, losing one machine \
+             loses answered allocations or stops all shards",
             settings.replicas
         ));
     }

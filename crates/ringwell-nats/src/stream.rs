@@ -228,7 +228,7 @@ impl Stream {
     /// Its configuration.
     pub(crate) async fn config(&self) -> Result<Value, Unreached> {
         let config = self.ask("INFO", &json!({})).await?.config;
-        config.ok_or_else(|| Unreached("an answer without a configuration".to_owned()))
+        config.ok_or_else(|| Unreached("the answer contains no configuration".to_owned()))
     }
 
     /// Replaces its configuration.
@@ -354,7 +354,7 @@ impl Stream {
             StreamReply { error: None, seq: Some(place), .. } => Ok(place),
             StreamReply { error, .. } => Err(Unreached(match error {
                 Some(error) => format!("{} ({})", error.description, error.err_code),
-                None => "an answer without a place".to_owned(),
+                None => "the answer contains no position".to_owned(),
             })),
         }
     }
@@ -398,7 +398,7 @@ impl Stream {
                 let bytes = bytes.map_err(|error| Unreached(error.to_string()))?;
                 Ok(Some((message.seq, bytes.into())))
             }
-            Ok(_) => Err(Unreached("an answer without a message".to_owned())),
+            Ok(_) => Err(Unreached("the answer contains no message".to_owned())),
             // If the stream was deleted, it contains no messages.
             Err(Problem::Api(error)) if [NO_MESSAGE, NO_STREAM].contains(&error.err_code) => {
                 Ok(None)
@@ -423,7 +423,7 @@ impl Stream {
             answer => answer?.state,
         };
         let StreamState { first_seq, last_seq, .. } =
-            state.ok_or_else(|| Unreached("an answer without a state".to_owned()))?;
+            state.ok_or_else(|| Unreached("the answer contains no state".to_owned()))?;
         Ok(first_seq.max(1)..last_seq + 1)
     }
 

@@ -162,7 +162,7 @@ impl Application {
         };
         let passed = self.pools().warnings.pass(coarse_time());
         if let Some(left_out) = passed {
-            let said = "no ring pool from the main application";
+            let said = "cannot fetch a ring pool from the main application";
             tracing::warn!(ring_pool = pool.0, trouble, left_out, "{said}");
         }
         Some(TROUBLE_AGE)

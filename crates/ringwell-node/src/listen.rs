@@ -177,7 +177,7 @@ impl Listeners {
         let wanted = (host, port)
             .to_socket_addrs()?
             .next()
-            .ok_or_else(|| io::Error::other("the name has no address"))?;
+            .ok_or_else(|| io::Error::other("the host name has no address"))?;
         // If all sockets had SO_REUSEPORT, a second server of the same user could silently share
         // the port. This first socket is bound without that option, so it fails if any process
         // listens on the port.

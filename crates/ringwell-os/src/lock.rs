@@ -41,7 +41,7 @@ pub struct DataLock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process serves from the data directory.
-    #[error("{} is in use by process {pid}: stop that first", path.display())]
+    #[error("{} is in use by process {pid}: stop that process first", path.display())]
     Held {
         /// The lock's file.
         path: PathBuf,

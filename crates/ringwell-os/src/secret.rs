@@ -52,7 +52,7 @@ pub fn check_secret(path: &Path) -> io::Result<()> {
 
 fn no_secret(path: &Path) -> io::Error {
     let path = path.display();
-    let why = format!("{path} holds no secret; remove it (`rm {path}`) to get a new one");
+    let why = format!("{path} contains no secret; remove it (`rm {path}`) to get a new one");
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

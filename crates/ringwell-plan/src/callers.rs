@@ -1,14 +1,15 @@
-//! The delay of visitors before they call, and its effect when numbers are reused.
+//! The delay between a visit and the call, and its effect when numbers are reused.
 //!
-//! Owns the distribution of the delay: a mixture of exponentials; a few of them fit observed calls.
-//! Knows nothing of pools. Invariant: its shares add up to 1.
+//! Owns the distribution of the delay, which is a mixture of exponential distributions. A few of
+//! them are enough to fit observed calls. Knows nothing of pools. Invariant: the shares of a
+//! mixture add up to 1.
 
 use std::time::Duration;
 
-/// The tolerance for the sum of shares, because of rounding.
+/// The tolerance for rounding errors in the sum of shares.
 const SHARE_SLACK: f64 = 0.001;
 
-/// The delay between a visitor's seeing a number and calling it.
+/// The distribution of the delay from the time a visitor sees a number to the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callers {
     /// Each group's share of all callers, and its mean delay in seconds.
@@ -18,10 +19,10 @@ pub struct Callers {
 /// The reason why a distribution is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum CallersError {
-    /// A share that is not above 0.
+    /// A share is not above 0.
     #[error("a share of callers must be above 0")]
     Share,
-    /// A mean delay of 0.
+    /// A mean delay is 0.
     #[error("the mean delay of callers must be longer than 0")]
     Delay,
     /// The shares do not add up to 1.
@@ -30,10 +31,11 @@ pub enum CallersError {
 }
 
 impl Callers {
-    /// Groups of callers: the share of each, and the mean delay of its callers.
+    /// Builds the distribution from groups of callers: the share of each group, and its callers'
+    /// mean delay.
     ///
     /// # Errors
-    /// [`CallersError`] names the first rule that `parts` break.
+    /// [`CallersError`] names the first rule that `parts` breaks.
     pub fn new(parts: &[(f64, Duration)]) -> Result<Self, CallersError> {
         let sum: f64 = parts.iter().map(|(share, _)| share).sum();
         if !parts.iter().all(|(share, _)| *share > 0.0) {
@@ -49,14 +51,15 @@ impl Callers {
         Ok(Self { parts: parts.collect() })
     }
 
-    /// The assumption until calls have been measured: 80 % call after 3 minutes on average, 15 %
-    /// after 30 minutes, 5 % after 6 hours. One caller in ten then takes longer than half an hour.
+    /// The distribution to assume until calls have been measured: 80 % of callers call after 3
+    /// minutes on average, 15 % after 30 minutes, and 5 % after 6 hours. With these values, one
+    /// caller in ten calls after more than half an hour.
     #[must_use]
     pub fn assumed() -> Self {
         Self { parts: vec![(0.8, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)] }
     }
 
-    /// The share of each group of callers, and their mean delay in seconds.
+    /// For each group of callers, its share and its mean delay in seconds.
     #[must_use]
     pub fn parts(&self) -> &[(f64, f64)] {
         &self.parts
@@ -68,15 +71,17 @@ impl Callers {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
     }
 
-    /// The share of callers who call a number after it has gone to another visitor, if the number
-    /// that has been free longest is handed out next: a number is reused after all `numbers` have
-    /// gone out at `rate` allocations a second. The lockout does not matter if it is shorter.
+    /// The share of callers whose number has already gone to another visitor when they call, if the
+    /// number that has been free longest is handed out next. A number is then reused only after all
+    /// `numbers` have been handed out, at `rate` allocations a second. A lockout that is shorter
+    /// than this time has no effect.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
-    /// The same share if any free number may be handed out next: a number is safe during its
-    /// `lockout` in seconds; then it is one of `free` numbers, of which `rate` go out each second.
+    /// The same share if any free number may be handed out next. A number is safe during its
+    /// `lockout`, in seconds. After that, it is one of `free` numbers, of which `rate` are handed
+    /// out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

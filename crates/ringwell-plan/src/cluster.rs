@@ -1,7 +1,7 @@
-//! The size of a cluster for a given traffic: arithmetic on measurements.
+//! The size of a cluster for a given traffic, calculated from measurements.
 //!
-//! Owns the formulas. Independent of any running server: the cost of a row is in [`MEASURED`],
-//! measured on one machine. Invariant: each figure names its inputs.
+//! Owns the formulas. Independent of any running server: the costs are in [`MEASURED`] and were
+//! measured on one machine. Invariant: each figure names the inputs of its calculation.
 
 mod measured;
 
@@ -11,22 +11,23 @@ use crate::erlang::load_for;
 use measured::{ANSWER, BATCH, CONNECTION, HOP, HTTP, MANY_NUMBERS, NUMBER, RECORD, SHARD};
 pub use measured::{MACHINE, MEASURED, Measured};
 
-/// The limit on a cluster's shards.
+/// The maximum count of shards in a cluster.
 pub const SHARDS_MAX: u32 = 256;
 
 /// Rows per batch in the measurements.
 const ROWS_MEASURED: f64 = 40.0;
-/// Above this count of numbers a core's caches are too small: the beginning of [`MANY_NUMBERS`].
+/// Above this count of numbers, the caches of a core are too small, and [`MANY_NUMBERS`] applies.
 const NUMBERS_CACHED: f64 = 100_000.0;
-/// A row of a request without its parameters: `{"api_suffix":"…","request_id":"…"},` with a key of
-/// 32 characters, a pool of three digits and an id of four.
+/// The bytes of a row in a request, without its parameters: `{"api_suffix":"…","request_id":"…"},`
+/// with a key of 32 characters, a pool id of three digits and a request id of four.
 const REQUEST_ROW: f64 = 112.0;
-/// Head of a request, with host, content type, length and a user agent.
+/// The bytes of a request's head, with host, content type, length and user agent.
 const REQUEST_HEAD: f64 = 150.0;
-/// A row of a request between nodes, without its parameters, and of its answer, including a share
-/// of the heads.
+/// The bytes of a row in a request between nodes, without its parameters, and in the answer.
+/// Includes the row's share of the heads.
 const LINK_ROW: f64 = 20.0;
-/// A frame of a journal is a multiple of this; [`FRAME_ROOM`] of its bytes are for its group.
+/// The bytes of a block: a frame of a journal fills whole blocks. In each block, [`FRAME_ROOM`]
+/// bytes are for the group.
 const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
@@ -34,26 +35,26 @@ const FRAME_HEADER: f64 = 64.0;
 const HISTORY_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
 const HISTORY_AGE: f64 = 30.0 * 86_400.0;
 
-/// The traffic of a cluster, and its machines.
+/// The traffic of a cluster, and the machines of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Numbers handed out a second; above 0.
+    /// Numbers handed out per second; above 0.
     pub numbers_per_second: f64,
-    /// Rows of a batch; at least 1.
+    /// Rows per batch; at least 1.
     pub rows_per_batch: f64,
-    /// Bytes of a row's parameters.
+    /// The length of a row's parameters, in bytes.
     pub parameter_bytes: f64,
     /// The lockout after an allocation.
     pub lifetime: Duration,
-    /// Numbers of all pools; `None` for as many as `target` requires.
+    /// Numbers in all pools together; `None` for as many as `target` requires.
     pub numbers: Option<f64>,
-    /// Numbers of one pool.
+    /// Numbers in each pool.
     pub pool_numbers: u32,
-    /// Accepted overflow, as a share.
+    /// The share of rows that may overflow.
     pub target: f64,
     /// Kept-alive connections of clients.
     pub connections: f64,
-    /// The share of a core that may be used; the rest is for peaks.
+    /// The share of each core that may be busy on average; the rest is for peaks.
     pub busy: f64,
     /// Cores of a node that shards may use.
     pub node_cores: u32,
@@ -81,7 +82,7 @@ pub enum Unit {
     Count,
     /// A rate per second.
     CountPerSecond,
-    /// CPU seconds per second: cores that are always busy.
+    /// CPU seconds per second, which is the count of cores that are always busy.
     Cores,
     /// Bytes.
     Bytes,
@@ -102,7 +103,7 @@ pub enum EstimateError {
     TooMuch,
 }
 
-/// The consequences of traffic and pools before any machine is considered.
+/// The requirements that follow from traffic and pools alone, before machines are considered.
 struct Needs {
     batches: f64,
     locked: f64,
@@ -111,7 +112,7 @@ struct Needs {
     record: f64,
 }
 
-/// Nodes and shards that carry the traffic.
+/// The counts of nodes and shards that can carry the traffic.
 #[derive(Clone, Copy)]
 struct Layout {
     nodes: u32,
@@ -119,7 +120,7 @@ struct Layout {
     cores: f64,
 }
 
-/// The needs of the traffic, most important first.
+/// Estimates what the traffic requires; the most important figures are first.
 ///
 /// # Errors
 /// [`EstimateError`] if an argument is invalid, or one cluster is too small.
@@ -165,7 +166,7 @@ impl Needs {
 }
 
 impl Layout {
-    /// The smallest count of nodes, and of shards on them, that has the memory and the cores.
+    /// The smallest count of nodes, and of shards on them, with enough memory and cores.
     fn smallest(traffic: &Traffic, needs: &Needs) -> Option<Self> {
         let fitting = (1..=SHARDS_MAX)
             .filter(|nodes| needs.memory <= f64::from(*nodes) * traffic.node_memory);
@@ -182,7 +183,7 @@ impl Layout {
             .find(|layout| layout.cores <= f64::from(layout.shards) * traffic.busy)
     }
 
-    /// The average count of shards that have rows of a batch, if pools are chosen at random.
+    /// The average count of shards that own the pools of a batch, if pools are chosen at random.
     fn asked(self, rows: f64) -> f64 {
         asked(rows, self.shards)
     }
@@ -193,13 +194,13 @@ fn asked(rows: f64, shards: u32) -> f64 {
     shards * (1.0 - (1.0 - 1.0 / shards).powf(rows))
 }
 
-/// The busy cores: each batch costs its own processing, plus that of each other shard that has rows
-/// of the batch.
+/// The count of busy cores. Each batch costs its own processing, plus the cost of each other shard
+/// that gets rows of the batch.
 fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
     let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;
     let batch = (HTTP.value + row * traffic.rows_per_batch) * dearer;
-    // One of the shards has the connection; the others are spread evenly over the nodes.
+    // One shard has the client's connection; the other shards are spread evenly over the nodes.
     let other_shards = f64::from(shards) - 1.0;
     let asked = asked(traffic.rows_per_batch, shards);
     let others = if shards > 1 { asked * other_shards / f64::from(shards) } else { 0.0 };

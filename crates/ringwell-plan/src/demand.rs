@@ -1,7 +1,7 @@
-//! The demand for one pool, and the result for a count of numbers.
+//! The demand for one pool, and the result of meeting it with a given count of numbers.
 //!
-//! Owns the load, including bots and batches. Independent of where the load was measured.
-//! Invariant: a demand is finite, and none of its parts is negative.
+//! Owns the load, including the effects of bots and of batches. Independent of where the load was
+//! measured. Invariant: a demand is finite, and none of its parts is negative.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,67 +12,68 @@ use crate::erlang::{blocking, numbers_for};
 /// The greatest accepted load.
 const LOAD_MAX: f64 = 1e7;
 
-/// Overflow targets of the sizes that are shown in addition to the requested ones.
+/// Overflow targets for which sizes are shown in addition to the requested one.
 const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 
-/// The demand for one pool from visitors, bots among them.
+/// The demand for one pool from its visitors, including bots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// Numbers that would be locked out on average if the pool never ran out.
     load: f64,
     lifetime: Duration,
-    /// Rows of one batch that request this pool at once.
+    /// The count of rows in one batch that request a number of this pool.
     together: f64,
 }
 
-/// The relevant sizes of a pool for a [`Demand`].
+/// Sizes of a pool that are relevant for a [`Demand`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// The smallest count of numbers with the requested overflow.
+    /// The smallest count of numbers that meets the overflow target.
     pub numbers: u32,
-    /// The results of that size and others, the smallest first.
+    /// The results for that size and for others, the smallest size first.
     pub forecasts: Vec<Forecast>,
 }
 
 /// The reason why a demand is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum DemandError {
-    /// A load below 0, above ten million, or not a number.
+    /// A load is below 0, above ten million, or not a number.
     #[error("a pool cannot have a load of {0}: it must be from 0 to 10,000,000 numbers")]
     Load(f64),
     /// A lifetime of 0.
     #[error("a lifetime must be longer than 0")]
     Lifetime,
-    /// A share of bots that is not from 0 to below 1.
+    /// The share of bots is below 0, or is 1 or more.
     #[error("a share of bots of {0} leaves no visitors: it must be from 0 to below 1")]
     Bots(f64),
-    /// Zero rows in a batch.
+    /// The count of rows in a batch is zero.
     #[error("a batch must request at least one number from a pool")]
     Together,
 }
 
-/// The result of a [`Demand`] for a pool of this size.
+/// The result of a [`Demand`] for a pool with a given count of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Numbers of the pool, the overflow number not counted.
+    /// The count of the pool's numbers, without the overflow number.
     pub numbers: u32,
     /// Share of allocations that get the overflow number.
     pub overflow: f64,
     /// Numbers that are locked out on average.
     pub locked: f64,
-    /// Mean time from one allocation of a number to its next; `None` without demand, or if it is
-    /// longer than a [`Duration`] holds.
+    /// The mean time from one allocation of a number to its next; `None` if there is no demand, or
+    /// if the time does not fit into a [`Duration`].
     pub reuse: Option<Duration>,
-    /// Share of the callers with their own number who call after it has gone to another visitor,
-    /// when the number that has been free longest is handed out next, as in Ringwell.
+    /// Of the callers that got their own number, the share whose number has gone to another visitor
+    /// by the time they call. Assumes that the number that has been free longest is handed out
+    /// next, as Ringwell does.
     pub misattributed: f64,
     /// The same share if any free number were handed out next.
     pub misattributed_random: f64,
 }
 
 impl Forecast {
-    /// Share of visitors whose call is not attributed to them: they got no number, or one that
-    /// belongs to another visitor by the time they call.
+    /// The share of visitors whose call is not attributed to them, because they got the overflow
+    /// number or because their number belongs to another visitor by the time they call.
     #[must_use]
     pub fn lost(&self) -> f64 {
         self.overflow + (1.0 - self.overflow) * self.misattributed
@@ -80,8 +81,9 @@ impl Forecast {
 }
 
 impl Demand {
-    /// A measured load: allocations requested from the pool, including overflow, in the trailing
-    /// `lifetime`, preferably the mean over the busiest hour.
+    /// The demand for a measured load, which is the count of allocations requested from the pool,
+    /// including overflow, in the last `lifetime`. Preferably, it is the mean over the busiest
+    /// hour.
     ///
     /// # Errors
     /// [`DemandError`] names the argument that is out of bounds.
@@ -95,7 +97,7 @@ impl Demand {
         Ok(Self { load, lifetime, together: 1.0 })
     }
 
-    /// The demand of `per_hour` visitors an hour, each of whom locks a number out for `lifetime`.
+    /// The demand of `per_hour` visitors an hour, each of which locks out a number for `lifetime`.
     ///
     /// # Errors
     /// As for [`Demand::of_load`].
@@ -103,12 +105,12 @@ impl Demand {
         Self::of_load(per_hour / 3_600.0 * lifetime.as_secs_f64(), lifetime)
     }
 
-    /// The same visitors, plus bots that make up `share` of all allocations. A measured load
-    /// already includes its bots.
+    /// The same visitors, plus bots that cause the share `share` of all allocations. A measured
+    /// load already includes its bots.
     ///
     /// # Errors
-    /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if it becomes too
-    /// much.
+    /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if the load becomes
+    /// too great.
     pub fn with_bots(self, share: f64) -> Result<Self, DemandError> {
         if !(0.0..1.0).contains(&share) {
             return Err(DemandError::Bots(share));
@@ -117,10 +119,10 @@ impl Demand {
         Ok(Self { together: self.together, ..with })
     }
 
-    /// The same load, but `rows` of each batch request a number of this pool.
+    /// The same load, but arriving in batches, each of which requests `rows` numbers of this pool.
     ///
     /// Rows that arrive together increase overflow: the load's variance is `rows` times its mean.
-    /// Hayward's approximation treats them as one visitor who takes a number of a pool `rows` times
+    /// Hayward's approximation treats each batch as a single visitor of a pool that is `rows` times
     /// smaller.
     ///
     /// # Errors
@@ -132,7 +134,7 @@ impl Demand {
         Ok(Self { together: f64::from(rows), ..self })
     }
 
-    /// Numbers that would be locked out on average if none ever ran out.
+    /// Numbers that would be locked out on average if the pool never ran out.
     #[must_use]
     pub fn load(&self) -> f64 {
         self.load
@@ -157,15 +159,15 @@ impl Demand {
         numbers_for(self.load, self.together, target)
     }
 
-    /// The share of allocations that overflow with this many numbers.
+    /// The share of allocations that overflow if the pool has this count of numbers.
     #[must_use]
     pub fn overflow(&self, numbers: u32) -> f64 {
         blocking(f64::from(numbers) / self.together, self.load / self.together)
     }
 
-    /// The results for the smallest count of numbers with at most `target` overflow, for sizes
-    /// around it, and for `asked`, if visitors call as in `callers`; `None` if no pool is large
-    /// enough for the target.
+    /// The results for the smallest count of numbers with an overflow of at most `target`, for
+    /// sizes around it, and for the size `asked`, if the delays of calls are distributed as in
+    /// `callers`. Returns `None` if no pool is large enough for the target.
     #[must_use]
     pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
         let numbers = self.numbers_for(target)?;
@@ -175,12 +177,13 @@ impl Demand {
         Some(Sizes { numbers, forecasts })
     }
 
-    /// The result for this count of numbers, if visitors call as in `callers`.
+    /// The result for this count of numbers, if the delays of calls are distributed as in
+    /// `callers`.
     #[must_use]
     pub fn forecast(&self, numbers: u32, callers: &Callers) -> Forecast {
         let overflow = self.overflow(numbers);
         let count = f64::from(numbers);
-        // Rounding must not lock out more numbers than exist.
+        // Because of rounding, the product could exceed the count of numbers.
         let locked = (self.load * (1.0 - overflow)).min(count);
         let lockout = self.lifetime.as_secs_f64();
         let rate = locked / lockout;

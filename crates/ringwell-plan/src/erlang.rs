@@ -1,26 +1,30 @@
-//! Erlang's loss formula: the share of a load that finds all numbers of a pool locked out.
+//! Erlang's loss formula: the share of a load that arrives while all numbers of a pool are locked
+//! out.
 //!
-//! Owns the formula, which also covers fractions of a number, and its two inverses. An overflow
-//! does not wait, so a pool loses visitors as a telephone exchange without a queue loses calls. If
-//! visitors come independently of each other, the formula holds for any lockouts with the same
-//! mean, including fixed ones. Invariant: the result decreases with the numbers, rises with the
-//! load, and is between 0 and 1.
+//! Owns the formula, which also covers fractions of a number, and its two inverses. A visitor that
+//! finds no number does not wait, so a pool loses visitors as a telephone exchange without a queue
+//! loses calls. If visitors arrive independently of each other, only the mean of the lockouts
+//! matters, so the formula also holds if all lockouts have the same length. Invariant: the result
+//! falls as the count of numbers rises, rises with the load, and is between 0 and 1.
 
-/// The maximum number of numbers that [`numbers_for`] tries: more than any pool may have.
+/// The maximum count of numbers that [`numbers_for`] tries, which is more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
-/// Steps of the integral that replaces the fractional part of a number.
+/// The steps in which the integral for a fractional count of numbers is computed.
 const STEPS: u32 = 4_000;
-/// The integrand decreases like `e^-u`; beyond this it adds less than the precision of an `f64`.
+/// The upper limit of the integral. The integrand decreases like `e^-u`, so the part beyond this
+/// limit is smaller than the precision of an `f64`.
 const TAIL: f64 = 40.0;
-/// The count of halvings of the interval of a load: more change nothing in an `f64`.
+/// The count of halvings in the search for a load; further halvings would not change an `f64`.
 const HALVINGS: u32 = 100;
 
-/// The share of allocations that overflow when a pool of `numbers` numbers is offered `load`:
-/// allocations a second times the seconds that each locks a number out (Erlang B).
+/// The share of allocations that overflow if a pool of `numbers` numbers is offered `load` (Erlang
+/// B). The load is the product of the allocations per second and the seconds for which each locks
+/// out a number.
 ///
-/// `numbers` may be a fraction: [`crate::Demand`] needs that for batches. Both are at least 0;
-/// lower values count as 0. Accurate to nine digits; takes as many steps as there are numbers.
+/// `numbers` may be a fraction, which [`crate::Demand`] needs for batches. Arguments below 0 count
+/// as 0. The result is accurate to nine digits, and the computation takes as many steps as there
+/// are numbers.
 #[must_use]
 pub fn blocking(numbers: f64, load: f64) -> f64 {
     if load <= 0.0 {
@@ -34,7 +38,7 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
         count += 1.0;
         blocked = load * blocked / (count + load * blocked);
         if blocked == 0.0 {
-            // Smaller than an `f64` can represent, and still falling.
+            // The share is smaller than an `f64` can represent, and would only fall further.
             break;
         }
     }
@@ -58,7 +62,8 @@ pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     Some(high)
 }
 
-/// The largest load from which at most `target` overflows with `numbers`, one allocation at a time.
+/// The largest load of which at most the share `target` overflows from `numbers` numbers, if
+/// allocations arrive one at a time.
 #[must_use]
 pub fn load_for(numbers: u32, target: f64) -> f64 {
     let numbers = f64::from(numbers);
@@ -73,11 +78,11 @@ pub fn load_for(numbers: u32, target: f64) -> f64 {
     low
 }
 
-/// The formula for less than one number, given by the integral that extends it: `1/B = ∫ e^-u (1 +
-/// u/A)^x du` over all `u` above 0.
+/// The formula for less than one number, which an integral extends to fractions:
+/// `1/B = ∫ e^-u (1 + u/A)^x du` over all `u` above 0.
 ///
 /// With `u = A(e^s - 1)` the integrand is smooth for small and large loads, and Simpson's rule is
-/// enough. Erlang's recursion then leads from here to any fractional number.
+/// enough. From this value, Erlang's recursion leads to any greater fractional count.
 fn blocking_of_part(part: f64, load: f64) -> f64 {
     let end = (TAIL / load).ln_1p();
     let step = end / f64::from(STEPS);

@@ -1,7 +1,7 @@
 //! Calculates the size of a ring pool, and of a cluster.
 //!
-//! Owns the formulas and the measured cost of a row. Uses no files, no clock and no server: the
-//! program `ringwell plan`, and a server that measures its own load, call the same functions. The
+//! Owns the formulas and the measured cost of a row. Uses no files, no clock and no server, so that
+//! both `ringwell plan` and a server that measures its own load can call these functions. The
 //! formulas in words, with examples: docs/sizing.md.
 
 pub mod cluster;

@@ -263,7 +263,7 @@ impl World {
             let RowAnswer { shown, .. } = *answer;
             if let Shown::Number(number) = shown {
                 self.tell(node, &[number], || {
-                    format!("batch {batch} row {row} leaves with {number}")
+                    format!("the answer to batch {batch} row {row} is sent with {number}")
                 });
                 self.shared.mix(number);
             }

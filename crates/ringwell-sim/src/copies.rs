@@ -218,7 +218,7 @@ impl World {
             self.nodes[node].before_moves = before_moves;
         }
         let how = if is_marked { "with a mark" } else { "without a mark" };
-        self.tell(node, &[], || format!("its data are put back from the copy, {how}"));
+        self.tell(node, &[], || format!("its data is restored from the copy, {how}"));
     }
 
     /// Returns the buckets of a node that has only given buckets away since the copy was made, if

@@ -196,7 +196,7 @@ impl World {
                     let length = self.faults.stream(Kind::Partition).between(50 * MS, 5 * SECOND);
                     let length = self.pace.cut_us(length);
                     self.cuts.insert((from, to), self.now() + length);
-                    self.tell(from, &[], || format!("reaches node {to} no more for {length} us"));
+                    self.tell(from, &[], || format!("cannot reach node {to} for {length} us"));
                 }
             }
         }
@@ -332,7 +332,7 @@ impl World {
             drop(unanswered);
             sim.shared.tell(sim.life.node, &[], || match given {
                 Ok(_) => "has given them".to_owned(),
-                Err(error) => format!("does not get on with the move: {error}"),
+                Err(error) => format!("cannot continue the move: {error}"),
             });
         });
     }
@@ -373,7 +373,7 @@ impl World {
                 thread.slow_until = 0;
             }
         }
-        self.tell(0, &[], || "the last fault has been".to_owned());
+        self.tell(0, &[], || "the last fault is over".to_owned());
     }
 
     /// Distributes the newest map to every node. A node with an older map would send rows to the

@@ -76,7 +76,7 @@ class EngineTest < RingwellTest
     config = settings("disk")
     opened(config:)
     said = in_child { |out| out.puts Ringwell::Engine.open(config:).inspect }
-    assert_match(/EngineError: .*LOCK is in use by process #{Process.pid}: stop that first/, said)
+    assert_match(/EngineError: .*LOCK is in use by process #{Process.pid}: stop that process first/, said)
   end
 
   it "two forked workers get a clear error, and the parent's engine keeps running" do

@@ -23,7 +23,7 @@ class ProcessesTest < RingwellTest
       ask_both(port, "/parents").each { |_, said| assert_match(/\ARingwell::Forked: .*forked child/, said) }
       others, own = ask_both(port, "/own").partition { |_, said| said.start_with?("Ringwell") }
       assert_equal [1, 1], [others, own].map { |answers| answers.map(&:first).uniq.size }
-      others.each { |_, said| assert_match(/in use by process #{own[0][0]}: stop that first/, said) }
+      others.each { |_, said| assert_match(/in use by process #{own[0][0]}: stop that process first/, said) }
       assert_equal own.size, own.map(&:last).uniq.size
 
       Process.kill(:KILL, own[0][0].to_i)

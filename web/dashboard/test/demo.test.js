@@ -86,7 +86,7 @@ test('a visitor gets a number, the dashboard shows the visitor, and load and slo
   for (const said of [number, 'answered', 'known', '100 %']) assert.ok(call.includes(said), `${said}: ${call}`);
 
   // The built-in receiver has verified the event.
-  await shop.waitForFunction(() => document.querySelector('#webhooks').textContent.includes('call.completed: the signature is right, the visitor is known'), null, { timeout: 30_000 });
+  await shop.waitForFunction(() => document.querySelector('#webhooks').textContent.includes('call.completed: the signature is valid, the visitor is known'), null, { timeout: 30_000 });
   const webhooks = await follow('text=the call with its visitor');
   await webhooks.click('nav >> text=Webhooks');
   await webhooks.waitForSelector('text=accepts events');

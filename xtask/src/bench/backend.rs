@@ -1,5 +1,5 @@
-//! Measures the requests a second, each for a new pool, that one process serves while an
-//! application takes 100 ms for each ring pool.
+//! Measures how many requests per second one process serves if each request is for a new pool, and
+//! the application takes 100 ms to return a ring pool.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,20 +15,21 @@ use super::BenchInputs;
 use super::server::{Server, free_address, pinned};
 
 const DELAY: Duration = Duration::from_millis(100);
-/// The count of clients: that of the pools that the server requests at a time.
+/// The count of clients, which is the maximum count of pools that the server fetches at the same
+/// time.
 const CLIENTS: u32 = 64;
 const FIRST_POOL: u64 = 100_000;
 
 /// Requests a second.
 ///
 /// # Errors
-/// If something does not start, or a request gets no number.
+/// If a program does not start, or a request gets no number.
 pub(super) fn requests_a_second(plan: &BenchInputs, pools: &Path) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let application = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // If a connection breaks, a number is missing, which the client detects.
+            // If a connection breaks here, a client gets no number and reports that.
             thread::spawn(move || answer(stream).ok());
         }
     });
@@ -73,7 +74,7 @@ fn start(plan: &BenchInputs, pools: &Path, application: SocketAddr) -> anyhow::R
     Server::start(command, address, folder.join("log"), None)
 }
 
-/// The application: returns a pool with one number, after a while.
+/// The application: returns a pool with one number, after a delay.
 fn answer(stream: TcpStream) -> anyhow::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

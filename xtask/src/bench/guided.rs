@@ -1,9 +1,9 @@
-//! The program that users get: built once with counters, run under load, and built again guided by
-//! the counts.
+//! Builds the program that users get: builds it once with counters, runs it under load, and builds
+//! it again, guided by the counts.
 //!
-//! The compiler then lays out the code that a batch runs in one piece, inlines along it, and keeps
-//! everything else small. The load is that of the benchmarks: batches of several sizes in the
-//! styles of JSON that clients write, with and without storing every answer on disk.
+//! The compiler then puts the code on the path of a batch in one place, inlines calls in that code,
+//! and optimises all other code for size. The load resembles that of the benchmarks: batches of
+//! several sizes, in the styles of JSON that clients write, with durability `disk` and without it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,12 @@ use super::machine::Machine;
 use super::server::{Demo, Programs, Server};
 use crate::shell::{cargo, is_installed, output, run, target_dir};
 
-/// The name of this build, where others are named by their cargo profile.
+/// The name of this build, in places that otherwise name a cargo profile.
 pub(crate) const GUIDED: &str = "guided";
 /// The cargo profile of both builds.
 const PROFILE: &str = "dist";
-/// The runs of the counting program: durability, seconds, rows a batch, style of JSON.
+/// The runs of the counting program: the durability, the seconds, the rows per batch, and the style
+/// of JSON.
 const RUNS: [(&str, u32, u32, &str); 7] = [
     ("memory", 6, ROWS, "compact"),
     ("disk", 6, ROWS, "compact"),
@@ -31,7 +32,8 @@ const RUNS: [(&str, u32, u32, &str); 7] = [
     ("disk", 3, ROWS, "go"),
 ];
 
-/// The programs of a benchmark, with `ringwell` of the named profile or [`GUIDED`].
+/// Builds the programs of a benchmark. `ringwell` is built with the named profile, or is the guided
+/// build if the name is [`GUIDED`].
 ///
 /// # Errors
 /// If the build or a run of the counting program fails.
@@ -42,9 +44,10 @@ pub(super) fn programs(profile: &str, smoke: bool) -> anyhow::Result<Programs> {
     Programs::beside(program(None)?, PROFILE, smoke)
 }
 
-/// Builds `ringwell` for a target, guided by a run of the counting program.
+/// Builds `ringwell` for a target, guided by the counts of the counting program.
 ///
-/// The counts are those of this machine's target, and are taken once for each state of the sources.
+/// The counts come from a build for this machine's target, and are taken once for each state of the
+/// sources.
 ///
 /// # Errors
 /// If `llvm-profdata` is missing, a build fails, or the counting program does not serve.
@@ -68,9 +71,10 @@ pub(crate) fn program(target: Option<&str>) -> anyhow::Result<PathBuf> {
     build(target.unwrap_or(&host), &dir, &format!("-Cprofile-use={}", merged.display()))
 }
 
-/// Builds into a directory of its own, so that neither flags nor counts mix with other builds.
+/// Builds into a separate directory, so that neither flags nor counts mix with other builds.
 ///
-/// If the target is named, Cargo gives the flags only to its crates, and not to build scripts.
+/// Because the target is named, Cargo passes the flags only to the target's crates and not to build
+/// scripts.
 fn build(target: &str, dir: &Path, flags: &str) -> anyhow::Result<PathBuf> {
     println!("building with {flags}");
     let mut command = cargo();
@@ -113,7 +117,7 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("the output of rustc -vV has no host")?.to_owned())
 }
 
-/// The tool that merges counts, of the same LLVM as the compiler.
+/// The path of the tool that merges counts. It must belong to the same LLVM as the compiler.
 fn profdata(host: &str) -> anyhow::Result<PathBuf> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let tool = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");

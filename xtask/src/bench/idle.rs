@@ -1,5 +1,5 @@
-//! Many kept-alive connections that only wait: the memory of each, and the time that they cost
-//! others.
+//! Many kept-alive connections that only wait: measures the memory of each, and the time that they
+//! cost other connections.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -27,8 +27,8 @@ struct IdleReport {
     kib_per_connection: f64,
 }
 
-/// Two servers that differ only in the idle connections of one of them. Measured alternately,
-/// because this machine's own p99 varies by half from one minute to the next.
+/// Two servers, of which only one has idle connections. They are measured alternately, because the
+/// p99 of the same server may vary by half from one minute to the next.
 struct Pair {
     without: Server,
     with: Server,
@@ -49,8 +49,8 @@ struct Turn {
     cpu_seconds: f64,
 }
 
-/// Connections that have just been used are not idle yet: for a while the kernel still processes
-/// their acknowledgements and timers.
+/// The wait before the measurement. For a while after a connection has been used, the kernel still
+/// processes its acknowledgements and timers.
 const SETTLING: Duration = Duration::from_secs(3);
 
 /// Runs the benchmark.
@@ -64,8 +64,8 @@ pub(super) fn idle(plan: &BenchInputs) -> anyhow::Result<Findings> {
     );
     println!("of {} rounds", plan.rounds);
     let cores = &plan.machine.server_cores;
-    // With `memory` the journal's memory would count as a cost of connections. With `disk` the
-    // waiting for the disk would hide everything else.
+    // With durability `memory`, the memory of the journal would count as a cost of connections.
+    // With durability `disk`, the wait for the disk would hide everything else.
     let demo = |name| Server::demo(&plan.programs, cores, &Demo::usual(name, "os"), false);
     let ringwells = [demo("idle-without")?, demo("idle-with")?];
     let pools = ringwells[0].pools().context("the server has no pools")?;
@@ -112,8 +112,8 @@ impl Pair {
         pools: &Path,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        // Runs once to warm up, so that memory that any work needs is not attributed to the idle
-        // connections.
+        // Sends load once to warm up. Otherwise, memory that any load needs would count as memory
+        // of the idle connections.
         for server in [&without, &with] {
             open_loop(plan, server, pools, RATE, 1)?;
         }
@@ -127,7 +127,7 @@ impl Pair {
     }
 
     fn end(mut self) -> anyhow::Result<()> {
-        // Closing its standard input makes it end.
+        // The program ends when its standard input is closed.
         drop(self.holder.stdin.take());
         let status = self.holder.wait()?;
         ensure!(status.success(), "the holder of idle connections ended with {status}");
@@ -140,7 +140,7 @@ impl Sample {
         Self { held: pair.held.clone(), without: Vec::new(), with: Vec::new() }
     }
 
-    /// Measures both servers; each is first in every other round.
+    /// Measures both servers; which one is first alternates from round to round.
     fn add(
         &mut self,
         plan: &BenchInputs,
@@ -176,7 +176,7 @@ fn row(name: &str, sample: &Sample) -> [String; 8] {
     let both = |of: fn(&[Turn]) -> f64| [&sample.without, &sample.with].map(|turns| of(turns));
     let p50 = both(|turns| median(turns.iter().map(|turn| turn.load.latency.p50_us)));
     let p99 = both(|turns| median(turns.iter().map(|turn| turn.load.latency.p99_us)));
-    // The kernel counts in steps of 10 ms, so only the sum of all turns is meaningful.
+    // The kernel counts CPU time in steps of 10 ms, so only the sum over all turns is meaningful.
     let cpu = both(|turns| turns.iter().map(|turn| turn.cpu_seconds).sum());
     let with_over_without = |[without, with]: [f64; 2]| format!("{:.2}", with / without);
     let overflow: u32 = sample.parts().map(|part| part.overflow_rows).sum();

@@ -1,4 +1,5 @@
-//! One shard's engine alone: instructions per row under callgrind, nanoseconds per row without it.
+//! Measures one shard's engine alone: instructions per row under callgrind, and nanoseconds per row
+//! without callgrind.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,8 @@ use super::{BenchInputs, Findings};
 use crate::callgrind;
 use crate::shell::{is_installed, output};
 
-/// Two runs of different length: the cost of the start is the same in both and cancels out.
+/// The lengths of two runs. The cost of the startup is the same in both, so the difference does not
+/// contain it.
 const BATCHES: [u32; 2] = [200, 600];
 
 /// Runs the benchmark.

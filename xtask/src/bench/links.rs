@@ -1,4 +1,5 @@
-//! The cost of a request to another shard: in the process, over a unix socket, over TCP.
+//! Measures the cost of a request to another shard: in the same process, over a unix socket, and
+//! over TCP.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::server::{Demo, Server};
 use super::table::{self, median};
 use super::{BenchInputs, Findings};
 
-/// Batches a second: so few that none waits for the core.
+/// Batches a second: so few that no batch has to wait for the core.
 const RATE: u32 = 1_000;
 
 /// Processes that serve one set of pools; the first receives the batches.
@@ -18,7 +19,7 @@ struct Variant {
     name: &'static str,
     nodes: Vec<Server>,
     samples: Vec<OpenLoop>,
-    /// CPU time of all processes per batch.
+    /// CPU time per batch of all processes together, in microseconds.
     cpu_us: Vec<f64>,
 }
 

@@ -1,4 +1,5 @@
-//! Senders: wrk in a closed loop together with a witness, and the open loop.
+//! The senders of load: wrk in a closed loop together with a witness, and
+//! `ringwell-bench openloop`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,9 +12,10 @@ use super::machine::Machine;
 use super::server::{Server, pinned};
 use crate::shell::{output, root};
 
-/// Rows a batch, in every benchmark.
+/// Rows per batch, in every benchmark.
 pub(super) const ROWS: u32 = 40;
-/// Rows of batches of many sizes, [`ROWS`] on average: most have few rows, some have hundreds.
+/// The rows of batches of mixed sizes: most batches have few rows, some have hundreds, and the
+/// average is [`ROWS`].
 const SIZES: &str = "1,40,5,1,40,1,5,40,1,40,5,1,40,1,5,40,1,500,20,13";
 /// Batches a second that the witness sends while wrk runs.
 const WITNESS_RATE: u32 = 50;
@@ -32,7 +34,7 @@ pub(super) struct Wrk {
 }
 
 impl Wrk {
-    /// The faults in the answers.
+    /// Descriptions of the wrong answers.
     pub(super) fn problems(&self) -> Vec<String> {
         let checks = [
             (self.bad_status, "answers with another status"),
@@ -69,8 +71,8 @@ pub(super) struct OpenLoop {
 }
 
 impl OpenLoop {
-    /// The faults of the answers. Answers of the ceiling server, which are `fixed`, contain no
-    /// rows.
+    /// Descriptions of the wrong answers. If `fixed` is set, the answers are those of the
+    /// fixed-bytes server, which contain no rows.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
         let rows = if fixed { 0 } else { self.ok * ROWS };
         let checks = [
@@ -90,9 +92,9 @@ impl OpenLoop {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ClosedLoop {
     pub(super) requests_per_second: f64,
-    /// User and system time of the server, divided by the requests that it answered.
+    /// User and system time of the server, divided by the count of requests that it answered.
     pub(super) cpu_us_per_request: f64,
-    /// The server's share of its core.
+    /// The share of time in which the server kept its core busy.
     pub(super) busy: f64,
     wrk: Wrk,
     witness: OpenLoop,
@@ -107,12 +109,12 @@ impl ClosedLoop {
         self.wrk.p99_us
     }
 
-    /// Rows that the witness examined, and the overflow rows among them.
+    /// The count of rows that the witness examined, and of the overflow rows among them.
     pub(super) fn witnessed(&self) -> (u32, u32) {
         (self.witness.rows, self.witness.overflow_rows)
     }
 
-    /// The faults of the answers.
+    /// Descriptions of the wrong answers.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
         let mut problems = self.wrk.problems();
         problems.extend(self.witness.problems(fixed));
@@ -120,10 +122,10 @@ impl ClosedLoop {
     }
 }
 
-/// Sends over `connections` as fast as answers come.
+/// Sends over `connections` as fast as answers arrive.
 ///
-/// wrk does not examine answers, which would cost it a sixth of its rate. Instead, a witness on the
-/// same core sends 50 batches a second and examines each of its rows.
+/// wrk does not examine answers, because that would lower its rate by a sixth. Instead, a witness
+/// on the same core sends 50 batches a second and examines each of its rows.
 ///
 /// # Errors
 /// If a sender fails or prints unexpected output.
@@ -153,7 +155,7 @@ pub(super) fn closed_loop(
     })
 }
 
-/// Sends over `connections` as fast as answers come, without examining them.
+/// Sends over `connections` as fast as answers arrive, without examining the answers.
 ///
 /// # Errors
 /// If wrk fails or prints unexpected output.
@@ -167,7 +169,8 @@ pub(super) fn wrk(
     wrk_in_style(machine, server, pools, [connections, seconds, ROWS], "compact")
 }
 
-/// Like [`wrk`], for batches of another size in another style of JSON, as listed in `bulk.lua`.
+/// Like [`wrk`], but for batches of another size, in another style of JSON; `bulk.lua` lists the
+/// styles.
 ///
 /// # Errors
 /// As for [`wrk`].
@@ -202,7 +205,7 @@ pub(super) fn open_loop(
     send(&mut open_loop_command(plan, server, pools, &ROWS.to_string()), rate, seconds)
 }
 
-/// Like [`open_loop`], with batches of many sizes in turn.
+/// Like [`open_loop`], but with batches of many sizes in turn.
 ///
 /// # Errors
 /// As for [`open_loop`].
@@ -220,7 +223,7 @@ fn send(command: &mut Command, rate: u32, seconds: u32) -> anyhow::Result<OpenLo
     serde_json::from_str(&output(command)?).context("unexpected output of openloop")
 }
 
-/// The command of the open loop, without rate and duration.
+/// The command of the open loop, without the rate and the duration.
 fn open_loop_command(plan: &BenchInputs, server: &Server, pools: &Path, rows: &str) -> Command {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["openloop", "--json", "--target", &server.address.to_string(), "--pools"]);

@@ -12,14 +12,14 @@ use super::table::{self, median};
 use super::{BenchInputs, Findings};
 use crate::shell::output;
 
-/// Connections of the comparison with wrk.
+/// The count of connections in the comparison with wrk.
 const CONNECTIONS: u32 = 64;
 
-/// The output of `ringwell load --json`, without its series.
+/// The output of `ringwell load --json`, without the series of samples.
 pub(super) struct Load(pub(super) Value);
 
 impl Load {
-    /// A number by its JSON pointer; 0 if it is missing.
+    /// The number at a JSON pointer; 0 if it is missing.
     pub(super) fn number(&self, path: &str) -> f64 {
         self.0.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
     }
@@ -34,7 +34,8 @@ impl Load {
         self.number("/counts/statuses/200")
     }
 
-    /// The faults in the answers, if this share of the rows may be overflow.
+    /// Descriptions of the wrong answers. Overflow rows are allowed if they are less than the share
+    /// `spared` of all rows.
     pub(super) fn problems(&self, spared: f64) -> Vec<String> {
         let counts = self.0["counts"].as_object().into_iter().flatten();
         let few = self.number("/counts/overflow_rows") < spared * self.number("/counts/rows");
@@ -53,10 +54,10 @@ impl Load {
     }
 }
 
-/// Sends batches over `connections`: as fast as answers come, or `rate` batches a second.
+/// Sends batches over `connections`: as fast as answers arrive, or `rate` batches a second.
 ///
 /// # Errors
-/// If it fails or prints unexpected output.
+/// If `ringwell load` fails or prints unexpected output.
 pub(super) fn load(
     plan: &BenchInputs,
     address: SocketAddr,
@@ -75,7 +76,7 @@ pub(super) fn load(
     }
     let printed = output(command.arg(format!("http://{address}")))?;
     let mut load: Value = serde_json::from_str(&printed).context("unexpected output of load")?;
-    // Stores the figures without the series, which would be a thousand times as long.
+    // Keeps the figures but not the series, which are a thousand times as long.
     let series = ["samples", "percentiles"];
     load.as_object_mut()
         .context("load printed no JSON object")?
@@ -89,15 +90,16 @@ struct Sample {
     busy: f64,
 }
 
-/// One server with the results of both senders, round by round.
+/// One server, and the results of both senders in each round.
 struct Pair {
     server: &'static str,
     wrks: Vec<ClosedLoop>,
     ours: Vec<Sample>,
 }
 
-/// Runs `ringwell load` in a closed loop on the same servers as wrk: shows whether one core of it
-/// saturates one core of the server, and whether both senders report the same latency.
+/// Runs `ringwell load` and wrk in a closed loop against the same servers. Shows whether one core
+/// of `ringwell load` can saturate one core of the server, and whether both senders report the same
+/// latency.
 pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nloader: `ringwell load` beside wrk, {CONNECTIONS} connections in a closed loop,");
     println!("{ROWS} rows a batch over 200 pools of 500, memory only, one shard");
@@ -111,7 +113,7 @@ pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
         let fixed = name == "ceiling";
         problems.extend(pair.wrks.iter().flat_map(|it| it.problems(fixed)));
         if !fixed {
-            // On a machine with other work, some rows may miss the deadline: see `peers`.
+            // If the machine also does other work, some rows may miss the deadline: see `peers`.
             problems.extend(pair.ours.iter().flat_map(|it| it.load.problems(0.01)));
         }
         pairs.push(pair);
@@ -145,7 +147,8 @@ fn measure(
 }
 
 impl Pair {
-    /// Rate, share of the server's core, p50 and p99 in us: of wrk, and of `ringwell load`.
+    /// The rate, the busy share of the server's core, and p50 and p99 in us: first those of wrk,
+    /// then those of `ringwell load`.
     fn medians(&self) -> [[f64; 4]; 2] {
         let wrk = |pick: fn(&ClosedLoop) -> f64| median(self.wrks.iter().map(pick));
         let our = |pick: fn(&Sample) -> f64| median(self.ours.iter().map(pick));
@@ -174,7 +177,7 @@ fn print(pairs: &[Pair]) {
             format!("{:.0} %", 100.0 * busy),
             format!("{:.2}", p50 / 1e3),
             format!("{:.2}", p99 / 1e3),
-            // In a closed loop each connection waits for one answer at a time.
+            // In a closed loop, each connection waits for one answer at a time.
             format!("{:.2}", f64::from(CONNECTIONS) / rate * 1e3),
         ]
     };

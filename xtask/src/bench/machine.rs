@@ -1,4 +1,4 @@
-//! The machine of the figures, and the location of their files.
+//! The machine on which figures are measured, and the location of their files.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::shell::{output, root};
 
-/// The machine and the commit.
+/// The machine, and the commit that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
     cpu: String,
@@ -16,20 +16,21 @@ pub(super) struct Machine {
     kernel: String,
     commit: String,
     profile: String,
-    /// Cores of the server, in the form of `taskset -c`.
+    /// The cores for the server, in the form that `taskset -c` takes.
     pub(super) server_cores: String,
-    /// Cores of the sender.
+    /// The cores for the sender.
     pub(super) load_cores: String,
-    /// Threads of the sender: one per core.
+    /// The count of the sender's threads: one per core.
     pub(super) load_threads: u32,
 }
 
 impl Machine {
-    /// Examines this machine and divides its cores: one for the server and one for the load, or two
-    /// for each if there are four.
+    /// Examines this machine and divides its cores: one for the server and one for the sender, or
+    /// two for each if there are four.
     ///
     /// # Errors
-    /// If there are fewer than two cores, because server and load would take turns.
+    /// If there are fewer than two cores, because the server and the sender would then have to
+    /// share one.
     pub(super) fn look(profile: &str) -> anyhow::Result<Self> {
         let cpus = std::thread::available_parallelism()?.get();
         ensure!(cpus >= 2, "needs two cores: one for the server, one for the load");
@@ -51,7 +52,7 @@ impl Machine {
         })
     }
 
-    /// One line for people.
+    /// The machine and the commit as one line of text.
     pub(super) fn line(&self) -> String {
         format!(
             "{} x {}, Linux {}, commit {}, profile {}; server on core {}, load on core {}",

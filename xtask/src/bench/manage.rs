@@ -1,5 +1,5 @@
-//! Allocation by batches of many sizes while the server does all its other work: an import of ten
-//! thousand lines, a resize of every pool, snapshots, and dropping history.
+//! Measures allocation by batches of many sizes while the server does all its other work: it
+//! imports ten thousand lines, resizes every pool, takes snapshots, and drops history.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,8 @@ const RATE: u32 = 1_000;
 const TOKEN_SHA256: &str = "0e89820860c342f2c7ec694d144023b10301c2accdd078cb5167a06d0c3d5bcc";
 const TOKEN: &str = "benchmark";
 
-/// Makes snapshots and drops old history every few seconds instead of every few minutes.
+/// Settings with which snapshots are taken and old history is dropped every few seconds instead of
+/// every few minutes.
 const SMALL_JOURNAL: &str = "[journal]\nsegment_bytes = \"8MiB\"\n\
     snapshot_every_bytes = \"16MiB\"\nhistory_bytes = \"32MiB\"\n";
 
@@ -35,8 +36,8 @@ struct Sample {
     resize_seconds: f64,
 }
 
-/// Runs the benchmark: one server that only allocates and one that also does all other work,
-/// alternately.
+/// Runs the benchmark: alternates between a server that only allocates and a server that also does
+/// all other work.
 pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let lines: u32 = if plan.smoke { 200 } else { 10_000 };
     println!(
@@ -103,11 +104,11 @@ fn print(samples: &[Sample]) {
     );
 }
 
-/// A server with the pools of a demo, in a database.
+/// A server whose database contains the pools of a demo.
 struct Stage<'a> {
     plan: &'a BenchInputs,
     folder: PathBuf,
-    /// The file with the pools, for the senders.
+    /// The list of pools, which the senders read.
     pools: PathBuf,
     management: SocketAddr,
     server: Server,
@@ -145,7 +146,7 @@ impl<'a> Stage<'a> {
         Ok(Self { plan, folder, pools, management, server })
     }
 
-    /// Writes a list of pools that are new to the server, with a number each.
+    /// Writes a list of pools that are new to the server; each pool has one number.
     fn new_pools(&self, round: u32, lines: u32) -> anyhow::Result<PathBuf> {
         let mut list = HEADING.to_owned();
         for line in 0..lines {
@@ -158,7 +159,7 @@ impl<'a> Stage<'a> {
         Ok(path)
     }
 
-    /// Gives ten more numbers to every pool; returns the duration.
+    /// Adds ten numbers to every pool; returns the time that this took.
     fn resize(&self, round: u32) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         for pool in 1..=200 {
@@ -179,8 +180,8 @@ impl<'a> Stage<'a> {
         Ok(begun.elapsed())
     }
 
-    /// Makes the server import a list; returns the duration. The client runs on the server's core,
-    /// because the sender needs the other one for itself.
+    /// Makes the server import a list; returns the time that this took. The client runs on the
+    /// server's core, because the sender needs the other core for itself.
     fn import(&self, list: &Path) -> anyhow::Result<Duration> {
         let cores = &self.plan.machine.server_cores;
         let mut command = pinned(cores, &self.plan.programs.ringwell);

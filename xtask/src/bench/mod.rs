@@ -1,8 +1,8 @@
 //! Runs the benchmarks: starts servers, sends load, prints ratios. `bench/README.md` explains them.
 //!
-//! Every figure is a ratio to something measured in the same run. A run never fails because of a
-//! time, only if an answer was wrong (a status other than 200, an error row, an overflow number, a
-//! broken connection).
+//! Every figure is a ratio to another figure of the same run. A run never fails because it was
+//! slow. It fails only if an answer was wrong (a status other than 200, an error row, an overflow
+//! number) or a connection broke.
 
 mod backend;
 mod guided;
@@ -85,10 +85,10 @@ struct BenchInputs {
     smoke: bool,
 }
 
-/// The results of a benchmark, in addition to its output.
+/// The results of a benchmark that are not only printed.
 struct Findings {
     raw: Value,
-    /// Wrong answers; empty if there were none.
+    /// Descriptions of wrong answers; empty if there were none.
     problems: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ const BENCHMARKS: [(Which, &str, Benchmark); 13] = [
 /// Builds, measures, prints.
 ///
 /// # Errors
-/// If something is not installed, does not start, or gives wrong answers.
+/// If a program is not installed, does not start, or gives wrong answers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for program in ["wrk", "taskset", "prlimit"] {
         ensure!(is_installed(program), "{program} is not installed (Debian: wrk, util-linux)");

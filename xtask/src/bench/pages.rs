@@ -1,5 +1,6 @@
-//! The cost of a page's visitor compared with one row of a batch: `POST /site/v1/numbers` and a
-//! bulk request of one row for a new visitor, alternately, each on a kept connection.
+//! Measures the cost of a web page's visitor, compared with one row of a batch. Alternates between
+//! `POST /site/v1/numbers` and a bulk request with one row for a new visitor, on one kept-alive
+//! connection each.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,16 +15,18 @@ use super::table::{self, median};
 use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, target_dir};
 
-/// Requests of each kind in one round: so few that all new visitors of a run fit into the room for
-/// visitors who wait for a keep-alive.
+/// Requests of each kind in one round. They are so few that the server can remember all new
+/// visitors of a run until their first keep-alive.
 const ROUND: u32 = 2_000;
-/// Requests of one turn: so few that other work on the machine affects both kinds alike.
+/// Requests of one kind before the other kind's turn: so few that other work on the machine affects
+/// both kinds equally.
 const TURN: u32 = 20;
-/// Two lengths under callgrind: the cost of the start is the same in both and cancels out.
+/// The lengths of two runs under callgrind. The cost of the startup is the same in both, so the
+/// difference does not contain it.
 const COUNTED: [u32; 2] = [200, 600];
 const NAMES: [&str; 2] = ["one row of a batch", "POST /site/v1/numbers"];
 const KEY: &str = "0123456789ABCDEF0123456789ABCDEF";
-/// The head that a browser sends, used for both kinds so that both heads cost the same.
+/// The head that a browser sends. It is used for both kinds, so that both heads cost the same.
 const HEAD: &str = "host: calls.example\r\nuser-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
     sec-fetch-site: cross-site\r\naccept: */*\r\naccept-language: en\r\n\
     referer: https://shop.example/\r\ncontent-type: text/plain;charset=UTF-8\r\n";
@@ -42,11 +45,12 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream), visitors: 0 })
     }
 
-    /// Makes a request for a new visitor; returns the time until the whole answer has arrived.
+    /// Sends a request for a new visitor; returns the time until the whole answer has arrived.
     fn ask(&mut self, is_page: bool) -> anyhow::Result<Duration> {
         self.visitors += 1;
         let n = self.visitors;
-        // A client that is not a page must not claim to be one.
+        // The header `origin` identifies a web page, so a bulk request must not have it. The name
+        // `x-page` has the same length.
         let origin = if is_page { "origin" } else { "x-page" };
         let (path, body) = if is_page {
             let body = format!(
@@ -117,7 +121,7 @@ pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
                     times[kind].push(connection.ask(kind == 1)?.as_secs_f64() * 1e6);
                 }
             }
-            // The first round warms up.
+            // The first round only warms up the server.
             if round == 0 && !plan.smoke {
                 continue;
             }
@@ -134,7 +138,8 @@ pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
             [format!("{}, {durability}", NAMES[kind]), figure(0), figure(1)]
         };
         table::print(["us", "p50", "p99"], &[row(0), row(1)]);
-        // Both values are from the same round, so that a slow round affects both.
+        // Each ratio is of two values from the same round, so that a slow round affects both
+        // values.
         let ratio = |which: usize| {
             median(samples[1].iter().zip(&samples[0]).map(|(page, row)| page[which] / row[which]))
         };
@@ -191,7 +196,7 @@ fn serve(
         std::fs::remove_dir_all(&data)?;
     }
     let config = plan.programs.work.join("pages.toml");
-    // Lifetimes are so short that none of thousands of visitors finds the pool exhausted.
+    // The lifetime is so short that the pool is never exhausted, even with thousands of visitors.
     let text = format!(
         "data = \"{}\"\nlisten = [\"{address}\"]\nshards = 1\ndurability = \"{durability}\"\n\
          deadline = \"10s\"\ndrain_pause = \"0s\"\n\

@@ -1,8 +1,9 @@
-//! The alternatives that users would choose, in the same run as Ringwell. `bench/peers/README.md`
-//! explains the peers, and how they were tuned.
+//! Measures the alternatives that users would choose, in the same run as Ringwell.
+//! `bench/peers/README.md` describes these peers and their tuning.
 //!
-//! Each peer is checked for correctness before it is timed. Only one runs at a time, so that a
-//! store's later work is not attributed to another; all of them run once per round.
+//! Each peer is checked for correctness before it is timed. Only one peer runs at a time, so that
+//! the background work of one store does not slow down another peer. Every peer runs once per
+//! round.
 
 mod proof;
 mod start;
@@ -20,11 +21,11 @@ use super::table::{self, median, range};
 use super::{BenchInputs, Findings};
 use start::{Kind, Running, Shop};
 
-/// Batches a second in the open loop: the limit of the slowest peer.
+/// Batches a second in the open loop: as many as the slowest peer can serve.
 const RATE: u32 = 200;
-/// The share of our rows that may be overflow on a machine with other work.
+/// The share of Ringwell's rows that may overflow, because the machine may also do other work.
 const SPARED: f64 = 0.01;
-/// Connections of the closed and of the open loop.
+/// The count of connections in the closed loop and in the open loop.
 const MANY: u32 = 64;
 
 /// One line of the table.
@@ -33,7 +34,7 @@ struct Variant {
     /// The data left after a power cut.
     keeps: &'static str,
     kind: Kind,
-    /// The comparable durability of Ringwell.
+    /// The durability of Ringwell to compare it with.
     beside: &'static str,
     samples: Vec<Sample>,
 }
@@ -109,13 +110,14 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
-/// Writes the list of pools: those under load, and if `proof`, also those of the proof after them.
+/// Writes the list of pools: the pools for the load and, if `proof` is set, then the pools for the
+/// proof.
 fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
     let columns = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
     let mut list = format!("{columns}\n");
     for id in 1..=200_u64 {
         let first = 2_000_000_000 + (id - 1) * 500;
-        // The key is as long as a real one. It need not be secret here.
+        // The key is as long as a real key, but need not be secret here.
         let key = format!("{:032x}", u128::from(id) * 0x9e37_79b9_7f4a_7c15_f39c_c060);
         writeln!(list, "{id},{key},{},0.01,{first},500", 9_000_000_000 + id)?;
     }
@@ -153,8 +155,8 @@ fn measure(plan: &BenchInputs, running: &Running, pools: &Path) -> anyhow::Resul
 }
 
 impl Variant {
-    /// The share of rows that may be overflow. Only Ringwell has a deadline and bounded queues:
-    /// where others would be slow for a moment, some of its rows overflow.
+    /// The share of rows that may overflow. Only Ringwell has a deadline and bounded queues: when
+    /// other servers would be slow for a moment, some of its rows overflow.
     fn spared(&self) -> f64 {
         if matches!(self.kind, Kind::Ours(_)) { SPARED } else { 0.0 }
     }
@@ -170,7 +172,7 @@ impl Variant {
         let cpu = |it: &Sample| it.cpu_us_per_batch;
         let over = |pick: &dyn Fn(&Sample) -> f64| {
             let of = ours.median(pick);
-            // A smoke run omits one connection.
+            // A smoke run omits the load on one connection.
             if of > 0.0 { format!("{:.2}", self.median(pick) / of) } else { "-".to_owned() }
         };
         let (low, high) = range(self.samples.iter().map(rate));

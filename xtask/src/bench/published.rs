@@ -1,7 +1,7 @@
-//! Repeats experiments that the authors of comparable systems have published with their figures:
-//! one line for each, with their result beside ours.
+//! Repeats experiments that the authors of comparable systems published with their figures. Prints
+//! one line for each experiment, with the published result and ours.
 //!
-//! Their machines differed, so the comparable figure is the distance from the limit that each
+//! Their machines were different, so compare the distance of each result from the limit that the
 //! experiment sets.
 
 use std::process::Command;
@@ -19,9 +19,10 @@ use crate::shell::{is_installed, output, root};
 
 /// Programs of the gem that print `what: figure (published: figure)`.
 const EXAMPLES: [&str; 3] = ["slow_proxy", "slow_backend", "counter"];
-/// The count of North American telephone numbers to hand out, and the allowed hours.
+/// The count of North American telephone numbers to hand out, and the hours in which this must be
+/// possible.
 const ALL_NUMBERS: f64 = 5.5e9;
-/// The load tests: connections, requests a second, and the published result.
+/// The load tests: the connections, the requests per second, and the published result.
 const LOADS: [(u32, u32, &str); 5] = [
     (1, 30, "wanted: p90 under 200 ms"),
     (1, 1_000, "wanted: p90 under 200 ms"),
@@ -30,7 +31,7 @@ const LOADS: [(u32, u32, &str); 5] = [
     (64, 2_000, "the most that could be sent"),
 ];
 
-/// The experiment, the published result, the result here.
+/// The experiment, the published result, and the result of this run.
 type Line = [String; 3];
 
 /// Runs all experiments.
@@ -105,7 +106,7 @@ fn at_rate(connections: u32, rate: u32, wanted: &str, load: &Load) -> Line {
     ]
 }
 
-/// The time for all numbers at the rate of this run.
+/// The time that handing out all numbers would take at the rate of this run.
 fn all_numbers(load: &Load) -> [Line; 2] {
     let numbers = load.rate() * f64::from(ROWS);
     let what = format!("as many requests of {ROWS} rows as it takes, connections: 64");

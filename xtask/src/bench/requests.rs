@@ -1,7 +1,8 @@
-//! Complete requests to running servers, under cachegrind: instructions, and misses of two caches.
+//! Sends complete requests to servers that run under cachegrind; counts instructions, and misses of
+//! two caches.
 //!
-//! Kernel code is not counted. Two runs of different length: the cost of the start is the same in
-//! both and cancels out.
+//! Kernel code is not counted. There are two runs of different length. The cost of the startup is
+//! the same in both, so the difference does not contain it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,31 +18,32 @@ use crate::shell::target_dir;
 
 const SECONDS: [u32; 2] = [2, 12];
 const CONNECTIONS: [u32; 3] = [32, 64, 128];
-/// Models a core with 48 KiB for data, 32 KiB for instructions, and 2 MiB behind them.
+/// Models a core with a first-level cache of 48 KiB for data and one of 32 KiB for instructions,
+/// and a second-level cache of 2 MiB.
 const CACHES: [&str; 3] = ["--D1=49152,12,64", "--I1=32768,8,64", "--LL=2097152,16,64"];
 
-/// One run, or the mean per request.
+/// The counts of one run, or the mean per request.
 #[derive(Clone, Copy)]
 struct Counted {
     requests: f64,
     instructions: f64,
-    /// Misses of instructions in the first cache.
+    /// Misses of instructions in the first-level cache.
     first_misses: f64,
-    /// Misses of instructions and data in 2 MiB.
+    /// Misses of instructions and data in the cache of 2 MiB.
     large_misses: f64,
 }
 
-/// The servers, and the location of cachegrind's output.
+/// The programs, the machine, and the location of cachegrind's output.
 struct Bench {
     programs: Programs,
     machine: Machine,
     out: PathBuf,
 }
 
-/// Prints a table, and returns the nearly noise-free figures by name.
+/// Prints a table, and returns by name the figures that have almost no noise.
 ///
 /// # Errors
-/// If something does not build or run, or an answer is wrong.
+/// If a program does not build or run, or an answer is wrong.
 pub(crate) fn requests(profile: &str) -> anyhow::Result<BTreeMap<String, f64>> {
     let out = target_dir().join("cachegrind.out");
     let mut under: Vec<OsString> = ["valgrind", "--quiet", "--tool=cachegrind", "--cache-sim=yes"]
@@ -50,7 +52,7 @@ pub(crate) fn requests(profile: &str) -> anyhow::Result<BTreeMap<String, f64>> {
         .map(OsString::from)
         .collect();
     under.push(format!("--cachegrind-out-file={}", out.display()).into());
-    // Under valgrind everything takes about fifty times as long, so deadlines are longer.
+    // Under valgrind, everything takes about fifty times as long, so deadlines are longer.
     let mut programs = guided::programs(profile, true)?;
     programs.under = under;
     let bench = Bench { programs, machine: Machine::look(profile)?, out };
@@ -126,7 +128,7 @@ impl Bench {
     }
 }
 
-/// Reads the sums of a run from cachegrind's output.
+/// Reads the totals of a run from cachegrind's output.
 fn read(out: &Path, requests: f64) -> anyhow::Result<Counted> {
     let text = std::fs::read_to_string(out)?;
     let line = |name| {

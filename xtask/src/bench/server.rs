@@ -1,4 +1,5 @@
-//! Servers under test: starts them pinned to their cores, waits for them, measures and stops them.
+//! Starts servers under test, pinned to their cores. Waits until they are ready, measures them and
+//! stops them.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,16 +16,17 @@ use crate::shell::{WORKSPACE, cargo, run, target_dir};
 
 /// The time limit for a server to be ready or to stop.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Ticks a second in `/proc/PID/stat`; Linux shows 100 to programs on every machine we know.
+/// Clock ticks a second in `/proc/PID/stat`: 100 on every known machine with Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Open files that 10,000 connections need. Raising a lower hard limit requires root.
+/// The count of open files that 10,000 connections need. If the hard limit is lower, only root can
+/// raise it.
 const FILES_NEEDED: u32 = 11_000;
-/// The programs that were built.
+/// The programs that a benchmark uses.
 pub(super) struct Programs {
     pub(super) ringwell: PathBuf,
     /// `ringwell-bench`.
     pub(super) bench: PathBuf,
-    /// Directory for data and logs, on a real disk.
+    /// The directory for data and logs, on a real disk.
     pub(super) work: PathBuf,
     profile: String,
     /// The deadline of a batch, if it is not the server's default.
@@ -43,7 +45,7 @@ impl Programs {
         Self::build_packages(profile, smoke, &packages)
     }
 
-    /// Takes a `ringwell` that exists, and builds the rest.
+    /// Uses an existing `ringwell`, and builds the other programs.
     ///
     /// # Errors
     /// If the build fails.
@@ -54,7 +56,8 @@ impl Programs {
 
     fn build_packages(profile: &str, smoke: bool, packages: &[&str]) -> anyhow::Result<Self> {
         let mut build = cargo();
-        // Uses CI's development build for smoke runs; for figures, only the program's own features.
+        // Smoke runs use CI's development build. For figures, only the features of the program
+        // itself are built.
         if profile == "dev" {
             build.args(["build", "--all-targets"]).args(WORKSPACE);
         } else {
@@ -64,7 +67,8 @@ impl Programs {
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
         let work = target_dir().join("bench-work");
         std::fs::create_dir_all(&work)?;
-        // A smoke run shares its cores with the rest of CI, where late rows would be overflow.
+        // A smoke run shares its cores with the rest of CI, so with the default deadline some rows
+        // would be late and overflow.
         let deadline = smoke.then_some("5s");
         Ok(Self {
             ringwell: dir.join("ringwell"),
@@ -103,7 +107,7 @@ const PATIENT_LINKS: &str = "[links]\ndeadline = \"3s\"\nslow = \"2s\"\nwait = \
 /// The options of `ringwell demo`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Demo {
-    /// Unique within a run; part of the data directory's name.
+    /// A name that is unique within a run; part of the data directory's name.
     pub(super) name: String,
     pub(super) durability: &'static str,
     pub(super) shards: u32,
@@ -113,7 +117,7 @@ pub(super) struct Demo {
 }
 
 impl Demo {
-    /// One shard, 200 pools of 500.
+    /// The usual demo: one shard, and 200 pools of 500 numbers.
     pub(super) fn usual(name: &str, durability: &'static str) -> Self {
         Self { name: name.to_owned(), durability, shards: 1, pools: 200, numbers: 500 }
     }
@@ -126,7 +130,7 @@ pub(crate) struct Server {
     pub(super) address: SocketAddr,
     log: PathBuf,
     data: Option<PathBuf>,
-    /// The time from the start of the process to its first `/readyz`.
+    /// The time from the start of the process until `/readyz` first answered 200.
     pub(super) ready_after: Duration,
 }
 
@@ -142,7 +146,7 @@ impl Server {
         Self::start(command, address, programs.work.join("ceiling.log"), None)
     }
 
-    /// Starts `ringwell demo` in a separate data directory, which is emptied unless `keep`.
+    /// Starts `ringwell demo` in its own data directory, which is emptied unless `keep` is set.
     ///
     /// # Errors
     /// If it does not start.
@@ -171,7 +175,7 @@ impl Server {
         Self::start(command, address, log, Some(data))
     }
 
-    /// Starts the two nodes of a cluster, with a shard each, for the pools that a demo has listed.
+    /// Starts the two nodes of a cluster, with one shard each, for the pools in a demo's list.
     ///
     /// # Errors
     /// If they do not start.
@@ -202,8 +206,8 @@ impl Server {
         let start = |(name, address): (&str, SocketAddr)| {
             let config = data.join(name).with_extension("toml");
             let deadline = programs.deadline.unwrap_or("100ms");
-            // If a batch has a long deadline, so does a link, because a slow one would get fewer
-            // requests.
+            // If batches have a long deadline, links get one too. Otherwise, a slow link would get
+            // fewer requests.
             let links = programs.deadline.map_or("", |_| PATIENT_LINKS);
             let text = format!(
                 "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"memory\"\n\
@@ -220,10 +224,10 @@ impl Server {
         names.into_iter().zip(addresses).map(start).collect()
     }
 
-    /// Starts a program that answers `/readyz` at `address` once it serves.
+    /// Starts a program that answers `/readyz` at `address` as soon as it serves.
     ///
     /// # Errors
-    /// If it ends, or is not ready in time.
+    /// If the program ends, or is not ready in time.
     pub(crate) fn start(
         mut command: Command,
         address: SocketAddr,
@@ -258,7 +262,7 @@ impl Server {
         self.child.id()
     }
 
-    /// User and system time so far, all threads.
+    /// User and system time of all threads so far.
     ///
     /// # Errors
     /// If the process has ended.
@@ -272,8 +276,8 @@ impl Server {
         Ok(f64::from(ticks) / TICKS_PER_SECOND)
     }
 
-    /// The reasons for overflow numbers since the server's start, by its own count; empty if there
-    /// were none.
+    /// The counts of overflow numbers by reason since the server started, according to its metrics;
+    /// empty if there were none.
     pub(super) fn overflow_reasons(&self) -> String {
         let metrics = get(self.address, "/metrics").unwrap_or_default();
         let counts = metrics.lines().filter(|line| line.starts_with("ringwell_overflow_rows"));
@@ -305,10 +309,10 @@ impl Server {
         Ok(field.parse()?)
     }
 
-    /// Drains the server and waits for its end. The fixed-bytes server has nothing to drain.
+    /// Drains the server and waits until it ends. The fixed-bytes server has nothing to drain.
     ///
     /// # Errors
-    /// If it does not end, or not with status 0.
+    /// If the server does not end, or ends with a status other than 0.
     pub(super) fn stop(mut self) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         run(Command::new("kill").args(["-TERM", &self.pid().to_string()]))?;
@@ -326,7 +330,7 @@ impl Server {
         }
     }
 
-    /// Kills the server as in a crash.
+    /// Kills the server, which simulates a crash.
     ///
     /// # Errors
     /// If it cannot be killed.
@@ -345,13 +349,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `program` on `cores`, with as many open files as the idle connections need.
+/// The command that runs `program` on `cores`, with a limit of open files that is enough for the
+/// idle connections.
 pub(super) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("prlimit");
     let files = FILES_NEEDED.max(open_files_max());
@@ -367,7 +372,7 @@ fn open_files_max() -> u32 {
     line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok()).unwrap_or(0)
 }
 
-/// An address that was free a moment ago.
+/// An address that no program used a moment ago.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,4 +1,5 @@
-//! Ten million numbers in 100,000 pools: memory, the additional cost of a request, and restarts.
+//! Measures a server with ten million numbers in 100,000 pools: its memory, the additional cost of
+//! a request, and the time of restarts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +12,12 @@ use super::server::{Demo, Server};
 use super::table::{self, median};
 use super::{BenchInputs, Findings};
 
-/// Connections of the closed loop.
+/// The count of connections in the closed loop.
 const CONNECTIONS: u32 = 64;
 
-/// The many pools are warmed up until each page of their history has been written once, because the
-/// kernel has to zero new pages, which costs as much as everything else.
+/// The time for which the server with many pools is warmed up, so that each memory page of its
+/// history has been written once. The kernel has to zero new pages, which costs as much as
+/// everything else.
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs the benchmark.
@@ -30,7 +32,7 @@ pub(super) fn size(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(Findings { raw: json!({"cost": costs, "restarts": restarts}), problems })
 }
 
-/// Alternates requests to many pools with requests to few.
+/// Alternates between requests to many pools and requests to few pools.
 fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let demos = [Demo::usual("size-small", "memory"), large.clone()];
     let mut servers = Vec::new();
@@ -38,7 +40,7 @@ fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Valu
         let server = Server::demo(&plan.programs, &plan.machine.server_cores, demo, false)?;
         servers.push((demo, server, Vec::new()));
     }
-    // Excludes the warm-up round.
+    // Results of the first round, which warms up, are kept separately.
     let mut first = Vec::new();
     for round in 0..=plan.rounds {
         for (demo, server, samples) in &mut servers {
@@ -97,7 +99,8 @@ fn row(demo: &Demo, samples: &[ClosedLoop], resident_kib: u32) -> [String; 6] {
     ]
 }
 
-/// Measures the first start, and starts after a drain (snapshot) and a kill (snapshot and tail).
+/// Measures the first startup, the startup after a drain (from a snapshot), and the startup after a
+/// kill (from a snapshot and the rest of the journal).
 fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let start = |keep| Server::demo(&plan.programs, &plan.machine.server_cores, demo, keep);
     let mut problems = Vec::new();
@@ -146,7 +149,7 @@ fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Valu
     Ok((raw, problems))
 }
 
-/// Frees the space at once; the next run would remove it anyway.
+/// Frees the space now; otherwise the next run would.
 fn remove(data: &Path) {
     std::fs::remove_dir_all(data).ok();
 }

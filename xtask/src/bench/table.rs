@@ -1,4 +1,4 @@
-//! Tables for people, and the median.
+//! Prints tables, and computes the median.
 
 /// The median of the values; zero if there are none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -12,7 +12,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Smallest and largest value.
+/// The smallest and the largest value.
 pub(super) fn range(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values
         .into_iter()

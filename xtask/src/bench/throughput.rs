@@ -1,4 +1,5 @@
-//! Closed-loop series: batches a second compared with the ceiling in the same run.
+//! Measures batches per second in a closed loop, compared with the fixed-bytes server in the same
+//! run.
 
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use super::server::{Demo, Server};
 use super::table::{self, median, range};
 use super::{BenchInputs, Findings};
 
-/// One server with one count of connections, measured once per round.
+/// A server and a count of connections, measured once per round.
 struct Variant<'a> {
     name: String,
     durability: &'static str,
@@ -30,7 +31,7 @@ impl Variant<'_> {
     }
 }
 
-/// Measures one core with 64 connections, in memory only.
+/// Measures one core with 64 connections and durability `memory`.
 pub(super) fn throughput(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nthroughput: {ROWS} rows a batch over 200 pools of 500, memory only, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
@@ -40,7 +41,7 @@ pub(super) fn throughput(plan: &BenchInputs) -> anyhow::Result<Findings> {
     measure(plan, &mut variants)
 }
 
-/// Measures the cost of each durability, at three counts of connections.
+/// Measures the cost of each durability, with three different counts of connections.
 pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\ndurability: {ROWS} rows a batch over 200 pools of 500, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
@@ -68,7 +69,8 @@ pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Compares two and four shards with one on the same core: the CPU cost of scatter and gather.
+/// Compares two and four shards with one shard, all on the same core, to measure the CPU cost of
+/// scatter-gather.
 pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"
@@ -108,10 +110,10 @@ fn variant<'a>(
     Variant { name: name.to_owned(), durability, connections, server, samples: Vec::new() }
 }
 
-/// Warms every server up, then measures all variants in turn, round by round.
+/// Warms up every server, and then measures all variants in turn, round by round.
 fn measure(plan: &BenchInputs, variants: &mut [Variant<'_>]) -> anyhow::Result<Findings> {
     let with_pools = variants.iter().find_map(|variant| variant.server.pools());
-    // The ceiling gets the same bodies, although it does not read them.
+    // The fixed-bytes server gets the same bodies, although it does not parse them.
     let Some(pools) = with_pools else { anyhow::bail!("none of the servers has a list of pools") };
     if !plan.smoke {
         for variant in variants.iter() {

@@ -1,4 +1,4 @@
-//! The definition of a rise, and the cases that cannot be compared.
+//! Tests which changes count as a rise, and which counts cannot be compared.
 
 use super::{Compared, Counts, compare};
 

@@ -1,4 +1,5 @@
-//! The Debian package: program, unit, account, directories, man page, completions.
+//! Builds the Debian package: the program, its unit, account and directories, the man page, and the
+//! completions.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,8 @@ use anyhow::{Context as _, ensure};
 use super::{Release, read, set_mode, write};
 use crate::shell::{output, run};
 
-/// Files without which a package would not work, or not be found.
+/// Files that the package must contain; without them, it would not work, or users would not find
+/// its documentation.
 const EXPECTED: [&str; 10] = [
     "./usr/bin/ringwell",
     "./lib/systemd/system/ringwell.service",
@@ -23,7 +25,7 @@ const EXPECTED: [&str; 10] = [
     "./usr/share/doc/ringwell/ringwell.toml",
 ];
 
-/// Packs the tarball's `folder` for Debian.
+/// Packs the tarball's `folder` as a Debian package.
 pub(super) fn build(release: &Release, folder: &Path, revision: u32) -> anyhow::Result<()> {
     let version = format!("{}-{revision}", release.version);
     let root = release.out().join("deb");
@@ -76,7 +78,7 @@ pub(super) fn build(release: &Release, folder: &Path, revision: u32) -> anyhow::
     write(&root.join("DEBIAN/control"), &control, 0o644)?;
     let file = release.out().join(format!("ringwell_{version}_amd64.deb"));
     let mut pack = release.command("dpkg-deb");
-    // A smoke run should not spend its time packing a program with its symbols.
+    // A smoke run does not compress, because compressing a program with symbols takes long.
     let packing = if release.is_smoke() { "-Znone" } else { "-Zxz" };
     run(pack.args(["--root-owner-group", packing, "--build"]).arg(&root).arg(&file))?;
     fs::remove_dir_all(&root)?;
@@ -107,10 +109,10 @@ Description: server for ring pools of telephone numbers
     )
 }
 
-/// The unit of the repository, with the program's path in a package.
+/// The repository's unit, with the path that the program has in a package.
 fn unit() -> anyhow::Result<String> {
     let unit = read("deploy/ringwell.service")?.replace("/usr/local/bin/", "/usr/bin/");
-    // Its first lines describe how to install it by hand.
+    // The first lines of the file describe how to install it by hand.
     let begin = unit.find("[Unit]").context("no [Unit]")?;
     Ok(unit[begin..].to_owned())
 }
@@ -129,7 +131,7 @@ License: Apache-2.0
     .to_owned()
 }
 
-/// The oldest C library that has all symbols that the program needs.
+/// The version of the oldest C library that has all symbols that the program needs.
 fn glibc(program: &Path) -> anyhow::Result<String> {
     let symbols = output(Command::new("objdump").arg("-T").arg(program))?;
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {

@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: the packages for users. A glibc tarball and a static musl tarball, a Debian
-//! package, a container's context, checksums, and a bill of materials.
+//! `cargo xtask dist`: builds the packages for users. These are a glibc tarball and a static musl
+//! tarball, a Debian package, a container's context, checksums, and a bill of materials.
 //!
-//! Everything except the programs is made of files in the repository and of the program's own
-//! output. Times in the archives are those of the commit, so that the same commit gives the same
-//! archives.
+//! Everything except the programs comes from files in the repository or is output of the program
+//! itself. Files in the archives have the time of the commit, so that the same commit produces the
+//! same archives.
 
 mod deb;
 mod sbom;
@@ -18,10 +18,11 @@ use anyhow::{Context as _, ensure};
 use crate::bench::{GUIDED, guided_program};
 use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
 
-/// The name of the static tarball without a version: the README's address of the latest release.
+/// The name of the static tarball without a version, which the README's link to the latest release
+/// contains.
 const LATEST: &str = "ringwell-x86_64-linux-musl.tar.gz";
 
-/// The limit on a tarball's size.
+/// The maximum size of a tarball.
 const TARBALL_MAX: u64 = 15 << 20;
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     smoke: bool,
 }
 
-/// The common data of all packages.
+/// The data that all packages have in common.
 pub(super) struct Release {
     pub(super) version: String,
     /// The commit's time, in seconds since 1970.
@@ -57,7 +58,7 @@ pub(super) struct Release {
 /// Builds and packs.
 ///
 /// # Errors
-/// If something does not build, is missing, or is too large.
+/// If a program does not build, or a file is missing or too large.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let out = args.out.clone().unwrap_or_else(|| target_dir().join("dist-packages"));
     if out.exists() {
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     release.checksums()
 }
 
-/// The program, as built by cargo.
+/// Builds the program with cargo; returns its path.
 fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<PathBuf> {
     if smoke {
         return Ok(target_dir().join("debug/ringwell"));
@@ -121,7 +122,7 @@ fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<Pat
 }
 
 impl Release {
-    /// The folder `name` with everything that a tarball contains.
+    /// Creates the folder `name` with everything that a tarball contains.
     fn folder(&self, name: &str, program: &Path) -> anyhow::Result<PathBuf> {
         let folder = self.out.join(name);
         let stripped = folder.join("bin/ringwell");
@@ -154,7 +155,7 @@ impl Release {
         Ok(folder)
     }
 
-    /// Packs the folder `name`.
+    /// Packs the folder `name` as a tarball.
     fn tarball(&self, name: &str) -> anyhow::Result<()> {
         let file = self.out.join(format!("{name}.tar.gz"));
         let mut tar = Command::new("tar");
@@ -171,13 +172,13 @@ impl Release {
         Ok(())
     }
 
-    /// The context of a container: the static program in an empty image.
+    /// Packs the context of a container image that contains only the static program.
     fn container(&self, folder: &Path) -> anyhow::Result<()> {
         let name = format!("ringwell-{}-container", self.version);
         let context = self.out.join(&name);
         write(&context.join("Containerfile"), &read("deploy/package/Containerfile")?, 0o644)?;
         fs::create_dir_all(context.join("data"))?;
-        // The image's user may write there.
+        // The image's user must be able to write there.
         set_mode(&context.join("data"), 0o777)?;
         fs::copy(folder.join("bin/ringwell"), context.join("ringwell"))?;
         self.tarball(&name)
@@ -199,7 +200,7 @@ impl Release {
         Ok(())
     }
 
-    /// A command with the commit's time, for programs that use it.
+    /// A command with the commit's time in its environment, for programs that use it.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("SOURCE_DATE_EPOCH", &self.time);
@@ -215,12 +216,12 @@ impl Release {
     }
 }
 
-/// A file of the repository.
+/// Reads a file of the repository.
 pub(super) fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(root().join(path)).with_context(|| path.to_owned())
 }
 
-/// Writes a file and creates its folders.
+/// Writes a file, and creates the folders that it needs.
 pub(super) fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     fs::create_dir_all(path.parent().context("no folder")?)?;
     fs::write(path, text).with_context(|| path.display().to_string())?;

@@ -53,7 +53,7 @@ fn bill(metadata: &Value) -> Option<Value> {
     }))
 }
 
-/// Excludes dependencies of tests and builds.
+/// Dependencies of only tests and builds are excluded.
 fn is_linked(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))

@@ -200,7 +200,7 @@ async fn resize(
     if missing > 0 {
         return Err(NoPage::Wrong(format!(
             "{} missing: the inventory has no more numbers for this pool. Add numbers with \
-                `ringwell pools numbers add`, or choose a smaller size. Nothing has changed.",
+                `ringwell pools numbers add`, or choose a smaller size. Nothing was changed.",
             if missing == 1 {
                 "1 number is".to_owned()
             } else {

@@ -342,8 +342,9 @@ fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
             p { "From " a href={ (asked.up) "pools/" (pool.id) } { "ring pool " (pool.id) } "." }
         }
         @if !it.earlier.is_empty() {
-            p { "Before them the number was shown to " (several(it.earlier.len() as u64, "other visitor"))
-                ", the likeliest of whom called with a probability of "
+            p { "Earlier, the number was shown to "
+                (several(it.earlier.len() as u64, "other visitor"))
+                ", of whom the likeliest caller has a probability of "
                 (share(it.earlier.iter().map(|one| one.probability).fold(0.0, f64::max))) "." }
         }
     }

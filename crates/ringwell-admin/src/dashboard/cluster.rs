@@ -65,7 +65,7 @@ fn journal_name(asked: &Asked<'_>, shard: u16) -> &'static str {
         Some(JournalState::Waiting) => "slow to write",
         Some(JournalState::Taken) => "served by another process",
         Some(JournalState::Full) => "disk full: free space",
-        Some(JournalState::Failed) | None => "disk failed: restart on a good disk",
+        Some(JournalState::Failed) | None => "disk failed: restart with a working disk",
     }
 }
 
@@ -75,7 +75,7 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
         ("journal", "Journal"),
         ("pools", "Ring pools"),
         ("numbers", "Numbers"),
-        ("allocated", "Handed out since the start"),
+        ("allocated", "Handed out since startup"),
         ("connections", "Connections"),
         ("history_bytes", "History on the disk"),
     ];

@@ -36,7 +36,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let causes = causes(&sample);
     let mut pools = Table::new("Ring pools to look at first", &columns());
     pools.rows = sample.top.worst.iter().map(|line| row(asked, line)).collect();
-    let pools = pools.or(html! { "No pool has been asked for a number yet." });
+    let pools = pools.or(html! { "No pool has received a request for a number yet." });
     let tonight = tonight(asked, &sample);
     let curve = asked.sampler.curve();
     let body = html! {
@@ -114,11 +114,11 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         JournalState::Writing => None,
         JournalState::Full => Some((
             format!("The disk of shard {shard} is full"),
-            "Free space on the data's disk; the shard then resumes by itself.",
+            "Free space on the disk with the data; the shard then resumes by itself.",
         )),
         JournalState::Failed => Some((
             format!("Shard {shard} cannot write to its disk"),
-            "Put the data on a good disk and restart this server.",
+            "Move the data to a working disk and restart this server.",
         )),
         JournalState::Waiting => Some((
             format!("The journal of shard {shard} is slow"),
@@ -184,14 +184,18 @@ fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str,
     match node.phase() {
         Phase::Serving => {}
         Phase::Starting => {
-            add("amber", "The server is starting".into(), "It is reading its journals.", "");
+            add(
+                "amber",
+                "The server is starting".into(),
+                "The server is reading its journals.",
+                "",
+            );
         }
         Phase::Draining => {
             add(
                 "amber",
                 "The server is stopping".into(),
-                "It is completing the answers in \
-                progress.",
+                "The server is completing the answers in progress.",
                 "",
             );
         }
@@ -215,7 +219,7 @@ fn tiles(sample: &Sample) -> Tiles {
     let p99 = sample.p99_ms.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
     tiles.live("p99", "99 of 100 answers within", p99);
     tiles.live("connections", "Connections", count(sum(&|shard| shard.connections as u64)));
-    tiles.live("allocated", "Numbers handed out since the start", count(sample.allocated));
+    tiles.live("allocated", "Numbers handed out since startup", count(sample.allocated));
     tiles.live("journal", "History on the disk", bytes(sum(&|shard| shard.journal.kept)));
     tiles.live("pools", "Ring pools here", count(sample.pools.len() as u64));
     tiles.live("numbers", "Promo numbers here", count(sum(&|shard| shard.numbers as u64)));
@@ -248,7 +252,7 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
         ("pool", "Ring pool"),
         ("from", "Too small from"),
         ("numbers", "Numbers"),
-        ("load", "Needed at once, at most"),
+        ("load", "Highest count of numbers needed at once"),
     ];
     let mut table = Table::new("The pools that run out in the next twelve hours", &columns);
     for (line, tonight) in &sample.top.tonight {
@@ -268,8 +272,9 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(
-            "The forecast of the next twelve hours needs the loads of a day and an hour; this server has \
-             watched for {}. Until then see which pools are exhausted within an hour.",
+            "The forecast of the next twelve hours requires load data for a day and an hour; this \
+             server has been watching for {}. Until then, see which pools will be exhausted within \
+             an hour.",
             several(sample.watched as u64, "hour")
         );
     }

@@ -143,7 +143,7 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
             None => { "Even the largest allowed pool does not keep overflow below " (target) "." },
         }
         @if line.over < line.lifetime {
-            " The server has watched for " (duration(line.over)) " only: look again after "
+            " The server has been watching for " (duration(line.over)) " only: check again after "
             (duration(line.lifetime)) "."
         }
     } }
@@ -179,7 +179,7 @@ fn tiles(state: Option<&PoolState>, line: Option<&PoolLine>) -> Tiles {
     if let Some(next) = state.next_free {
         tiles.live("next", "Next number free at", stamp(next));
     }
-    tiles.live("allocated", "Handed out since the start", count(state.allocated.into()));
+    tiles.live("allocated", "Handed out since startup", count(state.allocated.into()));
     if let Some(line) = line {
         tiles.live("load", "Needed at once", rate(line.load));
         tiles.live("ahead", "Needed at once in an hour", rate(line.load_in_an_hour));
@@ -232,7 +232,7 @@ fn of_sizes(sizing: Option<&Sizing>) -> serde_json::Value {
     let x: Vec<u32> = forecasts.iter().map(|forecast| forecast.numbers).collect();
     json!({ "label": "Numbers", "time": false, "x": x, "y": [
         { "label": "% overflow", "values": of(&|forecast| forecast.overflow * 100.0) },
-        { "label": "% calls attributed to the next visitor",
+        { "label": "% of calls attributed to the next visitor",
           "values": of(&|forecast| forecast.misattributed * 100.0) },
     ] })
 }
@@ -283,7 +283,7 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
 fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
-    let mut table = Table::new("How long its numbers have been free", &columns);
+    let mut table = Table::new("Time for which its numbers have been free", &columns);
     let Some(rested) = rested else { return table.or(html! { "Another node serves the pool." }) };
     let of = |bound: u64| {
         if bound == 1 { "1 lifetime".to_owned() } else { format!("{bound} lifetimes") }

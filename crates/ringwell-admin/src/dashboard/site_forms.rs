@@ -85,7 +85,7 @@ pub(super) async fn change(
 }
 
 fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoPage> {
-    let wrong = |text: String| NoPage::Wrong(format!("{text}. Nothing has changed."));
+    let wrong = |text: String| NoPage::Wrong(format!("{text}. Nothing was changed."));
     let lines = |name: &str| {
         let lines = field(name).lines().map(str::trim).filter(|line| !line.is_empty());
         lines.map(str::to_owned).collect::<Vec<_>>()
@@ -201,7 +201,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
                 option value=(value) selected[value == text.consent] { (words) }
             } }
         }
-        label { "New numbers a minute per address"
+        label { "New numbers per minute and client address"
             input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
                 size="8" maxlength="10" required;
         }

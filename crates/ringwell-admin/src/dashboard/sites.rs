@@ -33,7 +33,7 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     let mut columns = vec![("site", "Site")];
     columns.extend(OUTCOMES);
     columns.push(("robots", "Share of robots"));
-    let mut table = Table::new("Requests of pages since the start", &columns);
+    let mut table = Table::new("Requests from pages since startup", &columns);
     // For up to a second, a new site may have no figures yet, and a removed one may still have
     // some.
     let sites = sites(asked).await?;
@@ -71,7 +71,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     let stats = asked.node.sites();
     let stats = find(&stats, key);
     let columns = [("outcome", "Outcomes"), ("requests", "Requests")];
-    let mut table = Table::new("Requests of its pages since the start", &columns);
+    let mut table = Table::new("Requests from its pages since startup", &columns);
     for (name, words) in OUTCOMES {
         let requests = outcome(stats, name);
         table.rows.push(vec![
@@ -129,7 +129,7 @@ fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
             @if place > 0 { ", " }
             a href={ (asked.up) "pools/" (pool.0) } { "ring pool " (pool.0) }
         }
-        " is not longer. Set a lifetime of at least two minutes."
+        " is not longer than that. Set a lifetime of at least two minutes."
     } } }
 }
 

@@ -53,7 +53,8 @@ impl Cause {
                 "Check whether another program uses the processor, then add shards or a node."
             }
             Self::Disk => {
-                "Free space on the data's disk. If the disk has failed, restart on a good one."
+                "Free space on the disk with the data. If the disk has failed, restart with a \
+                 working one."
             }
             Self::OtherNode => "The Cluster page shows which node does not answer.",
         }

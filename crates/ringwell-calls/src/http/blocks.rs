@@ -32,8 +32,8 @@ impl New {
     fn block(self) -> Result<Block, Problem> {
         let caller = Pattern::parse(&self.caller).ok_or_else(|| {
             let how =
-                "caller: +14155551234, +1415* for all numbers with that prefix, a sip: address \
-                    or withheld; a prefix ends in *";
+                "caller: must be a number (+14155551234), a prefix that ends in * (+1415*), a sip: \
+                    address, or withheld";
             Problem::bad_request(how)
         })?;
         let answer = self.answer.as_deref().map_or(Some(Refusal::Rejected), Refusal::parse);

@@ -55,9 +55,10 @@ impl IntoResponse for Refused {
             Self::Fields => {
                 (StatusCode::PAYLOAD_TOO_LARGE, format!("there are more than {FIELDS_MAX} fields"))
             }
-            Self::Unsigned { is_retried: true } => {
-                (StatusCode::SERVICE_UNAVAILABLE, "send it again, signed".to_owned())
-            }
+            Self::Unsigned { is_retried: true } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "send the request again with a signature".to_owned(),
+            ),
             Self::Unsigned { is_retried: false } => {
                 (StatusCode::FORBIDDEN, "the signature does not match; see the log".to_owned())
             }

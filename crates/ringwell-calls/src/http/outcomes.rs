@@ -141,7 +141,7 @@ fn read(line: Line) -> Result<(String, OutcomeRow), String> {
     let call = match (call, account, provider_call_id) {
         (Some(call), _, _) => call,
         (None, Some(account), Some(id)) => call_id(&account, &id),
-        _ => return Err("name the call: call, or account and provider_call_id".to_owned()),
+        _ => return Err("identify the call: send call, or account and provider_call_id".to_owned()),
     };
     let new = New { kind, value, currency, at, external_id };
     checked(new).map(|row| (call, row)).map_err(|problem| problem.detail().to_owned())

@@ -70,7 +70,7 @@ pub(super) async fn leak(
     tracing::warn!(
         pool,
         calls,
-        "a number was called that no visitor can have seen: number.leaking"
+        "a number was called that no visitor can have seen recently: number.leaking was written"
     );
     let days = SPAN.0 / DAY;
     Ok(Some(json!({ "number": number, "pool": attribution.pool, "calls": calls, "days": days })))

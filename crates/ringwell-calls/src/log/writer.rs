@@ -320,7 +320,7 @@ impl Run {
         if kept > 0
             && let Some(Err(error)) = self.with_backlog(move |file| file.stored(kept)).await
         {
-            tracing::warn!(%error, "the file of reports of calls that waited was not removed");
+            tracing::warn!(%error, "the file of waiting reports of calls could not be removed");
         }
         self.waiting.send_modify(|waiting| {
             waiting.all -= done.len();

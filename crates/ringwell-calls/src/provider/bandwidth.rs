@@ -16,14 +16,14 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     let presented = request.header("authorization");
     let presented = presented.strip_prefix("Basic ").and_then(digest::from_base64);
     let Some(presented) = presented else {
-        let hint = "set user name and password of the application's callbacks";
+        let hint = "set the user name and password for the application's callbacks";
         return Err(Unsigned::new("Authorization: Basic is missing").hint(Some(hint.to_owned())));
     };
     let fits = account
         .secrets
         .iter()
         .fold(false, |found, secret| found | digest::same(secret, &presented));
-    if fits { Ok(()) } else { Err(Unsigned::new("user name or password do not match")) }
+    if fits { Ok(()) } else { Err(Unsigned::new("the user name or the password does not match")) }
 }
 
 pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {

@@ -126,8 +126,10 @@ impl Service {
                 Ok(calls) => break calls,
                 Err(error) if self.inner.log.reports(&error) => {}
                 Err(error) => {
-                    tracing::error!(%error, "calls logged earlier are still without their \
-                        visitors");
+                    tracing::error!(
+                        %error,
+                        "calls that were logged earlier are not attributed yet"
+                    );
                 }
             }
             tokio::time::sleep(LOG_AGAIN).await;

@@ -1,7 +1,7 @@
-//! Batches and their answers, joined as soon as both are known.
+//! Joins each batch with its answer as soon as both were read.
 //!
-//! Owns the batches and answers that wait for their other half. Invariant: each sent row is stored
-//! once.
+//! Owns the batches without an answer so far, and the answers without a batch so far. Invariant:
+//! each sent row is stored once.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,18 +11,18 @@ use crate::history::{Asked, Batch, End, Fact, SourceLine, What, Whole};
 use crate::line::{Line, Row};
 use crate::spill::Spill;
 
-/// Batches and answers without their other half.
+/// Batches whose answers were not read yet, and answers whose batches were not read yet.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Every batch by its id.
     ids: HashMap<Box<str>, u32>,
-    /// Rows of batches that are not known yet.
+    /// Rows of batches whose answers were not read yet, by the index of the batch.
     waiting: HashMap<u32, Vec<Asked>>,
-    /// Answers that precede their batches, or have none.
+    /// Answers whose batches were not read yet or do not exist.
     early: HashMap<String, Vec<(End, Option<AnsweredBatch>)>>,
 }
 
-/// The contents of a `ret`.
+/// The contents of a `ret` line.
 #[derive(Debug)]
 struct AnsweredBatch {
     status: u16,
@@ -37,7 +37,7 @@ struct Got {
 }
 
 impl Answers {
-    /// Handles a batch that was sent.
+    /// Reads a line about a batch that was sent.
     pub(super) fn asked(
         &mut self,
         whole: &mut Whole,
@@ -77,7 +77,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Handles a batch that was answered, or whose outcome is unknown.
+    /// Reads a line about a batch that was answered or has an unknown outcome.
     pub(super) fn ended(
         &mut self,
         whole: &mut Whole,
@@ -145,7 +145,7 @@ fn put_all(whole: &mut Whole, spill: &mut Spill, rows: Vec<Asked>) -> Result<(),
                 whole.overflowing.insert(row.pool);
                 number
             }
-            // Entries without a number are distributed evenly.
+            // Rows without a number may be in any part; the batch's index spreads them evenly.
             Some(What::Error(_)) | None => u64::from(row.batch),
         };
         put(spill, by, &Fact::Row(row))?;
@@ -167,7 +167,7 @@ fn answer(line: &Line) -> Result<AnsweredBatch, String> {
     Ok(AnsweredBatch { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
 }
 
-/// The faults of an answer, other than in its numbers (C5).
+/// The error in an answer's form (C5), regardless of the numbers in it.
 fn misshapen(id: &str, asked: &[Asked], answer: &AnsweredBatch) -> Option<String> {
     if let Some(why) = &answer.bad {
         return Some(format!("the answer to {id} cannot be read: {why}"));

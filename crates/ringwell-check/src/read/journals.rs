@@ -9,7 +9,7 @@ use crate::history::{
 use crate::line::Line;
 use crate::spill::Spill;
 
-/// Node and shard of a line, and their index among all.
+/// The node and the shard that a line names, and their index in `Whole::owners`.
 fn owner(whole: &mut Whole, line: &mut Line) -> Result<(Owner, u32), String> {
     let owner = (line.node.take().unwrap_or_default(), need(line.shard, "shard")?);
     let next = u32::try_from(whole.owners.len()).map_err(|_| "too many shards")?;
@@ -54,7 +54,7 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // Other lines of a dump only report that it ends early, and where.
+        // The remaining lines of a dump only report that the dump ends early, and where.
         journal.damaged = true;
     }
     Ok(())
@@ -116,7 +116,7 @@ fn record(
     put(spill, number, &Fact::Record(Record { owner, place, at, number, kind }))
 }
 
-/// The parameter `rid` of a query.
+/// The parameter `rid` of an encoded query.
 fn rid_in(params: &str) -> Option<&str> {
     params.split('&').find_map(|part| part.strip_prefix("rid="))
 }

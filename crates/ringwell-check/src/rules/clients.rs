@@ -1,4 +1,4 @@
-//! Rules about clients alone: doubles, wrong pools, answers, deadlines, look-ups.
+//! Rules that need only the lines of clients: doubles, wrong pools, answers, deadlines, look-ups.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,10 +6,11 @@ use super::rest::Rest;
 use crate::history::{Asked, Batch, End, Lookup, MS, Part, Row, SourceLine, What, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// The time that a batch may take beyond its deadline: sending, receiving, and waiting for a turn.
+/// The time that a batch may take beyond its deadline, for sending, receiving and waiting to be
+/// scheduled.
 const DEADLINE_SLACK: i64 = 50 * MS;
 
-/// Counts the input of the rules.
+/// Counts the rows and the numbers that the rules judge.
 pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers = Vec::new();
     for row in whole.answered(&part.rows) {
@@ -25,8 +26,8 @@ pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     findings.numbers += numbers.len();
 }
 
-/// C1: two rows got one number, one of them within the other's lockout even if their times are read
-/// most leniently.
+/// C1: two rows got the same number, and one got it within the other's lockout. The rows' times are
+/// interpreted in the server's favour.
 pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(&part.rows) {
@@ -39,7 +40,8 @@ pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
         let longest = rows.iter().map(|row| lifetime(whole, row)).max().unwrap_or(0);
         for (index, later) in rows.iter().enumerate() {
             let earlier = rows[..index].iter().rev();
-            // A row that began earlier cannot be within a lockout.
+            // The search ends at a row whose lockout has ended, because those of earlier rows have
+            // ended too.
             let near = earlier.take_while(|row| later.end.t - row.batch.since < longest);
             let mut clash = near.filter(|row| {
                 let lockout = lifetime(whole, row).min(lifetime(whole, later));
@@ -74,8 +76,9 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
-/// C4: a number belongs to the requested pool and is not an overflow number; an overflow number
-/// belongs to that pool. A repeated row is judged by the pool during that attempt.
+/// C4: a number belongs to the requested pool and is not an overflow number; an overflow number is
+/// that of the requested pool. Each attempt of a repeated row is judged by the pool's versions
+/// during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;
@@ -84,7 +87,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
         let versions: Vec<_> = whole.versions(row.asked.pool, row.batch.t, row.end.t).collect();
         if versions.is_empty() {
             findings.excuse(Rule::Pool, "rows of pools without a `cfg` line");
-            // The duration of the number's lockout is unknown, too.
+            // The duration of the number's lockout is also unknown.
             findings.excuse(Rule::Double, "rows of pools without a `cfg` line");
             continue;
         }
@@ -118,7 +121,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     }
 }
 
-/// C5, for batches: each has one answer, with its rows in order.
+/// C5, for batches: each batch has exactly one answer, with the batch's rows in order.
 pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
     for index in &whole.doubled {
         let batch = &whole.batches[*index as usize];
@@ -141,8 +144,9 @@ pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
     }
 }
 
-/// C5, for rows that were sent more than once: two attempts under one key never get two numbers.
-/// One of them may overflow: its shard was late, or another visitor has the number by now.
+/// C5, for rows that were sent more than once: attempts with the same key never get different
+/// numbers. An attempt may overflow, because its shard was late or another visitor now has the
+/// number.
 pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
     let mut attempts: BTreeMap<(&str, &str), Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(rows) {
@@ -160,7 +164,7 @@ pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
     }
 }
 
-/// C9: answers are in time.
+/// C9: answers arrive before the deadline.
 pub(super) fn deadline(whole: &Whole, findings: &mut Findings) {
     for batch in &whole.batches {
         let (Some(deadline), Some(end)) = (deadline_of(whole, batch), batch.answer()) else {
@@ -192,8 +196,8 @@ fn late(batch: &Batch, end: &End, deadline_ms: i64) -> bool {
     end.t - batch.t > deadline_ms * MS + DEADLINE_SLACK
 }
 
-/// C10: a look-up finds the row that held the number. A row with a number of another part is judged
-/// at the end.
+/// C10: a look-up finds the row that held the number. If the row got a number of another part, the
+/// look-up is judged at the end.
 pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings: &mut Findings) {
     if part.lookups.is_empty() {
         return;
@@ -207,7 +211,7 @@ pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings:
     }
 }
 
-/// Checks a look-up against its row, if there is one.
+/// Checks a look-up against its row, if the row was found.
 pub(super) fn looked_up(
     whole: &Whole,
     lookup: &Lookup,

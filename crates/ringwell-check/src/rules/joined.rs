@@ -1,5 +1,5 @@
-//! Rules about clients and journals together: nothing lost, nothing invented, no overflow without
-//! cause.
+//! Rules that compare clients with journals: no allocation is lost or invented, and no row
+//! overflows without cause.
 
 use foldhash::HashSet;
 
@@ -8,7 +8,8 @@ use super::timeline::{Allocation, Timelines};
 use crate::history::{CLOCK_SLACK, Part, What, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// C2: each row with its own number has one allocation that names it.
+/// C2: for each row that got its own number, the journals contain exactly one allocation that names
+/// the row.
 pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findings: &mut Findings) {
     if whole.journals.is_empty() {
         return;
@@ -32,7 +33,7 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
                 "no journal has it"
             }
             [only] if only.released => "its journal released it, although it was answered",
-            // A repeated row may have a new lockout.
+            // A repeated row may have been allocated again.
             [_] => continue,
             [..] if row.batch.key.is_some() => continue,
             [..] => "the journal has it more than once",
@@ -42,8 +43,8 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
     }
 }
 
-/// C3, for allocations whose numbers went to the rows that requested them. All others of this run
-/// are judged at the end.
+/// C3, for allocations whose numbers were given to the rows that requested them. The run's other
+/// allocations are judged at the end.
 pub(super) fn given(whole: &Whole, part: &Part, timelines: &Timelines<'_>, rest: &mut Rest) {
     let own = whole.answered(&part.rows).filter_map(|row| match row.what {
         What::Own(number) => Some((&*row.asked.rid, *number, row.asked.pool)),

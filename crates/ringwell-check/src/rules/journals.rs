@@ -1,5 +1,5 @@
-//! Rules about journals alone: lockouts by the clock of the shard, their own order, one owner, and
-//! the resulting state.
+//! Rules that need only journals: lockouts according to the shard's clock, the order of frames, one
+//! owner for each shard, and the final state.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,8 +7,8 @@ use super::timeline::Timelines;
 use crate::history::{Frame, HeldAtEnd, Journal, Kind, Owner, Part, Record, SourceLine, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// C1, exactly: an allocation does not begin before the end of the current lockout. Allocations
-/// that no visitor saw do not count.
+/// C1, judged exactly by the shard's clock: an allocation never begins before the number's current
+/// lockout ends. Allocations that no visitor saw are ignored.
 pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Findings) {
     for (number, allocations) in &timelines.numbers {
         let seen: Vec<_> = allocations.iter().filter(|allocation| !allocation.unseen).collect();
@@ -29,8 +29,8 @@ pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Fi
     }
 }
 
-/// C7: frames follow each other without a gap, epochs and times never go back, and each frame has
-/// the records that it names.
+/// C7: frames follow each other without a gap, epochs and times never decrease, and each frame
+/// contains as many records as it claims.
 pub(super) fn order(whole: &Whole, findings: &mut Findings) {
     for ((node, shard), journal) in &whole.journals {
         if let Some((words, at, places)) = disorder(journal) {
@@ -75,7 +75,7 @@ fn between(one: &Frame, other: &Frame) -> Option<Disorder> {
     Some((words, other.at, vec![one.place, other.place]))
 }
 
-/// C8: one journal for each shard and epoch.
+/// C8: each epoch of a shard has only one journal.
 pub(super) fn owners(whole: &Whole, findings: &mut Findings) {
     let mut owners: BTreeMap<(u64, u64), (&Owner, &str, SourceLine)> = BTreeMap::new();
     for (owner, journal) in &whole.journals {
@@ -105,11 +105,12 @@ struct Newest {
     until: i64,
 }
 
-/// The first difference between a state and the records. Differences are reported in sorted order:
-/// numbers of the state in the order of its lines, then the missing ones.
+/// The first difference between a state and the records. The order is that of the state's lines;
+/// numbers that the state lacks come last.
 type Deviation = (Option<SourceLine>, u64, String, Vec<SourceLine>);
 
-/// C11: the final state is the result of the shard's records. Keeps each shard's first deviation.
+/// C11: the final state is the result of the shard's records. Stores the first deviation of each
+/// shard.
 #[derive(Debug, Default)]
 pub(super) struct Deviations {
     first: BTreeMap<u32, Deviation>,
@@ -135,7 +136,7 @@ impl Deviations {
         }
     }
 
-    /// Reports and counts findings.
+    /// Adds each shard's deviation, and any wrong count of numbers, to the findings.
     pub(super) fn judge(self, whole: &Whole, findings: &mut Findings) {
         for (owner, state) in &whole.states {
             let Some(journal) = whole.journals.get(owner) else { continue };
@@ -191,12 +192,13 @@ fn deviation<'a>(
                 let words = format!("the state has {number:010}, of which there is no record");
                 return Some((Some(held.place), number, words, vec![held.place]));
             }
-            // Its record was dropped, and the snapshot contains it.
+            // The number's record was dropped with an old segment; the number is still in the
+            // snapshot.
             None => {}
             Some(newest) => {
                 let pool = held.pool.is_none_or(|pool| pool == newest.pool);
-                // If a server does not know at startup how long it was away, it lengthens lockouts
-                // without records.
+                // If a server cannot determine at startup how long it was stopped, it lengthens
+                // lockouts without writing records.
                 let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {
                     let words = format!(

@@ -1,8 +1,8 @@
-//! Cases that the numbers of one part cannot decide: rows that an allocation or a look-up names but
-//! that got another number or none, rows that were repeated, and pools that overflowed.
+//! Cases that need more than one part of the numbers: rows that an allocation or a look-up names
+//! but that got another number or none, repeated rows, and pools that overflowed.
 //!
-//! Owns the cases carried from part to part. In a run without faults these are almost none, except
-//! for the overflow rows.
+//! Collects these cases from all parts. A run without faults has almost no such cases, except for
+//! overflow rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -111,14 +111,16 @@ impl Rest {
     }
 }
 
-/// Judges an allocation that was not released although its row did not get the number.
+/// Judges an allocation that was not released, although the row that it names did not get the
+/// number.
 fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     if row.batch.key.is_some() {
-        // It is not released, because the client may ask for it again.
+        // The server keeps the allocation, because the client may send the batch again.
         return;
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
-        // The number was returned over a broken link: it becomes free when its lockout ends.
+        // The number's return may have been lost on a broken link. The number then becomes free
+        // when its lockout ends.
         findings.excuse(Rule::Phantom, "allocations that no client got and that were kept");
         return;
     }
@@ -134,7 +136,7 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     findings.add(Rule::Phantom, whole.mono(left.at), words, &places);
 }
 
-/// C6: overflow rows, and the lockouts of their pools, stored by pool.
+/// C6: collects overflow rows and the lockouts of their pools, stored by pool.
 pub(super) struct Overflows {
     spill: Spill,
 }
@@ -145,7 +147,7 @@ impl Overflows {
         Ok(Self { spill: Spill::new(parts)? })
     }
 
-    /// Takes a part's data on pools that overflowed.
+    /// Adds a part's rows and lockouts of pools that overflowed.
     pub(super) fn take(
         &mut self,
         whole: &Whole,
@@ -172,8 +174,8 @@ impl Overflows {
         Ok(())
     }
 
-    /// Judges: except during faults, a row overflows only if its pool was exhausted or held while
-    /// it was in progress.
+    /// Judges the collected rows: except during faults, a row overflows only if its pool was
+    /// exhausted or held while the row was in progress.
     pub(super) fn judge(mut self, whole: &Whole, findings: &mut Findings) -> io::Result<()> {
         for index in 0..self.spill.len() {
             let part = self.spill.part(index)?;

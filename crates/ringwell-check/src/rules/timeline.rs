@@ -1,7 +1,7 @@
 //! The holders of each number over time, according to the journals.
 //!
-//! Owns the meaning of records for one number. Invariant: an allocation that was copied because its
-//! segment was dropped occurs here once.
+//! Owns the meaning of records for one number. Invariant: an allocation occurs here only once, even
+//! if the journal contains it and a copy of it.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use foldhash::HashMap;
 
 use crate::history::{Kind, Part, Record, SourceLine, Whole};
 
-/// One allocation, by its record. Times are shard time in milliseconds.
+/// One allocation, as its record describes it. Times are in shard time.
 #[derive(Debug)]
 pub(crate) struct Allocation<'a> {
     pub(crate) place: SourceLine,
     pub(crate) number: u64,
     pub(crate) pool: u64,
     pub(crate) at: i64,
-    /// End of its lockout, including all later changes.
+    /// The end of its lockout, after all later changes.
     pub(crate) until: i64,
     pub(crate) rid: Option<&'a str>,
     pub(crate) released: bool,
     /// Whether its answer was never sent, so that it has no holder.
     pub(crate) unseen: bool,
-    /// Whether only its copy still exists.
+    /// Whether only its copy still exists, because the segment with the original was dropped.
     pub(crate) copy: bool,
 }
 
 /// All allocations of a part's numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Timelines<'a> {
-    /// Allocations by number, each number's in the order of time.
+    /// The allocations of each number, in the order of time.
     pub(crate) numbers: BTreeMap<u64, Vec<Allocation<'a>>>,
 }
 
-/// Allocations by their rows. Most rows have one.
+/// Allocations by the rows that they name. Most rows have only one.
 #[derive(Debug, Default)]
 pub(crate) struct ByRow<'t> {
     first: HashMap<&'t str, &'t Allocation<'t>>,
@@ -49,15 +49,15 @@ impl<'t> ByRow<'t> {
 }
 
 impl<'a> Timelines<'a> {
-    /// Reads all journals side by side, in the order of their records' times.
+    /// Merges the records of all journals in the order of their times.
     pub(crate) fn new(whole: &Whole, part: &'a Part) -> Self {
-        // Journals in the order of their owners, regardless of the order of reading.
+        // Sorts journals by their owners, so that the order of the files does not matter.
         let mut ranks = vec![0; whole.owners.len()];
         for (rank, index) in whole.owners.values().enumerate() {
             ranks[*index as usize] = rank;
         }
         let mut records: Vec<_> = part.records.iter().collect();
-        // A stable sort: records of one journal and millisecond keep their order.
+        // The sort is stable: records of the same journal and millisecond keep their order.
         records.sort_by_key(|record| (record.at, ranks[record.owner as usize]));
         let mut timelines = Self::default();
         for record in records {
@@ -118,7 +118,7 @@ impl<'a> Timelines<'a> {
         self.numbers.values().flatten()
     }
 
-    /// Allocations by their row.
+    /// The allocations, by the row that each names.
     pub(crate) fn by_row(&self) -> ByRow<'_> {
         let mut rows = ByRow::default();
         for allocation in self.all() {
@@ -133,14 +133,14 @@ impl<'a> Timelines<'a> {
     }
 }
 
-/// The times at which all numbers of a pool were locked out, or the pool was held: sorted spans
-/// that do not overlap. `locked` are the lockouts of the pool.
+/// The periods in which all numbers of a pool were locked out, or the pool was held. The periods
+/// are sorted and do not overlap. `locked` are the lockouts of the pool.
 pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let all = i64::try_from(size(whole, pool)).unwrap_or(i64::MAX);
     let holds = whole.holds.iter().filter(|(of, ..)| of.is_none_or(|of| of == pool));
     let holds = holds.map(|(_, from, until)| (*from, *until, all));
     let lockouts = locked.iter().map(|(from, until)| (*from, *until, 1));
-    // Beginnings sort before ends of the same time.
+    // If times are equal, beginnings sort before ends.
     let steps = lockouts
         .chain(holds)
         .flat_map(|(from, until, count)| [(from, 0, count), (until.max(from), 1, -count)]);
@@ -162,7 +162,7 @@ pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<
     spans
 }
 
-/// The smallest count of numbers that a pool ever had.
+/// The smallest count of numbers among the versions of a pool.
 fn size(whole: &Whole, pool: u64) -> u64 {
     let versions = whole.pools.get(&pool).map_or(&[][..], Vec::as_slice);
     let sizes = versions.iter().map(|version| {

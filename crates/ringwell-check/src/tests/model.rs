@@ -1,4 +1,5 @@
-//! A server of some twenty lines, the histories that it makes, and faults planted in them.
+//! A model of a server in some twenty lines, the histories that it writes, and faults planted in
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,11 +22,10 @@ const LIFETIME: i64 = 1_000;
 const HISTORIES: usize = 240;
 const RUN: &str = "feed0001";
 
-/// One batch: the time since the previous one, the pools of its rows, and what happens to its
-/// answer.
+/// One batch: the time since the previous batch, the pools of its rows, and the fate of its answer.
 type Step = (i64, Vec<u64>, bool);
 
-/// The faults that may be planted. Each is a fault that exactly one rule must find.
+/// The faults that may be planted. Exactly one rule must find each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Double,
@@ -71,7 +71,7 @@ fn jrn(members: &Value) -> Value {
     line
 }
 
-/// A history that keeps all promises.
+/// A history that violates no rule.
 fn legal(steps: &[Step]) -> Vec<Value> {
     let mut lines = vec![json!({"k": "run", "v": 1, "t": SECOND, "run": RUN, "deadline_ms": 100})];
     for pool in 0..POOLS {
@@ -81,7 +81,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     }
     lines.push(json!({"k": "clk", "t": SECOND, "wall_ms": WALL}));
     lines.push(jrn(&json!({"segment": 1, "journal": "j", "first_frame": 1, "epoch": 1})));
-    // The time and the pool of each number's last allocation.
+    // For each number, the time and the pool of its last allocation.
     let mut last: BTreeMap<String, (i64, u64)> = BTreeMap::new();
     let (mut at, mut frame) = (0, 0_u64);
     for (batch, (wait, pools, answered)) in steps.iter().enumerate() {
@@ -147,7 +147,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let rows = rows.flat_map(|line| line["rows"].as_array().unwrap());
     let answered: Vec<_> =
         rows.map(|row| format!("a=b&rid={}", row["rid"].as_str().unwrap())).collect();
-    // A lost allocation without an answer is not a loss.
+    // An allocation without an answer may be lost: no client depends on it.
     let promised = |line: &Value| answered.iter().any(|params| line["params"] == params.as_str());
     let found = match lie {
         Lie::Lost => chosen(lines, &|line| allocates(line) && promised(line)),
@@ -162,7 +162,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let Some(index) = found else { return false };
     let mut copy = lines[index].clone();
     match lie {
-        // Hands out the same number again, for an unknown row.
+        // Hands out the same number again, to an unknown row.
         Lie::Double => {
             copy["params"] = json!("rid=other-0-0");
             lines.insert(index + 1, copy);
@@ -173,7 +173,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
         Lie::Pool => lines[index]["rows"][0]["num"] = json!("2999999999"),
         Lie::TwoAnswers => lines.push(copy),
         Lie::Overflow => {
-            // This is long after everything else: nothing is locked out any more.
+            // This time is long after everything else, so no number is locked out any more.
             let (id, t) = (format!("{RUN}-888"), 80 * SECOND);
             let row = json!({"pool": 0, "rid": format!("{id}-0"), "par": ""});
             lines.push(json!({"k": "inv", "id": id, "t": t, "op": "alloc", "rows": [row]}));
@@ -203,7 +203,7 @@ fn write(lines: &[Value], path: &Path) {
     fs::write(path, text.concat()).unwrap();
 }
 
-/// The rules that a history violates, as one text.
+/// The names of the rules that a history violates, joined to one text.
 fn violated(lines: &[Value]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.jsonl");
@@ -244,7 +244,7 @@ fn the_second_implementation_agrees_on_random_histories_with_and_without_faults(
     for place in 0..HISTORIES {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         let mut lines = legal(&steps);
-        // One history in this many stays unchanged.
+        // One of this many histories stays without a fault.
         if let Some((lie, _)) = LIES.get(place % (LIES.len() + 1)) {
             plant(*lie, &mut lines, place);
         }

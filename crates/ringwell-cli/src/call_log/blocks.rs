@@ -12,9 +12,9 @@ use crate::print::print;
 use crate::table::table;
 
 pub(crate) const HELP: &str = "\
-A blocked caller is refused at once, and the call is logged as rejected or busy. The most \
-specific entry counts. WHOM is a number, +1415* for all numbers with that prefix, a SIP address, \
-or `withheld`.
+A blocked caller is refused at once, and the call is logged as rejected or busy. If several \
+entries match, the most specific entry applies. WHOM is a number, +1415* for all numbers with that \
+prefix, a SIP address, or `withheld`.
 
 Examples:
   ringwell calls block +14155551234

@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(()) => {}
     }
     if writer.skipped > 0 {
-        eprintln!("{} left out: the data to match them is missing", writer.skipped);
+        eprintln!("{} left out, because the data needed to match them is missing", writer.skipped);
     }
     Ok(ExitCode::SUCCESS)
 }

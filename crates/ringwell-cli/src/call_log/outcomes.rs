@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     drop(progress);
     let Sum { recorded, known, refused } = sum;
-    println!("recorded: {recorded}, known already: {known}, refused: {refused}");
+    println!("recorded: {recorded}, already known: {known}, refused: {refused}");
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -82,7 +82,7 @@ impl Door {
 impl Inbox {
     fn take(&self, received: &Received) {
         let verified = match &received.checked {
-            Ok(()) => "the signature is right".to_owned(),
+            Ok(()) => "the signature is valid".to_owned(),
             Err(reason) => format!("refused: {reason}"),
         };
         let call = &received.body["data"];

@@ -62,12 +62,12 @@ impl Introduction {
         let mut load = match load_pools {
             0 => String::new(),
             more => format!(
-                "\n  load    {more} more pools, whose numbers become free at once, for `ringwell \
-                 load`"
+                "\n  load    {more} more pools for `ringwell load`, whose numbers become free at \
+                 once"
             ),
         };
         if has_busy {
-            load += "\n  shop    1 more pool, for the load of the shop's page";
+            load += "\n  shop    1 more pool for the load that the shop's page creates";
         }
         Self {
             pools: format!(

@@ -189,7 +189,7 @@ impl Shop {
                 axum::serve(listener, router).await
             });
             if let Err(error) = served {
-                tracing::warn!(%error, "the demo's shop has ended");
+                tracing::warn!(%error, "the demo's shop stopped unexpectedly");
             }
         };
         thread::Builder::new().name("demo-shop".to_owned()).spawn(serve)?;

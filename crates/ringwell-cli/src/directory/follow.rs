@@ -229,7 +229,7 @@ impl Follower {
         if !std::mem::replace(&mut self.is_lost, true) {
             tracing::error!(
                 %error,
-                "the directory's database cannot be read: the server continues with its present \
+                "the directory's database cannot be read: the server continues with its current \
                  pools"
             );
         }

@@ -282,8 +282,9 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     write().with_context(|| {
         let bytes = text.len();
         format!(
-            "cannot write {}: earlier segments are erased, this one and later ones are not. Free \
-                {bytes} bytes of disk space, and run the command again",
+            "cannot write {}: the parameters in earlier segments are erased, but not in this \
+                segment and later ones. Free {bytes} bytes of disk space, and run the command \
+                again",
             path.display()
         )
     })

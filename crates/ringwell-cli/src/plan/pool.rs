@@ -107,9 +107,10 @@ impl PoolPlan {
         let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
         let late = self.callers.later_than(self.demand.lifetime());
         let mut text = format!(
-            "wrong caller: calls after the number went to another visitor. The number free longest\n\
-             goes out next; with a random one it would be {} at {} numbers. {} of the callers\n\
-             call after the lifetime. not attributed: overflow and wrong callers together.\n",
+            "wrong caller: calls after the number went to another visitor. The number that has\n\
+             been free longest is handed out next; if a random number were chosen, the share\n\
+             would be {} at {} numbers. {} of the callers call after the lifetime.\n\
+             not attributed: overflow and wrong callers together.\n",
             percent(random),
             amount(f64::from(self.numbers)),
             percent(late)

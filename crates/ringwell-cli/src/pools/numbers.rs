@@ -96,8 +96,8 @@ pub(super) fn add_to_pool(
         match waiting {
             0 => format!("{count} added to ring pool {id}\n"),
             _ => format!(
-                "{count} added to ring pool {id}: {entered} now, {waiting} as soon as no \
-                    visitor can hold them\n"
+                "{count} added to ring pool {id}: {entered} now, and {waiting} once no visitor can \
+                    hold them\n"
             ),
         }
     })

@@ -121,7 +121,7 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     let began = Instant::now();
     let said = board.server.stop();
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert!(said.contains("reports of calls wait for the next start"), "{said}");
+    assert!(said.contains("reports of calls are waiting for the next startup"), "{said}");
 }
 
 /// Moves the damaged log away.
@@ -244,7 +244,7 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
             are_logged(&board, &["CA2", "CA3"]);
         }
         let text = board.server.stop();
-        assert!(!text.contains("wait for the next start"), "{text}");
+        assert!(!text.contains("waiting for the next startup"), "{text}");
     }
 }
 

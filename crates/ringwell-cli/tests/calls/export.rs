@@ -112,7 +112,7 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     let (said, problems) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(said).unwrap();
-    assert_eq!(said, "recorded: 2, known already: 0, refused: 5\n");
+    assert_eq!(said, "recorded: 2, already known: 0, refused: 5\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
     assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
     // The line numbers are correct although one field spans two lines.
@@ -120,7 +120,7 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     assert!(problems.contains("line 8: there is no such call"), "{problems}");
     assert!(problems.contains("line 9: at: is in the future"), "{problems}");
     let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();
-    assert_eq!(again, "recorded: 0, known already: 2, refused: 5\n");
+    assert_eq!(again, "recorded: 0, already known: 2, refused: 5\n");
 
     let google = board.calls_say(&["export", "--format", "google-clicks"]);
     assert_eq!(

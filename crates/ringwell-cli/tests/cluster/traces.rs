@@ -31,12 +31,12 @@ fn a_batch_is_one_trace_on_both_nodes() {
     };
     let one = |name: &str| until(name, || of(name).first().cloned());
     let batch = one("POST or GET /api");
-    let (sent, served) = (one("a request to another node"), one("a request of another node"));
+    let (sent, served) = (one("a request to another node"), one("a request from another node"));
     assert_eq!(batch["parentSpanId"], "b7ad6b7169203331");
     assert_eq!(sent["parentSpanId"], batch["spanId"]);
     assert_eq!(served["parentSpanId"], sent["spanId"]);
     assert_eq!(attribute(&served, "http.response.status_code"), "200");
-    assert_eq!(of("a request of another node").len(), 1, "one of three batches is kept");
+    assert_eq!(of("a request from another node").len(), 1, "one of three batches is kept");
     let all = format!("{:?}", collector.taken());
     assert!(cluster.pools().iter().all(|pool| !all.contains(&pool.key)), "{all}");
     for server in servers {

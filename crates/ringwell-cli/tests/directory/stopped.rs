@@ -96,7 +96,7 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
         assert!(took < BOUND, "{took:?}");
     }
     assert!(age_ms(&mut client) > 5_000, "it reports the age of its pools");
-    server.says("the server continues with its present pools");
+    server.says("the server continues with its current pools");
     drop(stopped);
     soon("it is there again", || age_ms(&mut client) < 1_000);
     server.says("the directory's database is available again");

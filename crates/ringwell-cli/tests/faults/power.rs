@@ -105,7 +105,7 @@ fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_a
     disk.mount_again();
     let server = Server::start(site.serve(&[]));
     assert_eq!(given(&server), 0, "{}", server.log());
-    server.says("the file system was mounted again");
+    server.says("the file system was remounted");
     server.kill();
     drop(disk);
 }

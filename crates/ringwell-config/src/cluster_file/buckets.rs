@@ -7,11 +7,11 @@ use crate::limits;
 use crate::section::Section;
 use crate::values::ValueError;
 
-/// The owner of each bucket, if it is known.
+/// The owner of each bucket; `None` for buckets that were not listed yet.
 type Owners = [Option<u16>; BUCKETS as usize];
 
-/// Reads `[[buckets]]`; without it, buckets are divided equally among all shards. `shards` is the
-/// count of shards, `None` if it is unknown.
+/// Reads `[[buckets]]`. If the file has no such table, the buckets are divided equally among all
+/// shards. `shards` is the count of shards, `None` if it is unknown.
 pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<Placement> {
     let sections = file.sections("buckets");
     let shards = shards.and_then(|shards| u16::try_from(shards).ok());
@@ -24,7 +24,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
         is_whole &= read_run(section, shards, &mut owners).is_some();
     }
     if !is_whole {
-        // A bucket that seems to be missing may be in an unreadable list.
+        // A bucket that seems to be missing may be in a range that could not be read.
         return None;
     }
     let Some(owners) = complete(&owners) else {
@@ -72,7 +72,7 @@ fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owne
     (is_known && twice.is_none()).then_some(())
 }
 
-/// The table, if every bucket has an owner.
+/// The owners as a table; `None` unless every bucket has an owner.
 fn complete(owners: &Owners) -> Option<[u16; BUCKETS as usize]> {
     let owners: Option<Vec<u16>> = owners.iter().copied().collect();
     owners?.try_into().ok()

@@ -14,7 +14,8 @@ use crate::values::{ValueError, parse_path};
 /// The permission bits of users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
-/// The secret that the file at `path` contains, or whose file it names, and warnings about it.
+/// Reads the secret from the cluster file at `path`, or from the file that it names. Also returns
+/// warnings about the secret.
 pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, Vec<Fault>)> {
     let inline = file.take("secret", text(|secret| Secret::parse(secret).map_err(ValueError::new)));
     let base = path.parent().unwrap_or(Path::new(""));
@@ -49,11 +50,12 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret_file", |_| Ok(()));
 }
 
-/// Reads the secret in a file. The line feed with which editors end files is not part of it.
+/// Reads the secret in a file. A line feed at the end of the file is not part of the secret.
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let bytes = read_bytes(path).map_err(|error| {
-        // The name is not repeated, because it could be the secret itself, with a slash in it.
+        // The message does not repeat the file's name, because it could be the secret itself: a
+        // secret may contain a slash.
         let folder = path.parent().filter(|folder| folder.is_dir());
         let place = folder.map(|folder| format!(" in \"{}\"", folder.display()));
         let place = place.unwrap_or_default();
@@ -64,7 +66,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     Secret::parse(secret.trim_ascii_end()).map_err(fault)
 }
 
-/// The warning about the permissions of the file that contains the secret.
+/// Returns a warning if other users can read the file that contains the secret.
 fn warnings(path: &Path) -> Vec<Fault> {
     let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode());
     if mode.is_ok_and(|mode| mode & OTHERS == 0) {

@@ -60,7 +60,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
     assert_eq!(pool(1).name(), Some("Spring"));
 }
 
-/// The previous line used to be lost, and with it the pool's only overflow number.
+/// Earlier versions lost the previous line, and with it the pool's only overflow number.
 #[test]
 fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let heading = "id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,\
@@ -102,8 +102,8 @@ x,secret,1,1h,8885550100-
 pools.csv:2: id: must be a whole number; write e.g. 16
 pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:2: lifetime_seconds: must be seconds with at most three decimals; write e.g. 1800
-pools.csv:2: numbers: a promo number has ten digits without punctuation, not 0 bytes, or a + and its country code; write e.g. 8885550100-8885550149;8885550200
-pools.csv:2: overflow_number: a promo number has ten digits without punctuation, not 1 bytes, or a + and its country code; write e.g. \"8885550142\"
+pools.csv:2: numbers: a promo number needs ten digits without punctuation, or a + and its country code; this one has 0 bytes; write e.g. 8885550100-8885550149;8885550200
+pools.csv:2: overflow_number: a promo number needs ten digits without punctuation, or a + and its country code; this one has 1 bytes; write e.g. \"8885550142\"
 pools.csv:3: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
 pools.csv:4: lifetime_seconds: is missing
 pools.csv:4: numbers: is missing
@@ -126,7 +126,7 @@ pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:2: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
 pools.csv:2: overflow_number: 8885550100 is in the pool's rotation too, and would be attributed to one visitor
 pools.csv:3: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
-pools.csv:3: numbers: a promo number has ten digits without punctuation, not 0 bytes, or a + and its country code; write e.g. 8885550100-8885550149;8885550200
+pools.csv:3: numbers: a promo number needs ten digits without punctuation, or a + and its country code; this one has 0 bytes; write e.g. 8885550100-8885550149;8885550200
 ",
     );
 }
@@ -162,7 +162,7 @@ pools.csv:1: lifetime: there is no such column; the columns are id, ring_pool_ke
     );
     let toml = "data = \"/data\"\nring_pools = \"/proc\"";
     check(toml, "ringwell.toml:2: ring_pools: /proc: cannot be read: is a directory\n");
-    // This file has no end.
+    // This file is endless.
     let toml = "data = \"/data\"\nring_pools = \"/dev/zero\"";
     check(toml, "/dev/zero: cannot be read: it is a device, not a file\n");
 }

@@ -22,7 +22,7 @@ fn urls_that_the_driver_reads_are_accepted() {
     }
 }
 
-/// A password with one of these characters ends earlier than its owner intends.
+/// If a password contains one of these characters unescaped, it ends earlier than intended.
 #[test]
 fn special_characters_that_are_not_encoded_are_named_without_the_password() {
     for bad in [

@@ -62,10 +62,10 @@ fn each_field_of_a_pool_is_checked() {
     check_line(
         "numbers = [\"888-555-0100\", \"1885550100\", \"8885550101-8885550100\", \"888555010x\"]",
         &[
-            at(7, "numbers[0]: a promo number has ten digits without punctuation, not 3 bytes, or a + and its country code; write e.g. \"8885550100-8885550149\""),
-            at(7, "numbers[1]: a promo number does not start with 0 or 1; write e.g. \"8885550100-8885550149\""),
+            at(7, "numbers[0]: a promo number needs ten digits without punctuation, or a + and its country code; this one has 3 bytes; write e.g. \"8885550100-8885550149\""),
+            at(7, "numbers[1]: an area code cannot start with 0 or 1; write e.g. \"8885550100-8885550149\""),
             at(7, "numbers[2]: a range of numbers ends after it starts, and has fewer than 2^32 of one length; write e.g. \"8885550100-8885550149\""),
-            at(7, "numbers[3]: a promo number has only the digits 0 to 9; write e.g. \"8885550100-8885550149\""),
+            at(7, "numbers[3]: a promo number may contain only the digits 0 to 9; write e.g. \"8885550100-8885550149\""),
         ]
         .concat(),
     );
@@ -87,7 +87,7 @@ fn each_field_of_a_pool_is_checked() {
         "overflow_number = \"888-555-0100\"",
         &at(
             8,
-            "overflow_number: a promo number has ten digits without punctuation, not 12 bytes, or a + and its country code; write e.g. \"8885550142\"",
+            "overflow_number: a promo number needs ten digits without punctuation, or a + and its country code; this one has 12 bytes; write e.g. \"8885550142\"",
         ),
     );
 }

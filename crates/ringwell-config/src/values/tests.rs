@@ -1,4 +1,4 @@
-//! Values in their written form.
+//! Reading of values from their written form.
 
 use proptest::prelude::*;
 

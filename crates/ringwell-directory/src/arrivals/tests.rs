@@ -1,4 +1,4 @@
-//! Three pools: two of this node, one of another.
+//! Three pools: two of this node, and one of another node.
 
 use ringwell_core::Millis;
 
@@ -42,7 +42,7 @@ fn only_numbers_that_were_in_no_pool_of_the_node_arrive() {
         pool(3, vec![range(20, 10)], 30),
     ]);
     assert_eq!(arrivals(&before, &before), Arrivals::default());
-    // Numbers from the other node, from this node, and from neither.
+    // Numbers that were in a pool of the other node, in a pool of this node, and in no pool.
     let after = directory(vec![
         pool(1, vec![range(0, 10), range(25, 5), range(40, 2)], 10),
         pool(2, vec![range(12, 8)], 20),

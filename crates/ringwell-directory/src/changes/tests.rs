@@ -1,4 +1,4 @@
-//! Stable indices, the steps of a shard, and states produced by changes.
+//! Tests of stable indices, of a shard's steps, and of states that changes produce.
 
 use proptest::prelude::*;
 use ringwell_core::{Millis, PromoNumber};
@@ -36,7 +36,7 @@ fn after(before: &Directory, put: Vec<RingPool>, removed: &[u64]) -> Directory {
     before.change(put, &removed).unwrap()
 }
 
-/// Indices and ids of the pools that leave, and of those that are added or changed.
+/// The indices and ids of the pools that leave, and those of the pools that are added or changed.
 fn ids(changes: &Changes) -> (Pairs, Pairs) {
     let put = changes.put.iter().map(|(index, pool)| (*index, pool.id().0));
     (changes.removed.iter().map(|(index, id)| (*index, id.0)).collect(), put.collect())
@@ -47,7 +47,7 @@ fn pools_that_stay_keep_their_indices_and_a_free_index_is_used_again() {
     let first = one_shard();
     let second = after(&first, vec![], &[2]);
     let index = |directory: &Directory, id| directory.lookup(PoolId(id)).unwrap().index();
-    // The order by buckets is 2, 1, 3.
+    // In the order of their buckets, the pools are 2, 1, 3.
     assert_eq!([index(&second, 1), index(&second, 3)], [1, 2]);
     assert_eq!(ids(&Changes::between(&first, &second, 0)), (vec![(0, 2)], vec![]));
     let third = after(&second, vec![pool(0, 30, 1, 10), pool(9, 31, 1, 10)], &[]);
@@ -118,7 +118,7 @@ fn a_change() -> impl Strategy<Value = (u64, Option<(u64, u32, Option<u64>)>)> {
 }
 
 proptest! {
-    /// A state equals one built from its list, however it came about.
+    /// A state equals the one built directly from its list of pools, whatever changes led to it.
     #[test]
     fn a_changed_state_equals_one_built_from_its_pools(
         changes in proptest::collection::vec(proptest::collection::vec(a_change(), 1..4), 1..12),
@@ -153,8 +153,7 @@ proptest! {
                 prop_assert_eq!(next.pool_by_number(number), whole.pool_by_number(number));
                 prop_assert_eq!(next.overflow_pools(number), whole.overflow_pools(number));
             }
-            // The steps from state to state keep each shard's pools at the indices that look-ups
-            // return.
+            // After each step, every pool of a shard is at the index that a look-up returns.
             for shard in 0..shards {
                 let place = |pool: &Arc<RingPool>| next.lookup(pool.id()).unwrap().index();
                 let mut places: Vec<u32> = next.pools_of(shard).map(place).collect();

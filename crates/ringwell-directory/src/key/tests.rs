@@ -32,7 +32,7 @@ fn the_longest_key_matches_only_in_full_length() {
     assert!(!ours.matches("x".repeat(64 + 256).as_bytes()));
 }
 
-/// Keys of the usual length are compared by different code.
+/// Keys of the usual length are compared by a separate function.
 #[test]
 fn no_key_matches_with_one_byte_more_less_or_changed() {
     for bytes in RingPoolKey::BYTES_MIN..=RingPoolKey::BYTES_MAX {

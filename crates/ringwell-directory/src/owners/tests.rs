@@ -1,4 +1,4 @@
-//! Differing copies of the owners, and the entries that they take over from each other.
+//! Copies of the owners that differ, and the entries that are merged from one into the other.
 
 use proptest::prelude::*;
 
@@ -13,8 +13,8 @@ fn owners() -> Owners {
 }
 
 proptest! {
-    /// Each shard is a node with a copy. Only the present owner gives a bucket away, after the next
-    /// owner has taken it. Copies are exchanged in any order.
+    /// Each shard is a node with a copy of its own. Only the present owner gives a bucket away,
+    /// after the next owner has taken it. Copies are exchanged in any order.
     #[test]
     fn no_bucket_ever_has_two_owners_that_know_it(
         steps in proptest::collection::vec((0..8_u16, 0..SHARDS, 0..SHARDS, any::<bool>()), 1..200)
@@ -61,7 +61,7 @@ fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
     let before = old.clone();
     assert!(old.learn(&newer, own));
     assert_eq!((old.lost_since(&before, own), old.get(0)), (vec![0], newer.get(0)));
-    // The bucket moves there and back: the count is newer, and the owner is the same.
+    // The bucket moves away and back: the count is greater, and the owner is the same.
     let mut back = newer.clone();
     back.give(0, 0);
     let mut older = owners();

@@ -1,4 +1,4 @@
-//! The owners of pools, and their stability.
+//! Tests that pools are spread evenly, and that their owners never change.
 
 use super::*;
 

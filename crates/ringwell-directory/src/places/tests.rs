@@ -1,6 +1,6 @@
 use super::*;
 
-/// Five area codes of California, Nevada and New York, and two zip codes.
+/// Five area codes in California, Nevada and New York, and two zip codes.
 fn places() -> Places {
     let place = |state: &str, latitude, longitude| Place {
         point: Point::new(latitude, longitude).unwrap(),

@@ -42,7 +42,7 @@ fn a_new_pool_has_no_number_of_another() {
         faults(vec![pool(7, 14_000_000_000, 5, 0), pool(8, 14_000_000_004, 5, 0)]),
         format!("ring_pool[1].numbers: 4000000004 is in ring pool 7 too; {hint}\n")
     );
-    // Replaces the pool that has these numbers.
+    // Replaces the pool that owns these numbers.
     assert_eq!(faults(vec![pool(1, 12_000_000_050, 100, 0)]), "");
 }
 

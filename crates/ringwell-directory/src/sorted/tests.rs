@@ -1,4 +1,5 @@
-//! Compares the set with that of the standard library, earlier states included.
+//! Compares the set with the standard library's, and also compares earlier clones that must not
+//! have changed.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use ringwell_core::{Millis, NumberRange, PromoNumber};
 use super::*;
 use crate::{Directory, PoolFields, RingPoolKey};
 
-/// A state with pools of these ids; each has one number.
+/// A directory of pools with these ids; each pool has one number.
 fn state(ids: &[u64]) -> Directory {
     let pool = |(number, id): (u64, &u64)| {
         let first = PromoNumber::from_e164(12_000_000_000 + number).unwrap();

@@ -66,7 +66,10 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
                 pause_at(&shard, place).await;
                 let adopt = |engine: &mut Engine, now| engine.adopt_answer(now, &entry);
                 if when_there_is_room(&shard, adopt).await.is_none() {
-                    tracing::warn!("repeated batches may get other numbers than before");
+                    tracing::warn!(
+                        "answers to repeated batches could not be stored: such batches may get \
+                         different numbers than before"
+                    );
                     if let Some(watch) = shard.platform.watch() {
                         watch.answers_lost(shard.id);
                     }

@@ -251,7 +251,7 @@ async fn answer_move<P: Platform>(
             let received: OwnersCopy = read_json(body)?;
             let learnt = moves::learn(&shard.platform, node, peers, received).await;
             let copy = moves::copy_owners(node, learnt.held);
-            let copy = copy.ok_or_else(|| unread(&"no node of a cluster"))?;
+            let copy = copy.ok_or_else(|| unread(&"this server is not a node of a cluster"))?;
             return serde_json::to_vec(&copy).map_err(|error| unread(&error));
         }
     };
@@ -309,5 +309,5 @@ fn unread_json(error: &serde_json::Error) -> Refused {
 }
 
 fn busy() -> Refused {
-    (SERVICE_UNAVAILABLE, "the shard has more to do than it may queue".to_owned())
+    (SERVICE_UNAVAILABLE, "the shard's queue is full".to_owned())
 }

@@ -240,7 +240,7 @@ async fn deliver<P: Platform>(
     peers: &Peers,
     leaving: &Leaving,
 ) -> Result<usize, String> {
-    let owners = node.owners().ok_or("no node of a cluster")?;
+    let owners = node.owners().ok_or("this server is not a node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
     // If buckets have moved on since, the taker accepted them, but its answer was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
@@ -392,7 +392,7 @@ async fn take_back<P: Platform>(
 /// Records that no bucket is in transit any more.
 async fn delivered<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let _one = node.changes.lock().await;
-    let owners = node.owners().ok_or("no node of a cluster")?;
+    let owners = node.owners().ok_or("this server is not a node of a cluster")?;
     keep(platform, node, &owners, Vec::new()).await.map_err(|error| error.to_string())
 }
 

@@ -149,8 +149,8 @@ async fn learn_now<P: Platform>(
     if !held.is_empty() {
         tracing::warn!(
             buckets = held.len(),
-            "another node may have served buckets of this one by data from before a move: their \
-                pools answer with overflow numbers until its lockouts are over"
+            "another node may have served buckets of this node, using data from before a move: \
+                their pools answer with overflow numbers until its lockouts are over"
         );
         arrivals::hold_stale(platform, node, peers, &held).await;
     }
@@ -199,10 +199,10 @@ fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     if is_new && node.phase() == Phase::Starting {
         tracing::error!(
             buckets = claimed.len(),
-            "according to another node, these buckets have moved to this one, whose data do not \
-                show it: unless that move is about to end, they were lost. No node serves them, and \
-                their pools answer with overflow numbers, until the `version` of the cluster file \
-                is raised on all nodes"
+            "according to another node, these buckets have moved to this node, but this node's \
+                data does not show it. Unless that move is still in progress, they were lost. No \
+                node serves them, and their pools answer with overflow numbers, until the \
+                `version` of the cluster file is raised on all nodes"
         );
     }
 }

@@ -28,7 +28,7 @@ use crate::store::{Gaps, ServedMap};
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     let owners = node.owners().ok_or("it is not a node of a cluster")?;
     if !node.is_own(wanted.shard) {
-        return Err(format!("shard {} is not of this node", wanted.shard));
+        return Err(format!("shard {} does not belong to this node", wanted.shard));
     }
     if owners.version() != wanted.version {
         let (own, other) = (owners.version(), wanted.version);
@@ -82,7 +82,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     let read_answer = |word| read_answer(word, here, there);
     let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
     let (Some(numbers), Some(answers)) = (numbers, answers) else {
-        return Err("the other node sent something that is not a promo number".to_owned());
+        return Err("the other node sent an invalid promo number".to_owned());
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
@@ -202,7 +202,7 @@ async fn take_now<P: Platform>(
         return Err("the cluster files differ".to_owned());
     }
     if let Some((bucket, _)) = take.buckets.iter().find(|(_, owner)| !node.is_own(owner.shard)) {
-        return Err(format!("bucket {bucket} is for no shard of this node"));
+        return Err(format!("bucket {bucket} is meant for a shard of another node"));
     }
     let mut taken = 0;
     for (bucket, owner) in &take.buckets {

@@ -13,7 +13,7 @@ use crate::store::Files;
 #[error(
     "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
      whose lockout runs for another {seconds} seconds: choose another overflow number, or start \
-     after that"
+     after the lockout has ended"
 )]
 pub struct OverflowTaken {
     /// The number.

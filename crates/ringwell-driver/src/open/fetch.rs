@@ -128,7 +128,7 @@ fn fetch_one<F: Files>(
         && header.journal == index.journal
         && (header.replay_from, through) == (index.replay_from, index.through);
     if !is_its_own {
-        return Ok(Err("it is not the one that its index names".to_owned()));
+        return Ok(Err("the snapshot is not the one that the index names".to_owned()));
     }
     let tip = Tip {
         next_n: header.replay_from,

@@ -64,8 +64,8 @@ pub enum FollowError {
     },
     /// A message is missing, although the log has earlier and later messages.
     #[error(
-        "message {n} is missing from the log of shard {shard}, between others: its records are \
-         not known. Have another replica of the stream lead, and start again"
+        "message {n} is missing in the middle of the log of shard {shard}: its records are \
+         unknown. Make another replica of the stream the leader, and start again"
     )]
     Hole {
         /// The shard.
@@ -129,13 +129,14 @@ pub enum FollowError {
 fn remedy(fault: MessageFault) -> &'static str {
     match fault {
         MessageFault::Foreign => {
-            "If a newer version has served this shard, start that one. If another program has \
-             written the message, nothing after it can be used: stop all servers for the longest \
-             lifetime, then start with another `stream`, to which only Ringwell may publish"
+            "If a newer version has served this shard, start the newer version. If another program \
+             has written the message, nothing after it can be used: stop all servers for the \
+             longest lifetime, then start with another `stream`, to which only Ringwell may \
+             publish"
         }
         MessageFault::Damaged => {
-            "No server of the stream has it intact: restore the stream from a backup, or stop all \
-             servers for the longest lifetime, then start with another `stream`"
+            "No server of the stream has the message intact: restore the stream from a backup, or \
+             stop all servers for the longest lifetime, then start with another `stream`"
         }
     }
 }
@@ -530,7 +531,7 @@ impl<F: Files> Following<F> {
                 }
                 Some(Fate::Full) => return Err(not_taken("the log is full")),
                 Some(Fate::Failed(why)) => return Err(not_taken(&why)),
-                None => return Err(not_taken("the journal's servers do not store anything")),
+                None => return Err(not_taken("the journal's servers store nothing")),
             }
         }
     }

@@ -68,11 +68,11 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
     if is_new {
         tracing::error!(
             shard,
-            "the journal's stream of this shard is gone, although streams of other shards exist, or \
-             another process has just served it: its allocations are lost. All pools answer with \
-             overflow numbers for one lockout, then resume by themselves; look-ups find nothing of \
-             them. Restore both of its streams from a backup only before the start, and find out \
-             who deleted them"
+            "the journal's stream of this shard is gone, although streams of other shards exist, \
+             or another process has just served it: its allocations are lost, and look-ups cannot \
+             find them. All pools answer with overflow numbers for one lockout, then resume by \
+             themselves. If you restore its two streams from a backup, do so before startup. Find \
+             out who deleted them"
         );
     }
     is_new
@@ -94,9 +94,9 @@ pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd,
             lost_from = taken_n,
             reported_group = group,
             reported_epoch = epoch,
-            "the journal's stream of this shard ends before what the last process that served it has \
-             reported: it has lost acknowledged groups, or was deleted and made again. All pools of \
-             the shard answer with overflow numbers for one lockout, then resume by themselves. \
+            "the journal's stream of this shard ends before the point that its last process \
+             reported: it has lost acknowledged groups, or was deleted and made again. All pools \
+             of the shard answer with overflow numbers for one lockout, then resume by themselves. \
              Find out why: look at sync_interval of the servers, and who may delete streams"
         );
     }

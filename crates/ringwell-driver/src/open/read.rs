@@ -229,7 +229,7 @@ pub(super) fn load<F: Files>(
             Chunk::ForeignTimes(entries) => entries.for_each(|entry| restore.foreign_time(&entry)),
         }
     }
-    reader.end().copied().ok_or_else(|| "it has no end".to_owned())
+    reader.end().copied().ok_or_else(|| "the snapshot has no end".to_owned())
 }
 
 /// Returns the shards that have segments or snapshots in `data`. If there are none, the volume with
@@ -364,15 +364,15 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
         Some(Copied::Replaced(shard)) => tracing::error!(
             %data,
             shard,
-            "this data directory has been served with another journal of this shard, which is \
-                missing: all pools answer with overflow numbers for the longest lifetime, then \
+            "this data directory was last served with a different journal of this shard, which is \
+                now missing: all pools answer with overflow numbers for the longest lifetime, then \
                 resume by themselves. If it was moved or its volume is not mounted, stop the \
-                server and bring it back: what was answered meanwhile is then missing instead, \
-                and the pools are held again"
+                server before you bring it back. If you bring it back, the answers given in the \
+                meantime are missing instead, and the pools are held again"
         ),
         Some(Copied::Unkept(unkept)) => tracing::error!(
             %data,
-            "{}, and with durability os answers do not wait for the disk: the last answered \
+            "{}; with durability `os`, answers do not wait for the disk, so the last answered \
                 allocations may be lost. All pools answer with overflow numbers for the longest \
                 lifetime, then resume by themselves; there is nothing to do",
             reason(unkept)
@@ -383,9 +383,9 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
 
 fn reason(unkept: Unkept) -> &'static str {
     match unkept {
-        Unkept::Boot => "the machine was booted without an orderly stop before",
+        Unkept::Boot => "the machine was rebooted without an orderly shutdown",
         Unkept::Remount => {
-            "the file system was mounted again without an orderly stop of the server before"
+            "the file system was remounted without an orderly shutdown of the server"
         }
         Unkept::FailedWrite => "a write or a flush failed before the last stop",
     }

@@ -329,14 +329,15 @@ fn remedy(path: &Path) -> String {
     match path.file_name().and_then(|name| name.to_str()) {
         Some("peers.json") => format!("{moved} again; other nodes' journals are recorded anew"),
         Some("gaps.json") => format!(
-            "{moved} again; calls of times without history may then be attributed to an earlier \
-             visitor"
+            "{moved} again; calls from periods without history may then be attributed to an \
+             earlier visitor"
         ),
         Some("overflow-periods.json") => "it is replaced".to_owned(),
         Some("cluster-map.json") => format!("{moved}, while the other nodes serve, {restored}"),
         Some("identity.json") => {
             format!(
-                "if a newer version has served these data, start that one; if not, {moved} {restored}"
+                "if a newer version has served this data, start that version; if not, {moved} \
+                 {restored}"
             )
         }
         _ => format!("{moved} {restored}"),

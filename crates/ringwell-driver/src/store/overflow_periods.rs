@@ -57,8 +57,9 @@ impl OverflowPeriods {
         tracing::error!(
             %error,
             copy = %aside.display(),
-            "it is not known which numbers were overflow numbers until now: a call after the lockout of \
-             a visitor who got the number before now is attributed to no visitor"
+            "the file of overflow periods was unreadable, so it is unknown which numbers were \
+             overflow numbers until now. If a number was handed out before now, a call after that \
+             lockout is attributed to no visitor"
         );
         Ok(unknown)
     }

@@ -99,7 +99,7 @@ pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) 
     let advice = match (is_cached, files.mount_of(data)) {
         (true, Some(_)) => return error,
         (false, Some(_)) => "mount the file system again before the next start",
-        (_, None) => "start the server with --restored next time",
+        (_, None) => "use --restored at the next startup of the server",
     };
     error.and(&format!(
         "{unknown}, so that the next start may not know that answered allocations are missing: \

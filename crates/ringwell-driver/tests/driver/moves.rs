@@ -340,7 +340,8 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
             body
         };
         refused(Path::Prepare, &wrong(&prepare, "version", json!(2)), "files differ").await;
-        refused(Path::Prepare, &wrong(&prepare, "shard", json!(1)), "not of this node").await;
+        refused(Path::Prepare, &wrong(&prepare, "shard", json!(1)), "does not belong to this node")
+            .await;
         refused(Path::Prepare, &wrong(&prepare, "digest", json!("")), "different lists").await;
         prepare["shard"] = json!(3);
         again(b, Path::Prepare, &prepare).await.unwrap();
@@ -358,10 +359,10 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         refused(Path::Take, &wrong(&take, "version", json!(2)), "files differ").await;
         refused(Path::Adopt, &wrong(&adopt[0], "version", json!(2)), "files differ").await;
         let bad = json!([[1, 1, 1, 1, null]]);
-        refused(Path::Adopt, &wrong(&adopt[0], "numbers", bad), "not a promo number").await;
+        refused(Path::Adopt, &wrong(&adopt[0], "numbers", bad), "an invalid promo number").await;
         let mut foreign = take.clone();
         foreign["buckets"][0][1]["shard"] = json!(1);
-        refused(Path::Take, &foreign, "no shard of this node").await;
+        refused(Path::Take, &foreign, "a shard of another node").await;
         b.node.enter(Phase::Draining);
         refused(Path::Take, &take, "starting or stopping").await;
         b.node.enter(Phase::Serving);

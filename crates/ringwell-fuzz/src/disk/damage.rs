@@ -4,10 +4,10 @@ use ringwell_journal::BLOCK_BYTES;
 
 use super::{Files, HEADER_BYTES, STAMP_BYTES, sample};
 
-/// One fault. Positions outside of a file have no effect.
+/// One fault. Damage at a position outside of its file has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Flips bits of a byte.
+    /// Flips some bits of a byte.
     Flip {
         /// The segment.
         segno: u64,
@@ -27,11 +27,11 @@ pub enum Damage {
         /// The new bytes.
         value: u8,
     },
-    /// Writes a block to another position: a misdirected write.
+    /// Copies a block to another position, like a misdirected write.
     Stray {
-        /// Segment and index of the block.
+        /// The segment of the block, and its index there.
         from: (u64, usize),
-        /// The position that received it.
+        /// The segment and the index that are overwritten.
         to: (u64, usize),
     },
     /// Truncates a file to this length.
@@ -53,7 +53,7 @@ pub enum Damage {
         /// The other.
         b: u64,
     },
-    /// Recomputes the checksum of a frame's header over its changed contents.
+    /// Recomputes the checksum of a frame's header, so that changed contents look valid.
     Forge {
         /// The segment.
         segno: u64,
@@ -63,8 +63,9 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Reads six bytes as a fault: kind, segment, place, and two more. The highest bit of the kind
-    /// moves the position to the beginning of a block, where stamp and header are.
+    /// Reads six bytes as a fault: the kind, the segment, the position, and two parameters. If the
+    /// highest bit of the kind is set, the position moves to the beginning of a block, where the
+    /// stamp and the header are.
     #[must_use]
     pub fn read(bytes: &[u8; 6]) -> Self {
         let [kind, segment, low, high, first, second] = *bytes;

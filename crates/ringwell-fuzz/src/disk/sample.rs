@@ -1,4 +1,5 @@
-//! A good journal: three segments with eight frames, the last two in files that were used before.
+//! A good journal: eight frames in three segments. The last two segments are in files that were
+//! used before.
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{
@@ -12,7 +13,7 @@ pub(super) const SHARD: u32 = 3;
 pub(super) const JOURNAL: [u8; 16] = *b"fuzzed journal 1";
 /// The count of segments in the sample.
 pub(super) const SEGMENTS: u64 = 3;
-/// The count of blocks in each of them.
+/// The count of blocks in each segment.
 pub(super) const BLOCKS: usize = 10;
 
 /// A journal and the records written into it.
@@ -38,7 +39,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The frame's blocks as in `files`; missing blocks are empty.
+    /// The contents of the frame's blocks in `files`; missing blocks are empty.
     #[must_use]
     pub fn blocks<'a>(&self, files: &'a Files) -> Vec<&'a [u8]> {
         let file = files.0.get(&self.segno).map_or(&[][..], Vec::as_slice);
@@ -63,7 +64,7 @@ impl Author {
         Self { sample, writer, salt, segno: 0, used: 0 }
     }
 
-    /// Begins a segment in a file that is full of zeros, or of another journal's frames.
+    /// Begins a segment in a file that contains only zeros, or frames of another journal.
     fn segment(&mut self, mut file: Vec<u8>) {
         self.segno += 1;
         self.salt = self.salt.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);

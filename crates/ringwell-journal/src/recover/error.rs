@@ -35,8 +35,8 @@ pub enum RecoverError<E> {
     },
     /// The end of the newest segment is missing.
     #[error(
-        "segment {segno:016} has {bytes} bytes and was longer when it was made: the missing \
-            part from offset {bytes} on may have been answered. {RESTORE}"
+        "segment {segno:016} has {bytes} bytes but was longer when it was created: the missing \
+            part may have been answered. {RESTORE}"
     )]
     Short {
         /// The segment.
@@ -169,8 +169,8 @@ pub enum ChainFault {
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(segno) => write!(f, "its header has segment {segno:016}"),
-            Self::Shard(shard) => write!(f, "it is of shard {shard}"),
+            Self::Number(segno) => write!(f, "its header names segment {segno:016}"),
+            Self::Shard(shard) => write!(f, "it belongs to shard {shard}"),
             Self::Journal => f.write_str("it belongs to another journal"),
         }
     }
@@ -189,9 +189,9 @@ impl fmt::Display for ChainFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(n) => write!(f, "it has number {n}"),
-            Self::Hash => f.write_str("it follows another frame than the one before it"),
-            Self::Epoch => f.write_str("its epoch is lower than the one before it"),
-            Self::Time => f.write_str("its time is earlier than the one before it"),
+            Self::Hash => f.write_str("it follows a different frame from the one before it"),
+            Self::Epoch => f.write_str("its epoch is lower than that of the frame before it"),
+            Self::Time => f.write_str("its time is earlier than that of the frame before it"),
             Self::Snapshot => f.write_str("the snapshot follows another frame"),
         }
     }

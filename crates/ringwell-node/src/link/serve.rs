@@ -69,11 +69,11 @@ async fn dispatch(
     let body = read_frame(thread, body, body_bytes_max(&thread.node, path)).await;
     let body = body.map_err(|error| (StatusCode::BAD_REQUEST.as_u16(), error.to_string()))?;
     let Some(path) = path else {
-        return refused(StatusCode::NOT_FOUND, "links do not have this path");
+        return refused(StatusCode::NOT_FOUND, "the link protocol has no such path");
     };
     // The sending node decides whether the request is traced. If that node began no trace, none is
     // begun here.
-    let span = ringwell_trace::begin("a request of another node", Kind::Server, || {
+    let span = ringwell_trace::begin("a request from another node", Kind::Server, || {
         let header = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         Parent::Span(header.and_then(Context::parse))
     });

@@ -31,7 +31,7 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
             }
             fs::write(&path, &bytes[..len]).unwrap();
             let refused = recover(&settings).map(|_| ()).unwrap_err().to_string();
-            let words = ["was longer when it was made", "is not the head of a segment"];
+            let words = ["was longer when it was created", "is not the head of a segment"];
             assert!(words.iter().any(|it| refused.contains(it)), "length {len}: {refused}");
         }
     }

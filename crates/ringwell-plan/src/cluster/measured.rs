@@ -1,9 +1,9 @@
 //! The results of the project's benchmarks, each with the command that prints it.
 //!
-//! Owns figures, no formula. Invariant: each value is printed by the named command or follows from
-//! its output by a line of arithmetic.
+//! Owns only figures; formulas are elsewhere. Invariant: each value is printed by the named
+//! command, or follows from the command's output by one line of arithmetic.
 
-/// One figure of a run, on one machine.
+/// One measured figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The measured quantity.
@@ -22,7 +22,7 @@ pub struct Measured {
 pub const MACHINE: &str = "2026-11-21, two virtual cores of an AMD EPYC, Linux 6.18, ext4; \
     bench/results/2026-11-21/110531.json";
 
-/// CPU time of a server of fixed bytes for a batch: the cost of HTTP and its bytes.
+/// CPU time per batch of the fixed-bytes server, which is the cost of HTTP alone.
 pub(super) const HTTP: Measured = Measured {
     what: "CPU of a batch of 40 rows, HTTP alone",
     value: 9.04,
@@ -31,7 +31,7 @@ pub(super) const HTTP: Measured = Measured {
     conditions: "64 connections, the fixed-bytes server, median of 3",
 };
 
-/// CPU time of Ringwell for the same batch, on disk.
+/// CPU time of Ringwell for the same batch, with durability `disk`.
 pub(super) const BATCH: Measured = Measured {
     what: "CPU of a batch of 40 rows, all of it",
     value: 18.19,
@@ -40,7 +40,7 @@ pub(super) const BATCH: Measured = Measured {
     conditions: "64 connections, durability disk, 200 pools of 500, one shard, median of 3",
 };
 
-/// The additional cost of a batch when the numbers do not fit into a cache.
+/// The factor by which a batch costs more if the numbers do not fit into a cache.
 pub(super) const MANY_NUMBERS: Measured = Measured {
     what: "dearer with 10 million numbers in 100,000 pools",
     value: 1.43,
@@ -49,7 +49,8 @@ pub(super) const MANY_NUMBERS: Measured = Measured {
     conditions: "CPU of a batch over that with 200 pools of 500; applied above 100,000 numbers",
 };
 
-/// The cost to a batch of having rows in one other shard of the same process.
+/// The additional cost of a batch for each other shard of the same process that gets some of its
+/// rows.
 pub(super) const SHARD: Measured = Measured {
     what: "CPU of a request to another shard of the node",
     value: 3.49,
@@ -58,7 +59,8 @@ pub(super) const SHARD: Measured = Measured {
     conditions: "two shards on one core minus one shard, in memory, medians of 3",
 };
 
-/// The cost to a batch of having rows in one shard of another node, both nodes together.
+/// The additional cost of a batch for each shard of another node that gets some of its rows, on
+/// both nodes together.
 pub(super) const HOP: Measured = Measured {
     what: "CPU of a request to a shard of another node",
     value: 65.0,
@@ -68,7 +70,7 @@ pub(super) const HOP: Measured = Measured {
                  threads, so this is an upper bound; resolution of the clock: 5 us",
 };
 
-/// Memory of a number with its share of a pool.
+/// Memory per number, including its share of the pool's memory.
 pub(super) const NUMBER: Measured = Measured {
     what: "memory of a number",
     value: 45.5,
@@ -77,7 +79,7 @@ pub(super) const NUMBER: Measured = Measured {
     conditions: "444,436 KiB of 10 million numbers in 100,000 pools, durability disk",
 };
 
-/// Memory of a kept-alive connection.
+/// Memory per kept-alive connection.
 pub(super) const CONNECTION: Measured = Measured {
     what: "memory of an idle connection",
     value: 19.4,
@@ -86,7 +88,7 @@ pub(super) const CONNECTION: Measured = Measured {
     conditions: "10,000 connections, each used once with a batch of 40",
 };
 
-/// Bytes of a record without its parameters.
+/// Bytes per record, without its parameters.
 pub(super) const RECORD: Measured = Measured {
     what: "journal bytes of an allocation, without parameters",
     value: 17.3,
@@ -97,7 +99,7 @@ pub(super) const RECORD: Measured = Measured {
                  `ringwell demo --pools 40 --lifetime 1s`: a count, nearly the same on every machine",
 };
 
-/// Bytes of a row's answer, with its share of the head.
+/// Bytes of the answer to a row, including its share of the head.
 pub(super) const ANSWER: Measured = Measured {
     what: "answer to a row, with its share of the head",
     value: 115.0,

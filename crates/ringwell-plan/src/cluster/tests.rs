@@ -29,7 +29,7 @@ fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() 
     let all = Traffic { numbers: Some(5.5e9), node_memory: 300e9, ..traffic(127_315.0) };
     let figures = estimate(&all).unwrap();
     assert_near(value(&figures, "every number handed out once"), 12.0 * 3_600.0);
-    // 3,183 batches of 18.19 us, 1.43 times as expensive because of the numbers.
+    // 3,183 batches of 18.19 us each, 1.43 times as expensive because there are many numbers.
     assert_near(value(&figures, "cores that are busy"), 3_183.0 * 18.19e-6 * 1.43);
     assert_near(value(&figures, "memory of all nodes"), 5.5e9 * 45.5);
     assert_near(value(&figures, "nodes"), 1.0);
@@ -53,7 +53,7 @@ fn numbers_beyond_one_node_s_capacity_need_more_nodes_and_hops_between_them() {
 fn numbers_follow_from_lifetime_and_target() {
     let figures = estimate(&traffic(1_000.0)).unwrap();
     assert_near(value(&figures, "numbers locked out at once"), 1_800_000.0);
-    // A pool of 500 carries a load of 474 at 1 %.
+    // With an overflow of 1 %, a pool of 500 numbers carries a load of 474.
     assert_near(value(&figures, "numbers in all pools"), 1_800_000.0 / 474.0 * 500.0);
 }
 

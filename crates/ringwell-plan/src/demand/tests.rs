@@ -5,7 +5,7 @@ fn load(load: f64, minutes: u64) -> Demand {
     Demand::of_load(load, Duration::from_mins(minutes)).unwrap()
 }
 
-/// Whether `share` rounds to the printed value with this many decimals of a percent.
+/// Asserts that `share` rounds to `percent`, which was printed with this many decimals.
 fn assert_percent(share: f64, percent: f64, decimals: i32) {
     let half = 0.5 * 0.1_f64.powi(decimals) * 1.000_001;
     assert!((share * 100.0 - percent).abs() <= half, "{share} is not {percent} %");
@@ -20,7 +20,8 @@ fn bots_take_numbers_from_visitors_as_published() {
 
 #[test]
 fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
-    // The published figures are simulated and the formula is an approximation: at most 1 % apart.
+    // The published figures are simulated, and the formula is an approximation. They differ by less
+    // than one percentage point.
     for (rows, percent) in [(1, 0.4), (5, 6.4), (10, 12.2), (20, 19.7), (40, 30.4)] {
         let forecast = load(80.0, 30).in_batches_of(rows).unwrap().overflow(100);
         assert!((forecast * 100.0 - percent).abs() < 1.0, "{rows} rows: {forecast}");
@@ -31,7 +32,8 @@ fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
 
 #[test]
 fn misattribution_is_that_of_the_published_table() {
-    // Numbers, lifetime in minutes, load a number; oldest first, random, newest first at most.
+    // The count of numbers, the lifetime in minutes, the load per number, and the misattributed
+    // shares if the oldest free number, a random one, or the newest is handed out (at most).
     let table = [
         (100, 30, 0.2, [3.4, 4.6, 10.1]),
         (100, 30, 0.5, [6.3, 7.0, 10.1]),
@@ -52,8 +54,9 @@ fn misattribution_is_that_of_the_published_table() {
 
 #[test]
 fn a_longer_lockout_costs_numbers_and_hardly_helps_attribution() {
-    // 120 visitors an hour, 100 numbers: lifetime in minutes; overflow, misattributed, lost. The
-    // published figures are simulated: the first four are accurate to a tenth, the others to 0.4.
+    // For 120 visitors an hour and 100 numbers: the lifetime in minutes; the shares of overflow,
+    // misattributed and lost; the tolerance. The published figures are simulated: the first four
+    // are accurate to a tenth, the others to 0.4.
     let table = [
         (1, [0.0, 7.3, 7.3], 0.1),
         (10, [0.0, 7.3, 7.3], 0.1),

@@ -388,7 +388,7 @@ impl World {
             (machine.deaf_until, machine.paused_until) =
                 (0, machine.paused_until.min(self.shared.now.get()));
         }
-        self.tell(0, || "the last fault has been".to_owned());
+        self.tell(0, || "the last fault is over".to_owned());
     }
 
     /// Sends the batch of the next client to a machine that serves.

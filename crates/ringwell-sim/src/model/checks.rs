@@ -273,8 +273,8 @@ impl Model {
                 }
                 if (known + 1).saturating_sub(shard_ms) * 1000 < left_us {
                     let text = format!(
-                        "pool {pool} has the number free from {known} on, it is {shard_ms}; locked \
-                         for {left_us} us"
+                        "pool {pool} counts the number as free from {known} on; the time is \
+                         {shard_ms}, but the number is locked for {left_us} us more"
                     );
                     return Err(broken("forgotten", id, *number, text));
                 }

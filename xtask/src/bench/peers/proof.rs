@@ -1,8 +1,8 @@
-//! Proves that a server is correct before it is timed, so that no peer is fast by being wrong.
+//! Proves that a server is correct before it is timed, so that no peer is fast because it is wrong.
 //!
-//! Sends a few batches and judges them by external facts: the times at which each was sent and
-//! answered. A number was handed out at some time between the two, so a fault is reported only if
-//! no time in between could excuse it.
+//! Sends a few batches, and judges the answers only by the times at which each batch was sent and
+//! answered. A number was handed out at some time between those two. A fault is reported only if
+//! the answer would be wrong for every time in between.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-/// Lockout of the pools that are used only for the proof.
+/// The lockout of the pools that are used only for the proof.
 pub(super) const LOCKOUT: Duration = Duration::from_millis(500);
-/// Servers count in whole milliseconds.
+/// The tolerance for rounding, because servers count in whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(2);
-/// The time limit of an answer.
+/// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A pool of the proof. Its numbers are consecutive.
@@ -29,7 +29,7 @@ pub(super) struct Pool {
     pub(super) overflow: u64,
 }
 
-/// The first is soon exhausted, the second is not.
+/// The pools of the proof. The first is soon exhausted, the second is not.
 pub(super) const POOLS: [Pool; 2] = [
     Pool {
         id: 900_001,
@@ -59,7 +59,7 @@ struct Allocation {
 struct Row {
     suffix: String,
     request_id: Option<Value>,
-    /// Index of its pool; `None` if the row must be refused.
+    /// The index of the row's pool; `None` if the row must be refused.
     pool: Option<usize>,
     refused: &'static str,
 }
@@ -75,13 +75,13 @@ struct Proof {
 /// Sends the batches and checks the answers.
 ///
 /// # Errors
-/// The fault, in words.
+/// A description of the first fault.
 pub(super) fn prove(address: SocketAddr) -> anyhow::Result<()> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     let mut proof = Proof { stream, newest: BTreeMap::new(), batches: 0, overflow_rows: 0 };
-    // 25 rows for 20 numbers, with others in between.
+    // 25 rows for the pool of 20 numbers, with rows for the other pool in between.
     let first: Vec<_> = (0..40).map(|i| row(usize::from(i % 8 >= 5), i)).collect();
     proof.batch(&first)?;
     ensure!(proof.overflow_rows > 0, "25 rows of a pool of 20 numbers, and no overflow");
@@ -106,7 +106,7 @@ fn row(pool: usize, i: u32) -> Row {
     }
 }
 
-/// Forms that the published API allows, and rows that must be refused.
+/// Rows in unusual forms that the published API allows, and rows that must be refused.
 fn unusual_rows() -> Vec<Row> {
     let right = |suffix: &str, request_id| Row {
         suffix: suffix.to_owned(),
@@ -239,7 +239,7 @@ impl Proof {
     }
 }
 
-/// The answer's JSON, once all of it has arrived.
+/// Returns the JSON of the answer when the whole answer has arrived.
 fn whole(received: &[u8]) -> anyhow::Result<Option<Value>> {
     let text = std::str::from_utf8(received).context("not UTF-8")?;
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return Ok(None) };

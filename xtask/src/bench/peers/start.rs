@@ -1,4 +1,5 @@
-//! Builds and starts the peers, and reports missing programs. Each has a folder in `bench/peers/`.
+//! Builds and starts the peers, and reports missing programs. Each peer has a folder in
+//! `bench/peers/`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,16 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Store, StoreHome};
 use crate::shell::{is_installed, output, root, run};
 
-/// Room for data that live as long as a batch; `bench/peers/README.md` has the reasons.
+/// The option of node that enlarges the space for short-lived objects; `bench/peers/README.md`
+/// gives the reasons.
 const YOUNG: &str = "--max-semi-space-size=64";
-/// The oldest Go whose net/http supports patterns with methods.
+/// The oldest minor version of Go 1 whose net/http supports patterns with methods.
 const GO_MINOR_MIN: u32 = 22;
 
 /// The compared programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Ringwell itself, with its durability.
+    /// Ringwell itself, with this durability.
     Ours(&'static str),
     Go,
     Node,
@@ -32,7 +34,7 @@ pub(super) enum Kind {
     },
 }
 
-/// A server, and the store behind it if it has one. Both end when this is dropped.
+/// A server and, if it has one, the store behind it. Dropping this value ends both.
 pub(super) struct Running {
     pub(super) server: Server,
     store: Option<Store>,
@@ -44,13 +46,14 @@ pub(super) struct Shop<'a> {
     /// All pools, including those of the proof.
     pools: PathBuf,
     work: PathBuf,
-    /// Sockets: their paths must be short.
+    /// The directory of sockets. It is a separate one because paths of sockets must be short.
     sockets: PathBuf,
 }
 
 impl Drop for Shop<'_> {
     fn drop(&mut self) {
-        // Other files are in the system's directory for temporary files.
+        // The sockets are in the system's directory for temporary files, so nothing else would
+        // remove them.
         let _ = std::fs::remove_dir_all(&self.sockets);
     }
 }
@@ -68,7 +71,7 @@ impl<'a> Shop<'a> {
         Ok(Self { plan, pools, work, sockets })
     }
 
-    /// Builds the programs that `kind` needs. Returns the reason if the kind is omitted.
+    /// Builds the programs that `kind` needs. If `kind` cannot be measured, returns the reason.
     ///
     /// # Errors
     /// If our own program does not compile.
@@ -113,7 +116,7 @@ impl<'a> Shop<'a> {
         Ok(None)
     }
 
-    /// Starts it on the server's core, with all pools and all numbers free.
+    /// Starts a peer on the server's core, with all pools and with all numbers free.
     ///
     /// # Errors
     /// If it does not start.
@@ -175,7 +178,7 @@ impl<'a> Shop<'a> {
 }
 
 impl Running {
-    /// User and system time so far of the server and its store, including all their processes.
+    /// User and system time so far of all processes of the server and its store.
     ///
     /// # Errors
     /// If the server has ended.

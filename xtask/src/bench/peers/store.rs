@@ -1,5 +1,4 @@
-//! The stores behind two of the peers, Redis and Postgres: started with their settings, and
-//! stopped.
+//! Starts and stops the stores behind two of the peers, Redis and Postgres.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -14,7 +13,7 @@ use crate::shell::{is_installed, output, run};
 
 /// The time limit for a store to start or stop.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Postgres' settings; `bench/peers/README.md` has the reasons.
+/// Postgres' settings; `bench/peers/README.md` gives the reasons.
 const POSTGRES_SETTINGS: [&str; 8] = [
     "listen_addresses=",
     "shared_buffers=256MB",
@@ -25,9 +24,9 @@ const POSTGRES_SETTINGS: [&str; 8] = [
     "jit=off",
     "max_connections=100",
 ];
-/// Connections of the front to Postgres.
+/// The count of connections from the front server to Postgres.
 const CONNECTIONS: u32 = 16;
-/// Postgres refuses to run as root.
+/// The arguments that make Postgres run as its own user, because it refuses to run as root.
 const AS_POSTGRES: [&str; 3] = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
 /// A running Redis or Postgres. Dropping it stops it.
@@ -37,12 +36,12 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The address at which the front reaches it.
+    /// The address at which the front server reaches the store.
     pub(super) fn reached_at(&self) -> &str {
         &self.reached_at
     }
 
-    /// User and system time so far of all its processes.
+    /// User and system time so far of all processes of the store.
     pub(super) fn cpu_seconds(&self) -> f64 {
         tree_seconds(self.child.id())
     }
@@ -70,7 +69,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // SIGINT ends both without waiting for clients.
+        // On SIGINT, both Redis and Postgres end without waiting for clients.
         let _ = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         let begun = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -89,7 +88,7 @@ pub(super) struct StoreHome<'a> {
     pub(super) work: &'a Path,
     /// Directory of sockets, whose paths must be short.
     pub(super) sockets: &'a Path,
-    /// The cores, in the form of `taskset -c`.
+    /// The cores, in the form that `taskset -c` takes.
     pub(super) cores: &'a str,
 }
 
@@ -149,15 +148,15 @@ impl StoreHome<'_> {
         let host = self.sockets.display();
         let reached_at =
             format!("host={host} user=postgres database=postgres pool_max_conns={CONNECTIONS}");
-        // Postgres' own readiness file, which pg_ctl waits for too.
+        // Postgres writes this file when it is ready; pg_ctl also waits for it.
         let note = data.join("postmaster.pid");
         let is_ready = || std::fs::read_to_string(&note).is_ok_and(|it| it.contains("ready"));
         Store::start(command, is_ready, &self.work.join("postgres-server.log"), reached_at)
     }
 
-    /// Makes an empty cluster, to be copied.
+    /// Creates an empty database cluster, which is copied for each start.
     fn init_postgres(&self, made: &Path) -> anyhow::Result<()> {
-        // The cluster has another name until it is complete.
+        // The directory has another name until the cluster is complete.
         let begun = self.work.join("postgres-begun");
         if begun.exists() {
             std::fs::remove_dir_all(&begun)?;
@@ -192,7 +191,7 @@ pub(super) fn postgres_lacks(work: &Path) -> Option<String> {
     (!entered).then(|| format!("the user postgres cannot enter {}", work.display()))
 }
 
-/// Postgres' program of this name; Debian keeps them out of the PATH.
+/// The path of this program of Postgres; Debian does not put these programs into the PATH.
 fn postgres_program(name: &str) -> Option<PathBuf> {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> = debian.map(|version| version.path().join("bin").join(name)).collect();
@@ -207,14 +206,14 @@ fn is_root() -> bool {
 
 /// User and system time of a process, its living children, and its ended ones.
 fn tree_seconds(root: u32) -> f64 {
-    /// Clock ticks a second in `/proc`, on every Linux that we know.
+    /// Clock ticks a second in `/proc`, on every known Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = processes.filter_map(|it| std::fs::read_to_string(it.path().join("stat")).ok());
     let ticks = stats.filter_map(|stat| {
         let (pid, rest) = stat.split_once(' ')?;
-        // The name, in parentheses, may contain spaces. State, parent and others follow; from the
-        // 12th field after the name on: utime, stime, and both of the children that ended.
+        // The name, in parentheses, may contain spaces. The 12th and 13th fields after the name are
+        // utime and stime; the next two are the same times of children that have ended.
         let fields: Vec<_> = rest.rsplit_once(") ")?.1.split(' ').collect();
         let ours = [pid, *fields.get(1)?].contains(&root.to_string().as_str());
         let times = fields.get(11..15)?.iter().map(|it| it.parse::<u32>().unwrap_or(0));

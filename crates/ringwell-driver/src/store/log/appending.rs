@@ -141,7 +141,7 @@ impl Appending {
                 Ask::ReadEnds
             }
             Ok(None) => Ask::Done(Fate::Failed(format!(
-                "the log has lost message {n}, which it had acknowledged, or all after it"
+                "the log has lost message {n}, which it had acknowledged, or all messages after it"
             ))),
             Ok(Some(there)) => match decode_message(&there) {
                 Err(fault) => Ask::Done(Fate::Failed(format!("message {n} of the log: {fault}"))),
@@ -216,9 +216,9 @@ impl Appending {
         let n = self.n;
         match decode_message(there) {
             Err(fault) => Fate::Failed(format!("message {n} of the log: {fault}")),
-            Ok((author, _)) if author.incarnation == self.author.incarnation => {
-                Fate::Failed(format!("message {n} of the log is another one of this process"))
-            }
+            Ok((author, _)) if author.incarnation == self.author.incarnation => Fate::Failed(
+                format!("message {n} of the log is a different message from this process"),
+            ),
             Ok((author, group)) => {
                 let is_ours =
                     (author.shard, author.journal) == (self.author.shard, self.author.journal);

@@ -17,8 +17,8 @@ fn every_refusal_has_its_reason() {
         Refusal::Damaged { segno, offset, n, fault, newer_segno, newer_offset, newer_n }
     };
     for (refusal, words) in [
-        (foreign(Foreign::Number(3)), "its header has segment 0000000000000003"),
-        (foreign(Foreign::Shard(4)), "it is of shard 4"),
+        (foreign(Foreign::Number(3)), "its header names segment 0000000000000003"),
+        (foreign(Foreign::Shard(4)), "it belongs to shard 4"),
         (foreign(Foreign::Journal), "it belongs to another journal"),
         (missing(Oldest::None), "frame 5 is needed, but there is no segment"),
         (
@@ -26,7 +26,7 @@ fn every_refusal_has_its_reason() {
             "frame 5 is needed, but the oldest segment begins with frame 7",
         ),
         (chain(ChainFault::Number(9)), "it has number 9"),
-        (chain(ChainFault::Hash), "it follows another frame than the one before it"),
+        (chain(ChainFault::Hash), "it follows a different frame from the one before it"),
         (chain(ChainFault::Epoch), "its epoch is lower"),
         (chain(ChainFault::Time), "its time is earlier"),
         (chain(ChainFault::Snapshot), "the snapshot follows another frame"),
@@ -39,7 +39,7 @@ fn every_refusal_has_its_reason() {
         ),
         (
             Refusal::Short { segno: 2, bytes: 4096 },
-            "has 4096 bytes and was longer when it was made",
+            "has 4096 bytes but was longer when it was created",
         ),
         (damaged(FrameFault::NotWritten), "frame 5 is not wholly written"),
         (damaged(FrameFault::Rotten), "frame 5 is written, but changed since"),
@@ -54,8 +54,12 @@ fn a_verdict_reports_the_cut_and_whether_an_answer_may_have_been_sent() {
     let place = "(segment 0000000000000003, offset 8192)";
     assert_eq!(Verdict::Clean.to_string(), "clean");
     for (verdict, words, is_in_doubt) in [
-        (Verdict::Torn(cut), "cut before frame 7, which was never wholly written", false),
-        (Verdict::Rotten(cut), "cut before frame 7, which was written, maybe answered", true),
+        (Verdict::Torn(cut), "cut before frame 7, which was never completely written", false),
+        (
+            Verdict::Rotten(cut),
+            "cut before frame 7, which was written, may have been answered",
+            true,
+        ),
     ] {
         let said = verdict.to_string();
         assert!(said.starts_with(words) && said.ends_with(place), "{said}");
