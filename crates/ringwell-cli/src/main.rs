@@ -100,7 +100,7 @@ fn chain(error: &anyhow::Error) -> String {
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
             text = cause;
-        } else if !text.contains(&cause) {
+        } else if !text.contains(cause.trim_start_matches("error returned from database: ")) {
             text = format!("{text}: {cause}");
         }
     }

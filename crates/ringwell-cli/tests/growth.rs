@@ -211,7 +211,9 @@ fn a_pool_reports_its_state_and_the_size_for_its_own_load() {
     let wrong = managed.operator.get(&format!("{path}?target=1"), &[("authorization", &token)]);
     assert_eq!(wrong.unwrap().status, 400);
     let address = &logged(&managed.server, "management")["address"];
-    for (what, wanted) in [("sizing", "for an overflow of 1.00 %; it has 2"), ("state", "load")] {
+    for (what, wanted) in
+        [("sizing", "for an overflow of 1.00 %; the pool has 2"), ("state", "load")]
+    {
         let id = managed.pool.id.to_string();
         let mut command = ringwell(&["pools", what, &id, "--url", address]);
         let said = command.env("RINGWELL_TOKEN", TOKEN).output().unwrap();

@@ -133,7 +133,7 @@ fn errors_come_with_advice() {
     };
     fails(&["list", "--url", "127.0.0.1:1"], "Check that the server is running");
     fails(&["list", "--url", &nodes.b], "no server answers at unix:");
-    fails(&["move", "0", "--to", "9", "--url", &nodes.a], "there is no shard 9");
+    fails(&["move", "0", "--to", "9", "--url", &nodes.a], "the cluster has no shard 9");
     fails(&["move", "0", "--to", "1", "--url", &nodes.a], "Nothing has moved");
     fails(&["move", "341", "--to", "0", "--url", &nodes.a], "node b did not give");
     fails(&["drain", "c", "--url", &nodes.a], "the cluster has no node c; it has a, b");

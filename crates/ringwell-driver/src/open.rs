@@ -260,10 +260,12 @@ pub fn begin<F: Files>(
     let now = clocks.shard(start.reading.since_boot);
     let doubtful: Vec<u16> =
         reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard).collect();
-    let member = start.member.filter(|_| has_files);
-    let served = if member.is_some() { ServedMap::read(files, &settings.data)? } else { None };
-    let placement = directory.placement();
+    let served =
+        start.member.map(|_| ServedMap::read(files, &settings.data)).transpose()?.flatten();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
+    let served = served.filter(|_| has_files);
+    let member = start.member.filter(|_| has_files);
+    let placement = directory.placement();
     let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));
     // A startup is treated like a change of the list: numbers that other nodes allocated under the
     // previous list may still be locked.
@@ -313,13 +315,24 @@ pub fn begin<F: Files>(
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let new = hold::New { buckets: new, at_least: earlier };
     begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
+    hold_shards(&mut begun, directory, &doubtful, now);
+    Ok(begun)
+}
+
+/// Holds the pools of each shard, and records how many. All pools of `doubtful` shards are held
+/// anyway.
+fn hold_shards<F: Files>(
+    begun: &mut Begun<F>,
+    directory: &Directory,
+    doubtful: &[u16],
+    now: Millis,
+) {
     for Opened { shard, engine, .. } in &mut begun.shards {
         let held = hold_buckets(engine, *shard, directory, &begun.holds, now);
         if !doubtful.contains(shard) {
             begun.held.push((*shard, held));
         }
     }
-    Ok(begun)
 }
 
 /// Returns the buckets that moved under this version of the map, if other nodes may not know of the

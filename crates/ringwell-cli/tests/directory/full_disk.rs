@@ -60,5 +60,5 @@ fn a_first_start_on_a_full_disk_names_the_file_and_the_remedy() {
     disk.fill();
     let refused = Server::try_start(managed.site.serve(&[])).unwrap_err();
     let said = &refused.log;
-    assert!(said.contains(&*at.to_string_lossy()) && said.contains("make room"), "{said}");
+    assert!(said.contains(&*at.to_string_lossy()) && said.contains("free disk space"), "{said}");
 }
