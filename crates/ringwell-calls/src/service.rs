@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_config::{CallerIds, Calls, RoutingSettings};
-use ringwell_core::Millis;
+use ringwell_core::{Millis, PoolId};
 use ringwell_store::Repeated;
 use ringwell_trace::{Kind, Parent, Span, TraceId};
 use tokio::sync::{Notify, mpsc};
@@ -338,6 +338,10 @@ impl Service {
             tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
         change.attribution = found.ok().and_then(Result::ok);
         change.looked_up = Some((number.clone(), began));
+        let plan = match block {
+            None if serving.is_empty() => self.former(&mut change, call.received).or(plan),
+            _ => plan,
+        };
         let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
             None => plan,
             // The last tenth of the time until the deadline is reserved for the log.
@@ -358,6 +362,19 @@ impl Service {
         }
         let refused = block.map(|block| block.answer);
         Decision { call: id, number, caller, plan, attribution, refused }
+    }
+
+    /// The destinations of a call to a number that is in no pool now, for example because it is in
+    /// quarantine: those of the pool of its last visitor. The visitor may still call the number.
+    fn former(&self, change: &mut CallChange, at: Millis) -> Option<RoutePlan> {
+        let pool = change.attribution.as_ref()?.pool.as_ref()?;
+        let former = Serving { pool: PoolId(pool.id), name: pool.name.clone(), is_overflow: false };
+        let number = change.looked_up.as_ref()?.0.as_deref();
+        let plan = self.plan(number, &[former], at)?;
+        change.destination = Some(plan.to[0].clone());
+        let mut routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner);
+        routed.keep(&change.id(), plan.clone());
+        Some(plan)
     }
 
     /// The destinations that the user's program chooses, or `plan` if the program does not answer

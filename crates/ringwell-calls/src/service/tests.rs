@@ -137,6 +137,20 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
     assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
 }
 
+/// The number is in quarantine or out of use, and its last visitor may still call it.
+#[tokio::test]
+async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
+    let (_let_go, waits) = watch::channel(true);
+    let (service, _folder) = service(&settings(), waits).await;
+    let of = |to: &str| IncomingCall { to: Some(to.to_owned()), ..ring("CA1", "+14155551234") };
+    let decision = service.incoming(of("+18005551213")).await;
+    assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
+    let next = service.plan_of_call(&decision.call, decision.number.as_deref(), now());
+    assert_eq!(next.unwrap().to, ["+18005550199"]);
+    let call = service.log().call(&decision.call).await.unwrap().unwrap();
+    assert_eq!(call.call.destination.as_deref(), Some("+18005550199"));
+}
+
 /// Most providers cut off fractions of seconds, so a call may be reported for a time before the
 /// allocation.
 #[tokio::test]
