@@ -8,6 +8,7 @@
 mod create;
 mod lists;
 mod networks;
+mod nodes;
 mod numbers;
 mod purchases;
 pub(crate) mod server;
@@ -142,6 +143,9 @@ enum Command {
     /// Networks, and how many numbers each may use
     #[command(subcommand)]
     Networks(networks::Networks),
+    /// Nodes that serve the directory
+    #[command(subcommand)]
+    Nodes(nodes::Nodes),
     /// Print the audit log, the newest change first
     Audit {
         /// Maximum count of changes, up to 1,000
@@ -177,6 +181,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Export { file, overwrite } => lists::export(&server, file.as_deref(), *overwrite),
         Command::Numbers(numbers) => numbers::run(&server, numbers, json),
         Command::Networks(networks) => networks::run(&server, networks, json),
+        Command::Nodes(nodes) => nodes::run(&server, nodes, json),
         Command::Tokens(tokens) => tokens::run(&server, tokens, json),
     }
 }

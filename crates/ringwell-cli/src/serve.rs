@@ -13,6 +13,7 @@ use ringwell_core::PoolId;
 use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use ringwell_node::{check_free, warn_of_validity};
+use ringwell_store::ONLY_NODE;
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
@@ -53,7 +54,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     if !args.check && !config.data.exists() && config.journal.replicated.is_none() {
         check_addresses(&config)?;
     }
-    let node = args.node.as_deref().unwrap_or("the only node");
+    let node = args.node.as_deref().unwrap_or(ONLY_NODE);
     let kept = match config.database.clone().filter(|_| !args.check) {
         None => None,
         Some(database) => {

@@ -39,6 +39,7 @@ pub use error::{Refusal, StoreError, is_full, is_nul, trouble};
 pub use file::{FileFault, examine, file_exists, is_damage, lock_of, place};
 pub use fill::{PoolSize, first_size};
 pub use growth::{Growth, Resized};
+pub use nodes::{NodeRecord, ONLY_NODE};
 pub use numbers::{Goal, NumberState};
 pub use pace::Pace;
 pub use pools::{Pool, PoolSettings, Scope};

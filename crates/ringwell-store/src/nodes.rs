@@ -1,16 +1,84 @@
-//! Records which data directory each node last served, so that a node that returns with a different
-//! one is noticed.
+//! The nodes that serve the directory, and the data directory that each of them last served, so that
+//! a node that returns with a different one is noticed.
 //!
-//! Owns one column of the table of nodes. Source: docs/spec/cluster.md, "A lost disk".
+//! Source: docs/spec/cluster.md, "A lost disk".
 
 use ringwell_core::Millis;
 use sqlx::Row;
+use sqlx::any::AnyRow;
 
 use crate::StoreError;
-use crate::row::from_db;
-use crate::store::Store;
+use crate::row::{from_db, from_ms};
+use crate::store::{Store, settle_at};
+
+/// The name of a server that is not a node of a cluster.
+pub const ONLY_NODE: &str = "the only node";
+
+/// A node that serves the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// The node's name.
+    pub name: String,
+    /// The newest version that all its shards use.
+    pub version: u64,
+    /// The time since which they use it.
+    pub at: Millis,
+}
 
 impl Store {
+    /// Lists all nodes by name.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query("SELECT name, applied_version, at_ms FROM nodes ORDER BY name");
+        let rows = query.fetch_all(&mut *tx).await?;
+        let node = |row: AnyRow| {
+            let (name, version) = (row.try_get(0)?, from_db(row.try_get(1)?, "a version")?);
+            Ok(NodeRecord { name, version, at: from_ms(row.try_get(2)?) })
+        };
+        rows.into_iter().map(node).collect()
+    }
+
+    /// Records that a node is permanently gone, so that numbers no longer wait for its
+    /// confirmation. Returns whether there was such a node.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn forget_node(
+        &self,
+        node: &str,
+        author: &str,
+        now: Millis,
+    ) -> Result<bool, StoreError> {
+        let mut change = self.change(author, now).await?;
+        let query = sqlx::query("DELETE FROM nodes WHERE name = $1").bind(node.to_owned());
+        let is_known = query.execute(&mut *change.tx).await?.rows_affected() > 0;
+        if is_known {
+            settle_at(&mut change.tx, now).await?;
+            change.log("forget", &format!("node {node}"), None, None).await?;
+            change.commit().await?;
+        }
+        Ok(is_known)
+    }
+
+    /// Forgets the single server that has become `node` of a cluster: it served `journal`, the data
+    /// directory that `node` serves now.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn forget_only_node(
+        &self,
+        node: &str,
+        journal: &str,
+        now: Millis,
+    ) -> Result<bool, StoreError> {
+        let is_former = node != ONLY_NODE
+            && self.journal(ONLY_NODE).await?.is_some_and(|noted| noted == journal);
+        Ok(is_former && self.forget_node(ONLY_NODE, node, now).await?)
+    }
+
     /// Confirms `version`, as [`Self::confirm`] does. On a full disk, a node may serve `version`
     /// without recording it if the node confirmed the same version before its restart. Returns
     /// whether the confirmation was recorded.

@@ -253,22 +253,6 @@ impl Store {
         Ok(())
     }
 
-    /// Records that a node is permanently gone, so that numbers no longer wait for its
-    /// confirmation.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn forget_node(&self, node: &str, now: Millis) -> Result<(), StoreError> {
-        let mut change = self.change("operator", now).await?;
-        let query = sqlx::query("DELETE FROM nodes WHERE name = $1").bind(node.to_owned());
-        if query.execute(&mut *change.tx).await?.rows_affected() > 0 {
-            settle_at(&mut change.tx, now).await?;
-            change.log("forget", &format!("node {node}"), None, None).await?;
-        }
-        change.commit().await?;
-        Ok(())
-    }
-
     /// Moves waiting numbers that no visitor can hold any more to their promised places. Returns
     /// the new version, if anything was changed.
     ///
@@ -462,7 +446,7 @@ async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
     settle_at(db, at).await
 }
 
-async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), StoreError> {
+pub(crate) async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT MIN(applied_version) FROM nodes");
     // Without nodes, every version counts as confirmed.
     let confirmed = query.fetch_one(&mut *db).await?.try_get::<Option<i64>, _>(0)?;

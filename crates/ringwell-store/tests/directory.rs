@@ -14,8 +14,8 @@ use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{PoolFields, RingPool, RingPoolKey};
 use ringwell_store::{
-    Change, Leave, Location, NumberState, Placed, PoolSettings, PoolSize, Refusal, Role, Scope,
-    Store, StoreError,
+    Change, Leave, Location, NumberState, ONLY_NODE, Placed, PoolSettings, PoolSize, Refusal, Role,
+    Scope, Store, StoreError,
 };
 use serde_json::Map;
 
@@ -28,6 +28,7 @@ on_both_databases! {
     the_database_itself_refuses_overlapping_numbers
     a_number_enters_another_pool_after_every_lockout
     a_number_waits_for_the_slowest_node
+    a_single_server_that_becomes_a_node_is_forgotten
     a_number_may_return_to_its_own_pool_at_once
     a_shorter_lifetime_does_not_shorten_lockouts_of_before
     a_removed_pool_leaves_its_numbers_and_never_its_id
@@ -280,12 +281,28 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     store.confirm("n2", 2, at(500)).await.unwrap();
     assert_eq!(store.due(at(1_000_000)).await.unwrap(), None);
     // The third node is permanently gone.
-    store.forget_node("n3", at(600)).await.unwrap();
+    assert!(store.forget_node("n3", "tests", at(600)).await.unwrap());
+    assert!(!store.forget_node("n3", "tests", at(700)).await.unwrap());
+    let known: Vec<String> = store.nodes().await.unwrap().into_iter().map(|it| it.name).collect();
+    assert_eq!(known, ["n1", "n2"]);
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);
     assert!(store.due(ready).await.unwrap().is_some());
     // A later confirmation does not change the time at which the number becomes free.
     assert_eq!(rotation(&store, 2).await, moved);
+}
+
+async fn a_single_server_that_becomes_a_node_is_forgotten(rig: Rig) {
+    let store = open(&rig).await;
+    for (node, journal) in [(ONLY_NODE, "data"), ("a", "data"), ("b", "other")] {
+        store.confirm(node, 1, at(0)).await.unwrap();
+        store.note_journal(node, journal).await.unwrap();
+    }
+    assert!(!store.forget_only_node("b", "other", at(1)).await.unwrap());
+    assert!(!store.forget_only_node(ONLY_NODE, "data", at(1)).await.unwrap());
+    assert!(store.forget_only_node("a", "data", at(1)).await.unwrap());
+    let known: Vec<String> = store.nodes().await.unwrap().into_iter().map(|it| it.name).collect();
+    assert_eq!(known, ["a", "b"]);
 }
 
 async fn a_number_may_return_to_its_own_pool_at_once(rig: Rig) {

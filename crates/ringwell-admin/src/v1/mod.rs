@@ -8,6 +8,7 @@ pub(crate) mod attribution;
 mod lists;
 pub(crate) mod moves;
 mod networks;
+mod nodes;
 mod numbers;
 mod openapi;
 pub(crate) mod overflow;
@@ -54,6 +55,8 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/numbers/{number}", get(numbers::show))
         .route("/v1/networks", get(networks::list))
         .route("/v1/networks/{network}", get(networks::show).put(networks::set))
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{name}", delete(nodes::forget))
         .route("/v1/offers", get(purchases::offers))
         .route("/v1/purchases", get(purchases::list).post(purchases::buy))
         .route("/v1/sites", get(sites::list))

@@ -116,6 +116,10 @@ impl Follower {
     /// Does work that need not run several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         self.naming.note(&self.store, &self.node).await?;
+        // An operator may have removed this node by mistake.
+        if self.store.nodes().await?.iter().all(|node| node.name != self.node) {
+            self.store.confirm(&self.node, self.version, now()).await?;
+        }
         self.store.due(now()).await?;
         self.tokens.lookup.replace(&self.store.lookup_hashes().await?);
         self.tokens.admin.replace(&self.store.admin_hashes().await?);

@@ -9,6 +9,8 @@ use ringwell_config::{Config, Durability};
 use ringwell_node::disk::{FileError, Identity, OsFiles, is_restored, mark_restored};
 use ringwell_store::{Store, StoreError};
 
+use super::now;
+
 /// Records the name of the data directory.
 pub(super) struct Naming {
     /// `None` if no data is kept.
@@ -34,6 +36,13 @@ impl Naming {
             // the database's disk is full.
             if store.journal(node).await?.as_deref() != Some(&*name.id) {
                 store.note_journal(node, &name.id).await?;
+            }
+            if store.forget_only_node(node, &name.id, now()).await? {
+                tracing::info!(
+                    node,
+                    "this server was not a node of a cluster before: numbers no longer wait for \
+                     its former entry in the directory"
+                );
             }
             self.noted = Some(name.id);
         }

@@ -3,7 +3,7 @@
 use super::support::batch;
 use super::support::server::Server;
 use super::support::site::Pool;
-use super::{LONG, Managed, Rig, soon};
+use super::{LONG, Managed, Rig, now, soon};
 
 fn is_overflow(managed: &Managed, server: &Server) -> bool {
     batch::one(&mut server.client(), &managed.site.pools[0], "after").overflow
@@ -50,6 +50,31 @@ fn sqlite_detects_a_lost_disk() {
 #[test]
 fn postgres_detects_a_lost_disk() {
     a_lost_disk_is_noticed(Rig::postgres());
+}
+
+/// Numbers that leave a pool would wait forever for the server without a cluster.
+#[test]
+fn a_single_server_that_becomes_a_node_of_a_cluster_is_forgotten_and_a_live_node_is_not() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 3, LONG)]);
+    let server = managed.start();
+    named(&managed, None);
+    server.stop();
+    let cluster = managed.site.config().with_file_name("cluster.toml");
+    let map = "version = 1\nsecret = \"a-secret-of-tests-0123456789abcdef\"\n\n[[node]]\n\
+               name = \"a\"\nlink = \"unix:SOCKET\"\nlisten = [\"127.0.0.1:9\"]\nshards = [0, 1]\n";
+    let socket = cluster.with_file_name("a.sock");
+    std::fs::write(&cluster, map.replace("SOCKET", socket.to_str().unwrap())).unwrap();
+    let flags = ["--cluster", cluster.to_str().unwrap(), "--node", "a"];
+    let server = Server::start(managed.site.serve(&flags));
+    let nodes = || {
+        let nodes = managed.runtime.block_on(managed.store.nodes()).unwrap();
+        nodes.into_iter().map(|node| node.name).collect::<Vec<_>>()
+    };
+    soon("only the node a", || nodes() == ["a"]);
+    let forgotten = managed.runtime.block_on(managed.store.forget_node("a", "a test", now()));
+    assert!(forgotten.unwrap());
+    soon("the node a again", || nodes() == ["a"]);
+    server.stop();
 }
 
 #[test]
