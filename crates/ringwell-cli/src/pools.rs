@@ -8,7 +8,6 @@
 mod create;
 mod lists;
 mod networks;
-mod nodes;
 mod numbers;
 mod purchases;
 pub(crate) mod server;
@@ -145,7 +144,7 @@ enum Command {
     Networks(networks::Networks),
     /// Nodes that serve the directory
     #[command(subcommand)]
-    Nodes(nodes::Nodes),
+    Nodes(networks::Nodes),
     /// Print the audit log, the newest change first
     Audit {
         /// Maximum count of changes, up to 1,000
@@ -181,7 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Export { file, overwrite } => lists::export(&server, file.as_deref(), *overwrite),
         Command::Numbers(numbers) => numbers::run(&server, numbers, json),
         Command::Networks(networks) => networks::run(&server, networks, json),
-        Command::Nodes(nodes) => nodes::run(&server, nodes, json),
+        Command::Nodes(nodes) => networks::run_for_nodes(&server, nodes, json),
         Command::Tokens(tokens) => tokens::run(&server, tokens, json),
     }
 }

@@ -8,7 +8,6 @@ pub(crate) mod attribution;
 mod lists;
 pub(crate) mod moves;
 mod networks;
-mod nodes;
 mod numbers;
 mod openapi;
 pub(crate) mod overflow;
@@ -55,8 +54,8 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/numbers/{number}", get(numbers::show))
         .route("/v1/networks", get(networks::list))
         .route("/v1/networks/{network}", get(networks::show).put(networks::set))
-        .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{name}", delete(nodes::forget))
+        .route("/v1/nodes", get(networks::nodes))
+        .route("/v1/nodes/{name}", delete(networks::forget_node))
         .route("/v1/offers", get(purchases::offers))
         .route("/v1/purchases", get(purchases::list).post(purchases::buy))
         .route("/v1/sites", get(sites::list))

@@ -1,10 +1,11 @@
-//! Networks and their ceilings on numbers. Only administrators of all networks set ceilings.
+//! Networks and their ceilings on numbers, and the nodes that serve the directory. Only
+//! administrators of all networks set ceilings and forget nodes.
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, Uri};
-use ringwell_store::{Network, Role};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_store::{Network, NodeRecord, Role};
 use serde::{Deserialize, Serialize};
 
 use super::{Done, PAGE_MAX, Trial, body, enter, enter_all, finish, query};
@@ -103,5 +104,48 @@ impl NetworkView {
     fn of(network: Network) -> Self {
         let Network { id, numbers, ceiling, is_own } = network;
         Self { id, numbers, numbers_max: ceiling, is_own }
+    }
+}
+
+/// A node that serves the directory.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct NodeView {
+    /// The node's name in the cluster file, or `the only node` for a server without a cluster.
+    name: String,
+    /// The newest version of the directory that the node serves.
+    version: u64,
+    /// The time since which it serves this version, in milliseconds since 1970.
+    since_ms: u64,
+}
+
+/// Lists the nodes that serve the directory, by name. Numbers that leave a pool wait until each of
+/// them has confirmed this change.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = [NodeView])))]
+pub(crate) async fn nodes(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Json<Vec<NodeView>>, Problem> {
+    enter_all(&context, &headers, Role::Read).await?;
+    Ok(Json(context.store.nodes().await?.into_iter().map(NodeView::of).collect()))
+}
+
+/// Forgets a node that is gone for good, so that numbers no longer wait for it.
+#[utoipa::path(delete, path = "/v1/nodes/{name}", params(("name" = String, Path)),
+    responses((status = 204), (status = 404)))]
+pub(crate) async fn forget_node(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let visitor = enter_all(&context, &headers, Role::Admin).await?;
+    if !context.store.forget_node(&name, &visitor.who, context.live.now()).await? {
+        return Err(Problem::not_found("there is no such node"));
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl NodeView {
+    fn of(NodeRecord { name, version, at }: NodeRecord) -> Self {
+        Self { name, version, since_ms: at.0 }
     }
 }

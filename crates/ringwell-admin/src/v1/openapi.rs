@@ -7,7 +7,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response};
 
-use super::{access, lists, networks, nodes, numbers, pools, purchases, sites, sizing};
+use super::{access, lists, networks, numbers, pools, purchases, sites, sizing};
 use crate::problem;
 
 #[derive(OpenApi)]
@@ -20,7 +20,8 @@ use crate::problem;
         sizing::show, sizing::show_ring_pool, sizing::give_back,
         lists::export, lists::import,
         numbers::list, numbers::show, numbers::add, numbers::move_to,
-        networks::list, networks::show, networks::set, nodes::list, nodes::forget,
+        networks::list, networks::show, networks::set, networks::nodes,
+        networks::forget_node,
         purchases::offers, purchases::list, purchases::buy,
         sites::list, sites::show, sites::put, sites::remove,
         access::tokens, access::create, access::revoke, access::audit,
