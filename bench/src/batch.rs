@@ -26,7 +26,7 @@ pub(crate) struct Batches {
     /// Server: HOST:PORT or unix:PATH.
     #[arg(long)]
     pub(crate) target: Target,
-    /// `demo-pools.csv` of the server's data directory.
+    /// The file `demo-pools.csv` in the server's data directory.
     #[arg(long)]
     pools: PathBuf,
     /// Rows in a batch; with several sizes (40,1,5), batches alternate between them.
@@ -76,7 +76,9 @@ fn parse_pools(csv: &str) -> anyhow::Result<Vec<Pool>> {
         let id = fields.next()?.parse().ok()?;
         Some(Pool { id, key: fields.next().filter(|key| !key.is_empty())?.to_owned() })
     };
-    lines.map(|line| pool(line).with_context(|| format!("no pool in line {line:?}"))).collect()
+    lines
+        .map(|line| pool(line).with_context(|| format!("line {line:?} does not contain a pool")))
+        .collect()
 }
 
 /// Complete HTTP requests: enough to touch every pool, but at least `least` and at most about

@@ -68,7 +68,7 @@ impl Connection {
     }
 
     async fn read_more(&mut self) -> anyhow::Result<()> {
-        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the answer does not end");
+        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the response has no end");
         if self.stream.read_buf(&mut self.buffer).await? == 0 {
             bail!("the server closed the connection");
         }
@@ -82,7 +82,7 @@ impl Connection {
 }
 
 fn parse_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
-    let head = std::str::from_utf8(head).context("the head is not text")?;
+    let head = std::str::from_utf8(head).context("the response's head is not text")?;
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
     let length = lines

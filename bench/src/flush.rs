@@ -21,10 +21,10 @@ const FILE_BYTES: usize = 16 * 1024 * 1024;
 /// Flags of `ringwell-bench flush`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Directory on the disk to measure; a file is made there and removed.
+    /// Directory on the disk to measure; a temporary file is created there.
     #[arg(long)]
     dir: PathBuf,
-    /// Bytes a write.
+    /// Bytes per write.
     #[arg(long, default_value_t = 4_096)]
     bytes: usize,
     /// Duration of writing.

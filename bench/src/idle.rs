@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Process whose resident memory is read before and after.
     #[arg(long)]
     pid: u32,
-    /// Connections to open; the limit of open files must allow them
+    /// Connections to open; the limit of open files must be high enough
     #[arg(long, default_value_t = 10_000)]
     connections: u32,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             connection.shrink();
             held.push(connection);
         }
-        let after = resident_kib(args.pid).context("the process has ended")?;
+        let after = resident_kib(args.pid).context("the measured process has ended")?;
         report(args.connections, before, after)?;
         anyhow::Ok(held)
     })?;

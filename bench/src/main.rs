@@ -25,7 +25,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a fixed answer to all requests: the most that this HTTP stack can do.
+    /// Answer all requests with the same bytes, to measure the maximum of this HTTP stack.
     Ceiling(ceiling::Args),
     /// Send batches at a fixed rate and report latency from the intended time.
     Openloop(openloop::Args),

@@ -26,7 +26,7 @@ use crate::target::Target;
 pub(crate) struct Args {
     #[command(flatten)]
     batches: Batches,
-    /// Batches a second.
+    /// Batches per second.
     #[arg(long, default_value_t = 1_000)]
     rate: u32,
     /// Kept-alive connections.
@@ -121,7 +121,7 @@ async fn measure(args: &Args, requests: &[Bytes]) -> anyhow::Result<Outcome> {
         while Instant::now() < due {
             tokio::task::yield_now().await;
         }
-        sender.send((due, request.clone())).context("no connection is left")?;
+        sender.send((due, request.clone())).context("all connections have failed")?;
     }
     drop(sender);
     while workers.join_next().await.is_some() {}
@@ -185,8 +185,8 @@ fn print_text(outcome: &Outcome) {
         outcome.sent, outcome.seconds, outcome.ok, outcome.other_status, outcome.broken
     );
     println!(
-        "{} rows with a number, {} of them overflow, {} error rows",
+        "{} rows with a number, including {} with overflow numbers; {} error rows",
         outcome.rows, outcome.overflow_rows, outcome.error_rows
     );
-    println!("from the intended time: {}", outcome.latency.line());
+    println!("latency from the intended sending time: {}", outcome.latency.line());
 }

@@ -90,7 +90,8 @@ fn start(folder: &Path) -> anyhow::Result<(Server, String)> {
     let mut command = Command::new(target_dir().join("debug/ringwell"));
     command.arg("serve").arg("--config").arg(&config).stdin(Stdio::null());
     command.stdout(fs::File::create(folder.join("out"))?).stderr(fs::File::create(&log)?);
-    let server = Server(command.spawn().context("cannot start debug/ringwell: build it first")?);
+    let server =
+        Server(command.spawn().context("cannot start target/debug/ringwell: build it first")?);
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         let text = fs::read_to_string(&log)? + &fs::read_to_string(folder.join("out"))?;

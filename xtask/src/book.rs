@@ -101,8 +101,8 @@ fn rewrite(file: &Path, text: &str) -> String {
     out
 }
 
-/// Converts a link from the page `file` to `target` to a link within the site, or to the repository
-/// on the web.
+/// Converts the link `target` on the page `file`, so that it leads to a page of the site or to the
+/// repository on the web.
 fn link(file: &Path, target: &str) -> String {
     if target.contains(':') || target.starts_with('#') {
         return target.to_owned();

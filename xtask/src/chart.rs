@@ -32,7 +32,7 @@ struct Entry {
     name: String,
     /// The data left after a power cut.
     keeps: String,
-    /// The durability of Ringwell to compare it with.
+    /// The durability with which Ringwell ran for the comparison.
     beside: String,
     batches_per_second: f64,
     cpu_us: f64,

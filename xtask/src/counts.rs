@@ -140,10 +140,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("accepted: {FILE}");
         return Ok(());
     }
-    let how = format!(
-        "`cargo xtask counts --profile {profile} --accept` accepts the present \
-        counts"
-    );
+    let how =
+        format!("`cargo xtask counts --profile {profile} --accept` accepts the current counts");
     let last = all.get(profile).with_context(|| format!("{FILE} does not have it; {how}"))?;
     match compare(last, &now) {
         Compared::Alike => println!("none has risen by more than {RISE_MAX} %"),
@@ -224,7 +222,7 @@ fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Re
             it.env(STYLE_VARIABLE, style).env(ROWS_VARIABLE, rows.to_string())
         })?;
         let line = counted.printed.lines().find_map(|line| line.split_once("COUNTED "));
-        let line = line.with_context(|| format!("{PATH_TEST} printed nothing of memory"))?;
+        let line = line.with_context(|| format!("{PATH_TEST} printed no figures for memory"))?;
         memory = serde_json::from_str(line.1)?;
         Ok(counted.instructions)
     })?;

@@ -33,36 +33,40 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, tests and licences: every commit.
+    /// Check format, lints, tests and licences, as for every commit.
     Ci,
     /// Run the programs of clients/, in other languages, against a server of this build.
     Clients,
     /// Verify requests that telephony providers' own libraries sign, and have the libraries of
     /// Standard Webhooks verify ours.
     Telephony(telephony::Args),
-    /// All tests of the workspace, several programs of them at a time.
+    /// Run all tests of the workspace, several test programs at a time.
     Suite(suite::Args),
     /// Measure Ringwell against the fixed-bytes server in the same run.
     Bench(bench::Args),
     /// Build the documentation as a site, and check its links. Needs mdBook.
     Book,
-    /// Draw table and chart of docs/figures.md from the newest results of `bench peers --save`.
+    /// Update the table and the chart in docs/figures.md from the newest results of `bench peers
+    /// --save`.
     Chart,
     /// Check the OpenAPI document of the management API against a running server.
     Api(api::Args),
-    /// Compare instructions and allocations of a batch's path with those of bench/counts.json.
+    /// Count the instructions and allocations of a batch, and compare them with bench/counts.json.
     Counts(counts::Args),
-    /// Make the packages that users install: tarballs, a Debian package, a container's context.
+    /// Build the packages that users install: tarballs, a Debian package, a container build
+    /// context.
     Dist(dist::Args),
-    /// Kill, pause and share real nats-servers that keep a running server's journals.
+    /// Test a running server whose journals are on real nats-servers, which are killed, paused and
+    /// shared.
     Engine(engine::Args),
     /// Run the test plan of deploy/jmeter against the demo for a few seconds.
     Jmeter,
-    /// The tests that take too long for every commit: all planted bugs, many seeds, nats-servers.
+    /// Run the tests that take too long for every commit: all planted bugs, many seeds,
+    /// nats-servers.
     Nightly(nightly::Args),
     /// Write the pages of docs/providers from their table.
     Providers,
-    /// Real faults on real processes for a long time.
+    /// Cause real faults in real processes for a long time.
     Soak(soak::Args),
 }
 

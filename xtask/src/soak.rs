@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let faults: Vec<&Fault> = FAULTS.iter().filter(chosen).collect();
     if faults.is_empty() {
         let names: Vec<_> = FAULTS.iter().map(|fault| fault.name).collect();
-        bail!("there is no such fault: there are {}", names.join(", "));
+        bail!("there is no such fault; the faults are {}", names.join(", "));
     }
     let (start, limit) = (Instant::now(), Duration::from_secs(args.minutes * 60));
     let mut table: BTreeMap<&str, Line> = BTreeMap::new();

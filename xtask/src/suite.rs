@@ -171,10 +171,13 @@ fn build() -> anyhow::Result<VecDeque<Program>> {
     built.retain(|message| message["profile"]["test"] == true);
     let mut programs = VecDeque::new();
     for message in built {
-        let executable = message["executable"].as_str().context("cargo names no program")?;
-        let manifest = message["manifest_path"].as_str().context("cargo names no package")?;
+        let executable =
+            message["executable"].as_str().context("cargo's output names no program")?;
+        let manifest =
+            message["manifest_path"].as_str().context("cargo's output names no package")?;
         let folder = Path::new(manifest).parent().context("a package has no folder")?.to_owned();
-        let target = message["target"]["name"].as_str().context("cargo names no target")?;
+        let target =
+            message["target"]["name"].as_str().context("cargo's output names no target")?;
         if target == PLANTED {
             continue;
         }

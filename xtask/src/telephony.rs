@@ -89,7 +89,8 @@ fn signatures(home: &Path) -> anyhow::Result<()> {
         shell::run(example("verify_signatures").stdin(requests))?;
         ensure!(signer.wait()?.success(), "sign.py {which} failed");
         let mut documents = example("documents").stdout(Stdio::piped()).spawn()?;
-        let lines = documents.stdout.take().context("the documents' output is not captured")?;
+        let lines =
+            documents.stdout.take().context("the output of the documents is not captured")?;
         let mut python = Command::new(home.join(place).join("bin/python"));
         shell::run(python.arg(scripts.join("documents.py")).arg(which).stdin(lines))?;
         ensure!(documents.wait()?.success(), "the documents could not be printed");

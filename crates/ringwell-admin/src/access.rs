@@ -78,7 +78,7 @@ impl Door {
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
     }
 
-    /// Like [`Self::still_knows`], but always reads the store. For requests that change something.
+    /// Like [`Self::still_knows`], but always reads the store. Used for requests that make changes.
     pub(crate) async fn knows_now(&self, hash: &TokenHash) -> Result<bool, StoreError> {
         if self.hashes.current().contains(hash) {
             return Ok(true);
@@ -120,7 +120,7 @@ impl Door {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // No code can panic while it holds this lock.
+        // No code that holds this lock can panic.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -67,7 +67,7 @@ fn of_the_shards() -> Router<Handle> {
 /// thread keeps them current.
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseTokens {
-    /// Tokens that permit reading attributions and calls.
+    /// Tokens that permit reading only attributions and calls.
     pub lookup: TokenHashes,
     /// Tokens with the role `admin`, which permit reading everything except callers' numbers. They
     /// are also in `lookup`.

@@ -20,16 +20,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
-/// The divisor of the limit for unauthenticated clients: together, they get half of the requests a
-/// second.
+/// Divides the limit for requests with a token to get the limit for all requests without one.
 const STRANGERS_PART: u32 = 2;
 /// The number of bytes at the beginning of each body that are not counted, because they are in the
 /// connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
 /// A flag of a connection, set once the connection has presented a valid token. A connection with
-/// this flag is not closed to make room for another. The owner of the connection adds the flag to
-/// the extensions of each request.
+/// this flag is not closed in favour of a new connection. The owner of the connection adds the flag
+/// to the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 
@@ -95,7 +94,8 @@ fn is_one_of(hosts: &[String], host: &str) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The memory that one body takes from the common limit, until the request is answered.
+/// The memory of one body, which counts towards the limit for all bodies until the request is
+/// answered.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,

@@ -20,8 +20,8 @@ pub(crate) struct Health {
     /// from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
-    /// The lead of the wall clock over shard time. 0 unless the clock was adjusted, or was wrong at
-    /// startup.
+    /// The time by which the wall clock is ahead of shard time. 0 unless the clock was adjusted, or
+    /// was wrong at startup.
     wall_ahead_ms: i64,
 }
 

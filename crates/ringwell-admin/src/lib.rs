@@ -161,7 +161,7 @@ async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Respo
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
-        // It would be ambiguous where an unread body ends and the next request begins.
+        // If part of the body was not read, it would be ambiguous where the next request begins.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

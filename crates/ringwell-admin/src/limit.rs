@@ -1,7 +1,7 @@
 //! A limit on the rate of requests.
 //!
 //! All clients share one token bucket, because management has few clients. The limit keeps a flood
-//! of guessed tokens from reaching the store, because each costs a database query. The caller
+//! of guessed tokens from reaching the store, because each guess costs a database query. The caller
 //! passes the current time.
 
 use std::sync::{Mutex, PoisonError};

@@ -1,9 +1,9 @@
 //! The demand for each pool, computed from counters of the shards that are read every few seconds.
 //!
-//! With a fixed lockout, the load of a pool is the number of rows within the last lifetime, even if
-//! traffic varies. Therefore, each pool keeps a few earlier values of its running counts, called
-//! marks. The caller passes the current time. Invariant: the number of a pool's marks is limited,
-//! for any lifetime.
+//! Because lockouts have a fixed length, the load of a pool equals the number of rows within the
+//! last lifetime, even if traffic varies. Therefore, each pool keeps a few earlier values of its
+//! running counts, called marks. The caller passes the current time. Invariant: the number of a
+//! pool's marks is limited, for any lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -100,8 +100,8 @@ impl Loads {
         Some(Outlook { load: trail.load()?, trail })
     }
 
-    /// The number of whole hours for which the longest-watched pool has been watched. A forecast of
-    /// the next twelve hours requires at least [`Loads::WATCHED_MIN`].
+    /// The number of whole hours for which this node has watched the pool that it has watched
+    /// longest. A forecast of the next twelve hours requires at least [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
@@ -277,7 +277,7 @@ fn hour_of(now: Millis) -> Millis {
     Millis(now.0 - now.0 % HOUR.0)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "three digits of a mean are enough")]
+#[expect(clippy::cast_possible_truncation, reason = "a mean needs only three digits")]
 fn mean(sum: f64, count: u32) -> Option<f32> {
     (count > 0).then(|| (sum / f64::from(count)) as f32)
 }

@@ -51,14 +51,15 @@ type NoExemplar = [(&'static str, &'static str); 0];
 struct Scrape {
     node: Handle,
     shards: Vec<ShardStats>,
-    /// The pools with the most overflow rows. Their number is small, to limit the number of labels.
+    /// The pools with the most overflow rows. Only a few are included, to limit the number of
+    /// labels.
     overflowing: Vec<Overflow>,
-    /// The count of pools that are too small, and of those that soon will be. `None` if there is no
-    /// management address.
+    /// The count of pools that are too small, and the count of pools that soon will be. `None` if
+    /// there is no management address.
     in_trouble: Option<[usize; 2]>,
-    /// The reports of calls that are not stored yet.
+    /// The counts of reports of calls that are not stored yet.
     waiting: Waiting,
-    /// The lead of the wall clock over shard time, in milliseconds.
+    /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
 }
 
@@ -94,9 +95,10 @@ impl Scrape {
         Ok(())
     }
 
-    /// Encodes the wall clock's lead over shard time. All shards of the process have the same lead.
+    /// Encodes the time by which the wall clock is ahead of shard time, which is the same for all
+    /// shards of the process.
     fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Lead of the wall clock over shard time";
+        let help = "Time by which the wall clock is ahead of shard time; negative if it is behind";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
         let gauge = encoder.encode_descriptor("wall_clock_ahead", help, unit, kind)?;
         let ahead = Duration::from_millis(self.wall_ahead_ms.unsigned_abs()).as_secs_f64();
@@ -128,7 +130,7 @@ impl Scrape {
 
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let gauge = |value: u32| ConstGauge::new(i64::from(value));
-        let of = ("link_window", "Sub-requests that may be in flight; 0 when closed");
+        let of = ("link_window", "Sub-requests that may be in flight; 0 while only pings are sent");
         self.link(encoder, of, |link| ConstGauge::new(link.window))?;
         let of = ("link_in_flight", "Sub-requests in flight");
         self.link(encoder, of, |link| gauge(link.in_flight))?;
@@ -141,7 +143,7 @@ impl Scrape {
         self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
         let help = "Seconds by which the other machine's clock is ahead; negative if it is behind";
         let of = ("link_clock_ahead_seconds", help);
-        #[expect(clippy::cast_precision_loss, reason = "a time of centuries is exact to a second")]
+        #[expect(clippy::cast_precision_loss, reason = "even centuries are exact to a second")]
         let ahead = |link: &LinkStats| link.clock_ahead_ms as f64 / 1000.0;
         self.link(encoder, of, |link| ConstGauge::new(ahead(link)))?;
         let of = ("link_connects", "Connections made");
@@ -153,7 +155,8 @@ impl Scrape {
         self.link(encoder, of, |link| ConstCounter::new(link.slow))?;
         let of = ("link_lost", "Sub-requests that were refused or got no answer in time");
         self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
-        let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
+        let of =
+            ("link_overflow_rows", "Rows answered with overflow numbers because the link was slow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
         let of = ("link_released_late", "Numbers released because the answer came too late");
         self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
@@ -164,7 +167,7 @@ impl Scrape {
         if self.shards.iter().all(|shard| shard.links.is_empty()) {
             return Ok(());
         }
-        let help = "Time from a batch's request over a link to its answer";
+        let help = "Time from sending a sub-request over a link to receiving its answer";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Histogram);
         let mut family = encoder.encode_descriptor("link_duration", help, unit, kind)?;
         for shard in &self.shards {
@@ -308,7 +311,7 @@ impl Collector for Scrape {
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;
         let help = "Lockouts extended by returning visitors";
         self.counter(encoder, "kept", help, |s| s.engine.kept)?;
-        let help = "Rows of repeated batches answered with the same numbers again";
+        let help = "Rows of repeated batches answered with the same numbers as before";
         self.counter(encoder, "repeated_rows", help, |s| s.engine.repeated)?;
         self.counter(encoder, "releases", "Lockouts ended early", |s| s.engine.released)?;
         let help = "Records copied before their segment was dropped";
@@ -325,8 +328,8 @@ impl Collector for Scrape {
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
         let help = "Seconds since the journal last stored anything; 0 while it works";
         self.gauge(encoder, "journal_trouble_seconds", help, |s| s.journal.trouble_seconds)?;
-        let help = "Seconds for which pools of the shard are held because lockouts may be lost; 0 \
-            if no pool is held";
+        let help = "Seconds for which pools of the shard still get only overflow numbers because \
+            lockouts may be lost; 0 if there is no such pool";
         self.gauge(encoder, "held_seconds", help, |s| s.journal.held_seconds)?;
         let help = "Disk space of the retained history, in bytes";
         self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;

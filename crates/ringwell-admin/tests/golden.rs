@@ -128,7 +128,7 @@ async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() 
     }
 }
 
-/// The columns of the lists in these tests.
+/// The columns of the CSV lists in these tests.
 const COLUMNS: &str = "id,overflow_number,lifetime_seconds,first_number,numbers,network,\
                        advertiser,campaign";
 
@@ -236,8 +236,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
         let overflow = json!({ "number": number }).to_string();
         for (line, body) in [(add, ranges), ("PUT /v1/pools/11/overflow?dry_run=true", overflow)] {
             let answer = send(&router, &north, line, &body).await;
-            // Skips refusals because of `allow_overflow`, since the pool was created without an
-            // overflow number.
+            // Skips refusals that mention `allow_overflow`: they do not depend on the number,
+            // because the pool was created without an overflow number.
             if line == add || !answer.contains("allow_overflow") {
                 answers.insert(answer.replace(number, "NUMBER"));
             }
@@ -249,8 +249,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let answer = answers.first().unwrap();
     assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("cannot be used"), "{answer}");
-    // With a token of one network, the answer names holders in that network. With a token of all
-    // networks, it names all holders.
+    // With a token for one network, the answer contains only holders in that network. With a token
+    // for all networks, it contains all holders.
     for (token, number, holder) in [
         (&*north, "8885550105", "in the rotation of ring pool 12"),
         (ADMIN, "8885550110", "in the rotation of ring pool 21"),

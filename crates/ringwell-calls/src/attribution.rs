@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::confidence::LOOKED_UP_MAX;
 use crate::confidence::{Candidate, Confidence, confidence, probabilities};
 
-/// The result of a call's attribution.
+/// The possible results of a call's attribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attributed {

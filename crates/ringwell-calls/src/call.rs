@@ -223,8 +223,8 @@ impl Facts {
         if is_answered {
             return Some(Outcome::Answered);
         }
-        // If the provider reports only the end of the call, and no destination ended its leg
-        // before, the caller hung up.
+        // If the provider reports only the end of the call, and no destination's leg ended before
+        // that, the caller hung up.
         self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
     }
 

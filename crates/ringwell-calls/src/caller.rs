@@ -13,7 +13,7 @@ use crate::digest::{self, Mac};
 
 /// The accepted number of digits in an E.164 number, not counting the `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
-/// The maximum length of a stored SIP address. The rest is cut off.
+/// The maximum length of a stored SIP address. Longer addresses are cut off.
 const SIP_BYTES_MAX: usize = 128;
 /// The markers that providers send for a withheld number. `266696687` spells ANONYMOUS on a keypad.
 const WITHHELD: [&str; 10] = [

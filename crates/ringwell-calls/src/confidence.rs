@@ -109,8 +109,11 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
         }
         more => format!("{more} earlier visitors of the number may be the caller"),
     };
-    let over =
-        if late { "; its lockout was over, but no other visitor had the number yet" } else { "" };
+    let over = if late {
+        "; the lockout had ended, but no other visitor had received the number"
+    } else {
+        ""
+    };
     let reason = format!("{shown}; {others}{over}");
     Some(Confidence { value, reason })
 }
@@ -180,7 +183,7 @@ mod tests {
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(5), at));
         assert_eq!(four.len(), CANDIDATES_MAX);
-        // The sum over all visitors, which the score of earlier visitors approximates.
+        // The exact sum of the scores of all visitors, for comparison with the approximation.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         assert!(four.iter().sum::<f64>() < 0.99);
@@ -207,8 +210,8 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap an hour ago has no extra weight. It only shows when the visitor looked at the
-        // number.
+        // A tap an hour ago has no extra weight. Such a tap shows only when the visitor looked at
+        // the number.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();

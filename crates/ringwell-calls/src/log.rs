@@ -72,16 +72,16 @@ pub struct Log {
 /// The reason why the log did not carry out a request. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The database cannot be reached, or it failed. Asking again later may help.
+    /// The database cannot be reached, or it failed. A later attempt may succeed.
     #[error("the call log's database {}", trouble(.0))]
     Database(#[from] sqlx::Error),
-    /// The log could not be opened.
+    /// The log's database could not be opened.
     #[error("the call log cannot be used: {}", unusable(.0))]
     Open(StoreError),
     /// The file was removed. A new file is created after some time.
     #[error(
-        "the call log's file {} is missing: put the file back within seconds, or a new one is \
-            created",
+        "the call log's file {} is missing: put the file back now, or a new one is created within \
+        seconds",
         .0.display()
     )]
     Missing(PathBuf),
@@ -89,7 +89,7 @@ pub enum LogError {
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The system provides no random bytes for ids and secrets.
-    #[error("the system has no random bytes")]
+    #[error("the operating system provides no random bytes")]
     NoRandomness,
 }
 
@@ -136,9 +136,9 @@ impl LogError {
         matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))
     }
 
-    /// Whether a background task should not report this error. Damage is reported when it is found.
-    /// A closed log needs no report, because it is closed only at shutdown, or briefly to be
-    /// reopened.
+    /// Whether a background task should not report this error. Damage has already been reported
+    /// when it was found. A closed log needs no report, because the log is closed only at shutdown,
+    /// or briefly while it is reopened.
     #[must_use]
     pub fn is_said(&self) -> bool {
         match self {

@@ -22,8 +22,8 @@ const TARGETS_MAX: usize = 10;
 const WHISPER_BYTES_MAX: usize = 200;
 /// The accepted range of a destination's ringing time, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 5..=120;
-/// The maximum number of calls for which answers are remembered, in case a call needs its next
-/// destination.
+/// The maximum number of calls for which answers are remembered, in case the first destination of a
+/// call does not answer.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// The program's answer. Missing members default to the configuration's values.
@@ -85,7 +85,7 @@ fn read(
         return Ok(None);
     }
     if to.len() > TARGETS_MAX || !to.iter().all(|target| is_call_target(target)) {
-        return Err("to: one to ten numbers with + or SIP addresses".to_owned());
+        return Err("to: must be one to ten numbers with a + or SIP addresses".to_owned());
     }
     if to.iter().any(|target| number == Some(target)) {
         return Err(
@@ -93,13 +93,13 @@ fn read(
         );
     }
     if timeout.is_some_and(|seconds| !TIMEOUT_S.contains(&seconds)) {
-        return Err("timeout: 5 to 120 seconds".to_owned());
+        return Err("timeout: must be 5 to 120 seconds".to_owned());
     }
     let is_line = |text: &String| {
         (1..=WHISPER_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
     };
     if !whisper.as_ref().is_none_or(is_line) {
-        return Err("whisper: 1 to 200 bytes on one line".to_owned());
+        return Err("whisper: must be 1 to 200 bytes on one line".to_owned());
     }
     if !caller_id.as_deref().is_none_or(|text| text.starts_with('+') && e164(text).is_some()) {
         return Err("caller_id: a number with +".to_owned());

@@ -43,15 +43,16 @@ use crate::webhook::send::{Sender, System};
 pub(crate) use ends::NO_RULE;
 pub use pools::Exhausting;
 
-/// The time limit for storing a report. After that, the provider gets an error as if the report had
-/// not been received.
+/// The time limit for storing a report. After that, the provider gets an error, so that it sends
+/// the report again.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
 /// The time limit at shutdown for changes that wait for the log. After that, changes that are only
 /// in memory are dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// The time limit for closing the log. Meanwhile, SQLite copies its write-ahead log into its file.
+/// The time limit for closing the log, during which SQLite copies its write-ahead log into its
+/// file.
 const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
@@ -203,7 +204,8 @@ impl Service {
 
     /// Stores all waiting reports and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        // If the time limit expires, the reports that are not stored are counted below.
+        // If the time limit expires, the code below counts and logs the reports that are not
+        // stored.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
@@ -232,7 +234,10 @@ impl Service {
             }
         };
         if !changes.is_empty() {
-            tracing::info!(reports = changes.len(), "reports of calls waited for the call log");
+            tracing::info!(
+                reports = changes.len(),
+                "an earlier process left reports of calls: storing them in the call log"
+            );
         }
         for (change, applied) in changes {
             let service = self.clone();
@@ -278,7 +283,7 @@ impl Service {
         self.inner.writer.waiting()
     }
 
-    /// Whether reports that were already answered are still waiting for the log.
+    /// Whether reports whose senders were already answered are not in the log yet.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting().kept > 0
     }
@@ -314,7 +319,7 @@ impl Service {
     /// even if the node, the log or the user's program is late or unavailable.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
-        // The last quarter of the time until the deadline is reserved for the log.
+        // The last quarter of the time until the deadline is reserved for storing the call.
         let settings = self.settings();
         let found_by = began_at + settings.deadline * 3 / 4;
         let until = began_at + settings.deadline;
@@ -344,7 +349,8 @@ impl Service {
         };
         let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
             None => plan,
-            // The last tenth of the time until the deadline is reserved for the log.
+            // If the user's program chooses the destination, only the last tenth of the time until
+            // the deadline is reserved for storing the call.
             Some(routing) => {
                 let until = began_at + settings.deadline * 9 / 10;
                 self.routed(routing, &mut change, plan, until).await
@@ -400,7 +406,7 @@ impl Service {
                 tracing::warn!(
                     call = row.id,
                     reason,
-                    "calls.routing: the default destination is used"
+                    "calls.routing gave no usable answer: the default destination is used"
                 );
                 plan
             }

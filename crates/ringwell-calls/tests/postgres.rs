@@ -99,7 +99,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     log.close().await;
 }
 
-/// A transport that records the requested deliveries, each of which takes a while.
+/// A transport that records the requested deliveries and takes a while for each.
 #[derive(Clone, Default)]
 struct Noting(Arc<Mutex<Vec<String>>>);
 
@@ -134,7 +134,7 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     while sent.0.lock().unwrap().len() < 150 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Waits for the next reads of the log, in which a duplicate would be sent.
+    // Waits until the workers have read the log again, because they would then send any duplicates.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let all = sent.0.lock().unwrap().clone();
     let mut counts = std::collections::BTreeMap::new();

@@ -212,8 +212,8 @@ pub(crate) enum Kind {
         rid: Option<Box<str>>,
     },
     /// The lockout ends at `until`; `ends` marks a release. If `restored` is set, no visitor saw
-    /// the allocation, and the earlier allocation with that time is the newest again (0 if there is
-    /// none).
+    /// the allocation. The newest allocation is then the earlier one that was made at the time
+    /// `restored` (0 if there is none).
     Until {
         until: i64,
         ends: bool,

@@ -45,7 +45,7 @@ impl std::error::Error for ReadError {}
 impl ReadError {
     /// The error when facts cannot be written to temporary files or read back.
     pub(crate) fn of_spill(error: &io::Error) -> Self {
-        let why = format!("facts of rows cannot be kept here: {error}");
+        let why = format!("cannot use a temporary file in this directory: {error}");
         Self { path: std::env::temp_dir(), line: 0, why }
     }
 }
@@ -63,9 +63,9 @@ pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), Re
             let fault = |why| ReadError { path: path.clone(), line, why };
             let parsed = serde_json::from_slice(text);
             let parsed: Line =
-                parsed.map_err(|it| fault(format!("this is not a line of a history: {it}")))?;
+                parsed.map_err(|it| fault(format!("not a line of a history file: {it}")))?;
             if line == 1 && parsed.k != "run" {
-                return Err(fault("a history begins with a line of kind `run`".to_owned()));
+                return Err(fault("the first line must have the kind `run`".to_owned()));
             }
             reader.whole.lines += 1;
             reader.take(place, parsed).map_err(fault)
@@ -168,7 +168,11 @@ fn join_attempts(whole: &mut Whole) {
 fn run(whole: &mut Whole, line: Line) -> Result<(), String> {
     match need(line.v, "v")? {
         VERSION => {}
-        other => return Err(format!("this is format {other}, and only {VERSION} is known here")),
+        other => {
+            return Err(format!(
+                "the history has format version {other}, but this program reads only {VERSION}"
+            ));
+        }
     }
     whole.runs.insert(need(line.run, "run")?, line.deadline_ms);
     Ok(())
@@ -211,7 +215,7 @@ fn lookup(
 }
 
 fn put(spill: &mut Spill, by: u64, fact: &Fact) -> Result<(), String> {
-    spill.put(by, fact).map_err(|error| format!("cannot put it aside: {error}"))
+    spill.put(by, fact).map_err(|error| format!("cannot write to a temporary file: {error}"))
 }
 
 fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
@@ -230,5 +234,9 @@ fn digits(text: &str) -> Result<u64, String> {
         Some(rest) => read(rest).filter(|_| rest.len() <= 15).map(|number| number + INTERNATIONAL),
         None => read(text).filter(|_| text.len() == 10),
     };
-    number.ok_or_else(|| format!("`{text}` is not a number of ten digits or one with a +"))
+    number.ok_or_else(|| {
+        format!(
+            "`{text}` is not a telephone number: expected ten digits, or + and the country code"
+        )
+    })
 }

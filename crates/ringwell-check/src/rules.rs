@@ -66,8 +66,8 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
     // The entries are in the order of the rules. For overflow, only the first missing kind of line
     // is reported.
     let missing = [
-        (pools, Rule::Double, "by clients: there are no `cfg` lines"),
-        (journals, Rule::Double, "by the journal: there are no `jrn` lines"),
+        (pools, Rule::Double, "according to clients: no `cfg` lines"),
+        (journals, Rule::Double, "according to journals: no `jrn` lines"),
         (journals, Rule::Lost, "no `jrn` lines"),
         (journals, Rule::Phantom, "no `jrn` lines"),
         (pools, Rule::Pool, "no `cfg` lines"),
@@ -75,18 +75,22 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         (!journals && whole.clocks.is_empty(), Rule::Overflow, "no `clk` lines"),
         (!journals && !whole.clocks.is_empty() && pools, Rule::Overflow, "no `cfg` lines"),
         (journals, Rule::Order, "no `jrn` lines"),
-        (frameless, Rule::Order, "no lines of frames for the records of a journal"),
-        (begins_late, Rule::Order, "no lines of the first frames of a journal's segment"),
-        (segments, Rule::Owner, "no `jrn` lines of segments"),
+        (frameless, Rule::Order, "no lines for frames, although a journal has records"),
+        (begins_late, Rule::Order, "no lines for the first frames of a journal's segment"),
+        (segments, Rule::Owner, "no `jrn` lines for segments"),
         (
             !clients::tells_a_deadline(whole),
             Rule::Deadline,
-            "no line of `run` or `inv` has a deadline",
+            "no `run` or `inv` line has a deadline",
         ),
         (whole.lookups == 0, Rule::Attribution, "no `att` lines"),
         (whole.states.is_empty(), Rule::Recovery, "no `fin` lines"),
-        (uncounted, Rule::Recovery, "no line with the count of a state, which may end early"),
-        (alone, Rule::Recovery, "a state has no journal beside it"),
+        (
+            uncounted,
+            Rule::Recovery,
+            "no line with the count of numbers in a final state, so it may be incomplete",
+        ),
+        (alone, Rule::Recovery, "the history has a shard's final state, but not its journal"),
     ];
     missing.into_iter().filter(|(is, ..)| *is).map(|(_, rule, why)| (rule, why)).collect()
 }

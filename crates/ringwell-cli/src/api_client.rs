@@ -48,7 +48,10 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.starts_with("https://") {
-            return Err("this command does not speak TLS: connect to the server itself");
+            return Err(
+                "this command does not support TLS: use the server's own address, not that of a \
+                 TLS proxy",
+            );
         }
         let rest = text.strip_prefix("http://");
         let place = rest.map_or(text, |rest| rest.trim_end_matches('/'));
@@ -94,7 +97,7 @@ pub(crate) struct Access {
     /// The server: http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: Url,
-    /// File with the management token; default: the variable `RINGWELL_TOKEN`
+    /// File that contains the management token; without it, the variable `RINGWELL_TOKEN` is used
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -124,8 +127,8 @@ impl fmt::Display for ApiError {
             }
             Self::Lost { url, reason } => write!(
                 f,
-                "{url} has not answered: {reason}. The request may have taken effect: check before \
-                 you repeat it"
+                "no usable answer from {url}: {reason}. The request may have taken effect: check \
+                 before you repeat it"
             ),
             Self::Refused { url, status: StatusCode::UNAUTHORIZED, has_token, .. } => {
                 match has_token {
@@ -137,8 +140,8 @@ impl fmt::Display for ApiError {
                     ),
                     false => write!(
                         f,
-                        "{url} needs a management token: name its file with --token-file, or set \
-                     RINGWELL_TOKEN"
+                        "{url} requires a management token: set --token-file to a file that \
+                         contains one, or set RINGWELL_TOKEN"
                     ),
                 }
             }
@@ -147,9 +150,9 @@ impl fmt::Display for ApiError {
             {
                 write!(
                     f,
-                    "{url} does not support this request: name a client address (`listen`) with \
-                     --url, not the management address. The server may also be an older Ringwell, \
-                     or another program"
+                    "{url} does not support this request: set --url to an address in the server's \
+                     `listen` setting, not to its management address. If that is already the case, \
+                     the server is an older version of Ringwell, or another program"
                 )
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {

@@ -30,9 +30,10 @@ try:
   ringwell demo";
 
 const SERVE_HELP: &str = "\
-Settings come from the file. The variables RINGWELL_DATA, RINGWELL_LISTEN (addresses separated by \
-commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, RINGWELL_TOKEN_SHA256, \
-RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL override the file, and flags override both.
+Settings are read from the configuration file. The variables RINGWELL_DATA, RINGWELL_LISTEN \
+(addresses separated by commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, \
+RINGWELL_TOKEN_SHA256, RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL override the file, and flags \
+override the variables.
 
 Examples:
   ringwell serve --config ringwell.toml --check
@@ -56,8 +57,8 @@ Examples:
 
 const TOKEN_HELP: &str = "\
 Give the secret to clients, which send it as `Authorization: Bearer SECRET`; the command does not \
-store the secret. The setting is the secret's SHA-256: put it into the configuration under \
-[management], or into RINGWELL_TOKEN_SHA256. All of stderr can be pasted into a configuration.
+store the secret. The setting contains the SHA-256 hash of the secret. Paste all of stderr into \
+the server's configuration, or set RINGWELL_TOKEN_SHA256 to the hash.
 
 Examples:
   ringwell token
@@ -91,7 +92,7 @@ pub(crate) enum Command {
     /// Check whether this machine and a configuration are fit to serve
     #[command(after_help = doctor::HELP)]
     Doctor(doctor::Args),
-    /// Make a management token: the secret on stdout, its setting on stderr
+    /// Create a management token: print the secret on stdout, and the server's setting on stderr
     #[command(after_help = TOKEN_HELP)]
     Token,
     /// Serve the ring pools of a configuration
@@ -109,7 +110,7 @@ pub(crate) enum Command {
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
-    /// Make a test call to a number of a running server, as its provider would
+    /// Make a test call to a number of a running server, without a provider
     #[command(after_help = test_call::HELP)]
     Call(test_call::Args),
     /// Export calls of a running server, report their results, block callers, erase personal data
@@ -121,10 +122,10 @@ pub(crate) enum Command {
     /// Print a link that opens the dashboard of a running server
     #[command(after_help = ui::HELP)]
     Ui(ui::Args),
-    /// Copy a server's data while it serves, and check the copy
+    /// Back up a running server, and check the backup
     #[command(after_help = backup::HELP)]
     Backup(backup::Args),
-    /// Restore a data directory from a copy, without handing out a number that may be locked
+    /// Restore a data directory from a copy; afterwards, no number that may be locked is handed out
     #[command(after_help = restore::HELP)]
     Restore(restore::Args),
     /// Check and read journals, or erase parameters in them
@@ -139,7 +140,7 @@ pub(crate) enum Command {
     /// Send batches to a server and report answers and latencies
     #[command(after_help = load::HELP)]
     Load(Box<load::Args>),
-    /// Check a history against the server's guarantees
+    /// Check whether a recorded history violates the server's guarantees
     #[command(after_help = check::HELP)]
     Check(check::Args),
     /// Print a completion script for a shell
@@ -163,8 +164,9 @@ pub(crate) struct Serve {
     /// Data directory for journals and snapshots
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The data directory was restored from a copy: hand out no numbers for the longest lifetime.
-    /// Use this flag for one start only; `ringwell restore` does not need it
+    /// The data directory was restored from a copy: hand out only overflow numbers for the longest
+    /// lifetime of any ring pool. Use this flag for one start only; `ringwell restore` does not
+    /// need it
     #[arg(long)]
     pub(crate) restored: bool,
     /// The cluster file, which lists this server's node and its shards
@@ -215,7 +217,8 @@ pub(crate) struct Server {
     /// crash of the process
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
-    /// Deadline of a batch, e.g. 100ms; later rows get overflow numbers
+    /// Deadline for answering a batch, e.g. 100ms; rows without a number by then get overflow
+    /// numbers
     #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
     deadline: Option<Duration>,
     /// Log format: auto is text on a terminal and JSON otherwise

@@ -27,11 +27,13 @@ use crate::serve::show_of_file;
 use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
-Copies journals, snapshots, the secret of web pages, the SQLite databases of pools and calls, and \
-reports of calls that wait for the call log, while the server runs, then reads the copy back and \
-checks it. Back up PostgreSQL with pg_dump. \
-Back up each node of a cluster. The copy contains allocations with their parameters: protect it \
-like the data directory. It does not contain the configuration, its lists and its secrets.
+Backs up a running server, then reads the copy back and verifies it. The copy contains the \
+journals, the snapshots, the secret for web pages, the SQLite databases of pools and calls, and \
+the reports of calls that are not in the call log yet. It does not contain the configuration, or \
+the lists and secrets that the configuration names.
+
+Back up PostgreSQL with pg_dump. Back up each node of a cluster. The copy contains allocations \
+with their parameters: protect it like the data directory.
 
 Examples:
   ringwell backup --config /etc/ringwell/ringwell.toml \\
@@ -39,7 +41,7 @@ Examples:
   ringwell backup --data ./demo-data --to ./demo-backup
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
-/// The databases in a backup: the directory and the call log.
+/// The databases in a backup: the directory of ring pools, and the call log.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
 /// Small files of a data directory that are copied if they exist. The reports that wait for the
@@ -63,8 +65,9 @@ const FORMAT: u32 = 1;
 /// written too fast.
 const TRIES: u32 = 5;
 
-/// The number of bytes that are copied at once. It is small because one piece may contain a later
-/// write but lack an earlier one. Verification then fails, and the shard is copied again.
+/// The number of bytes that are copied at once. It is small because the server keeps writing: a
+/// piece may contain a later write but lack an earlier one. Verification of the copy then fails,
+/// and the shard is copied again.
 const PIECE: usize = 64 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -74,10 +77,10 @@ const PIECE: usize = 64 << 10;
         ringwell backup --verify DIR"
 )]
 pub(crate) struct Args {
-    /// The server's configuration: names the data directory and the database
+    /// The server's configuration, which names the data directory and the databases
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
-    /// The data directory, instead of the configuration's
+    /// The data directory; overrides the configuration
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// A new directory for the backup
@@ -119,16 +122,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             format!("{}: sound; {count} files, backed up at {at}\n", path.display()).as_bytes(),
         );
     }
-    let to = args.to.as_deref().context("name a new directory with --to")?;
+    let to = args.to.as_deref().context("set --to to a new directory")?;
     let sources = match sources(args.config.as_deref(), args.data.clone())? {
         Ok(found) => found,
         Err(code) => return Ok(code),
     };
-    ensure!(!to.exists(), "{} already exists: name a new directory with --to", to.display());
+    ensure!(!to.exists(), "{} already exists: set --to to a new directory", to.display());
     let data = sources.data.display();
     ensure!(
         !is_inside(to, &sources.data),
-        "{} is inside the data directory {data}: name a directory elsewhere with --to",
+        "{} is inside the data directory {data}: set --to to a directory elsewhere",
         to.display()
     );
     let partial = partial(to)?;
@@ -147,15 +150,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let count = list.files.len();
     let shown = to.display();
     let text = format!("{shown}: {count} files, {mib} MiB, copied and checked\n");
-    for (what, database) in ["The directory is", "Calls are"].into_iter().zip(&sources.databases) {
+    for (what, database) in
+        ["The ring pools are", "The calls are"].into_iter().zip(&sources.databases)
+    {
         if matches!(database, Some(Database::Postgres(_))) {
-            eprintln!("{what} in PostgreSQL, which this command does not copy: use pg_dump.");
+            eprintln!(
+                "{what} in PostgreSQL, which this command does not copy: back it up with pg_dump."
+            );
         }
     }
     // A demo keeps its pools in files.
     if args.config.is_none() && !sources.data.join(DEMO_LIST).exists() {
         eprintln!(
-            "No database of ring pools was copied. If the server has one, use --config FILE instead."
+            "No database of ring pools was copied. If the server has one, use --config FILE \
+             instead of --data."
         );
     }
     print(text.as_bytes())
@@ -179,8 +187,8 @@ pub(crate) fn sources(
 ) -> anyhow::Result<Result<Sources, ExitCode>> {
     let Some(path) = config else {
         let data = data.ok_or(WrongUsage(
-            "name the server's configuration with --config, or its data directory with --data; \
-             --help has examples",
+            "set --config to the server's configuration, or --data to its data directory; --help \
+             shows examples",
         ))?;
         let calls = Database::File(data.join(calls::FILE));
         return Ok(Ok(Sources { data, databases: [None, Some(calls)] }));
@@ -223,8 +231,8 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     let shards = shards(data)?;
     if let Some(shard) = replaced_journal(data)? {
         bail!(
-            "the last written journal of shard {shard} is missing in {}: the backup would lack its \
-                allocations. Put that journal back (`ringwell doctor` shows details)",
+            "the journal that shard {shard} wrote last is missing from {}, so the backup would \
+             lack its allocations. Put that journal back (`ringwell doctor` shows details)",
             data.display()
         );
     }
@@ -270,7 +278,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     let journal = data.join("journal");
     let listed = fs::read_dir(&journal).with_context(|| {
         format!(
-            "there is no journal in {}; name a data directory (`data` in the configuration)",
+            "{} contains no journal: specify a data directory (`data` in the configuration)",
             data.display()
         )
     })?;
@@ -286,8 +294,8 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     Ok(shards)
 }
 
-/// Copies a shard's files. Repeats this until no file was dropped during the copy and the copy is
-/// sound.
+/// Copies a shard's files. Starts again if a file was dropped during the copy, or if the copy is
+/// damaged.
 fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut trouble = String::new();
     for _ in 0..TRIES {
@@ -297,7 +305,7 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
             Ok(()) => {}
             // The segment was dropped after it was listed and before it was opened.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                trouble = String::from("the shard's files change too fast for a copy");
+                trouble = String::from("the shard's files changed too quickly to be copied");
                 continue;
             }
             Err(error) => return Err(error).with_context(|| format!("copying {}", from.display())),
@@ -374,7 +382,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     target.sync_all()
 }
 
-/// Lists all files of a backup except its list, sorted, with their contents.
+/// Lists all files of a backup except `backup.json`, sorted, with their contents.
 fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -412,7 +420,8 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     }
 }
 
-/// Compares every file of a backup with its list, and verifies its journals and databases.
+/// Compares every file of a backup with the list in `backup.json`, and verifies the journals and
+/// databases.
 fn verify(root: &Path) -> anyhow::Result<List> {
     let shown = root.display();
     let text = fs::read(root.join(LIST))
@@ -431,7 +440,10 @@ fn verify(root: &Path) -> anyhow::Result<List> {
             Some(found) => ensure!(found == entry, "{shown}: {path} has changed since the backup"),
         }
     }
-    ensure!(found.len() == list.files.len(), "{shown} has files that are not in its list");
+    ensure!(
+        found.len() == list.files.len(),
+        "{shown} contains files that are not listed in {LIST}"
+    );
     verify_contents(root)?;
     Ok(list)
 }

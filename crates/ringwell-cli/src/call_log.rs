@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
 Uses the server's client address (--url), even if the server has a management address. The \
-management token comes from --token-file or RINGWELL_TOKEN.
+management token is read from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell calls export --since 24h --format csv >calls.csv
@@ -39,7 +39,7 @@ enum Command {
     /// Report results of calls from a CSV file
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
-    /// Refuse the calls of a caller from now on
+    /// Block a caller
     #[command(after_help = blocks::HELP)]
     Block(blocks::Add),
     /// Unblock a caller

@@ -103,7 +103,7 @@ impl Running {
     /// Calls can be read with the tokens in `lookup`, which the directory keeps current.
     ///
     /// # Errors
-    /// If the log cannot be opened, or the address is taken.
+    /// If the log cannot be opened, or the address is in use.
     pub(crate) fn start(
         settings: &Calls,
         config: &Config,
@@ -118,7 +118,8 @@ impl Running {
             Some(Database::File(path)) => Location::File(path.clone()),
             Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
         };
-        // If the server cannot start, it must not have changed the log.
+        // The log's checks and locks come first: a server that cannot start must not change the
+        // log.
         let claim = match &location {
             Location::File(path) => {
                 let is_own = settings.database.is_none();
@@ -181,7 +182,7 @@ impl Running {
         http::management(self.service.clone(), self.tokens.clone())
     }
 
-    /// Applies other settings, except for the address and the database.
+    /// Applies changed settings, except for the address and the database.
     ///
     /// # Errors
     /// Returns a [`Fault`] and changes nothing if the settings are invalid.
@@ -193,8 +194,7 @@ impl Running {
         })?;
         if self.fixed != (settings.listen.clone(), settings.database.clone()) {
             tracing::warn!(
-                "changes of calls.listen and calls.database take effect only after a \
-                restart"
+                "changes to calls.listen and calls.database take effect only after a restart"
             );
         }
         Ok(())
@@ -220,7 +220,7 @@ impl Running {
         drop(self.end.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of calls panicked");
+            tracing::error!("the thread that handles calls panicked");
         }
     }
 }

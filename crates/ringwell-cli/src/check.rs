@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Reads the output of `ringwell load --history` and `ringwell load finish`; several files make one \
-history. docs/spec/checker.md describes the rules C1 to C11.
+Reads the output of `ringwell load --history` and `ringwell load finish`; several files are read \
+as one history. docs/spec/checker.md describes the rules C1 to C11.
 
 Exit codes: 0: clean according to all rules that could be judged; 1: a guarantee was broken; 2: a \
 file cannot be read, or there is nothing to judge. Rules that need more data than the files \
@@ -25,7 +25,7 @@ Examples:
 const ADD_MORE: [(&[&str], &str); 2] = [
     (
         &["`jrn`", "`fin`"],
-        "`ringwell load finish HISTORY --journal DATA` adds a server's journal and state\n",
+        "`ringwell load finish HISTORY --journal DATA` adds a server's journal and final state\n",
     ),
     (&["`att`"], "`ringwell load finish HISTORY --look-up URL --token-file FILE` adds look-ups\n"),
 ];
@@ -51,7 +51,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
         let shown = directory.display();
-        eprintln!("error: {shown} is a directory: name the files of `ringwell load --history`");
+        eprintln!(
+            "error: {shown} is a directory: specify the files that `ringwell load --history` wrote"
+        );
         return Ok(ExitCode::from(UNREADABLE));
     }
     let verdict = match check(&args.files) {
@@ -142,7 +144,10 @@ fn looked_at(summary: &Summary) -> String {
         let _ = writeln!(text, "ignored: {} lines of unknown kinds", summary.unknown_lines);
     }
     for journal in &summary.damaged {
-        let _ = writeln!(text, "the dump of {journal} ends where the journal is damaged");
+        let _ = writeln!(
+            text,
+            "the journal of {journal} is damaged; records after the damage were not judged"
+        );
     }
     text
 }

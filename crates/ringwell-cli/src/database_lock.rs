@@ -15,7 +15,7 @@ use ringwell_store::{FileFault, examine, file_exists, lock_of, place};
 
 use crate::calls;
 
-/// The name of the call database's contents in messages.
+/// The term that messages use for the call database.
 pub(crate) const CALL_LOG: &str = "call log";
 
 /// Returns the default path of the call log, which is in the data directory.
@@ -115,8 +115,8 @@ pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!(
-            "another server uses its {what} in {}: stop it first. Several servers with the same \
-                {what} need PostgreSQL (docs/reference.md, \"Configuration\")",
+            "another server keeps its {what} in {}: stop that server first. Servers can share the \
+             same {what} only in PostgreSQL (docs/reference.md, \"Configuration\")",
             path.display()
         ),
         Err(TryLockError::Error(error)) => {

@@ -38,15 +38,15 @@ use crate::{logs, management, texts};
 /// The number of extra pools for `ringwell load`, in addition to the pools for manual trials.
 const LOAD_POOLS: u32 = 200;
 
-/// The lifetime of the extra pools. It is so short because a measurement needs more numbers than a
-/// pool has, so they must become free at once.
+/// The lifetime of the extra pools. It is so short because a measurement requests more numbers than
+/// the pools contain, so each number must become free again almost at once.
 const LOAD_LIFETIME: Millis = Millis(10);
 
 /// A lifetime short enough that a user sees an overflowing pool recover.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
-/// If the lifetime does not exceed this value, the demo's own pools can take the load, and no extra
-/// pools are added.
+/// If the lifetime does not exceed this value, the demo's own pools have enough free numbers for
+/// the load, and no extra pools are added.
 const BRIEF: Millis = Millis(1000);
 
 /// A quarter of the default size, so that a demo does not reserve 256 MiB before its first request.
@@ -170,11 +170,12 @@ fn check_free(config: &Config) -> anyhow::Result<()> {
 /// refuse later are refused here, before the list of an earlier demo is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
-        format!("cannot make the directory {}; choose another with --data", data.display())
+        format!("cannot create the directory {}; choose another one with --data", data.display())
     })?;
     drop(DataLock::acquire(data).map_err(|error| match error {
         LockError::File(_) => {
-            let advice = format!("cannot use {}; choose another with --data", data.display());
+            let advice =
+                format!("cannot use {}; choose another directory with --data", data.display());
             anyhow::Error::from(error).context(advice)
         }
         held => held.into(),
@@ -268,7 +269,7 @@ impl Front {
     }
 }
 
-/// Serves the dashboard at the address of the management API. If that address is taken, uses any
+/// Serves the dashboard at the address of the management API. If that address is in use, uses any
 /// free port of this machine. Returns the address.
 fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     if let Ok(address) = management::serve(config, dashboard) {
@@ -284,8 +285,8 @@ fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
-/// Returns the default pools of `ringwell load`. The list is empty if the other pools can take the
-/// load, or if no numbers are left.
+/// Returns the default pools of `ringwell load`. The list is empty if the other pools have enough
+/// free numbers for the load, or if no numbers are left for more pools.
 fn load_pools(args: &Demo) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
         return Vec::new();
@@ -313,7 +314,9 @@ fn keep_token(path: &Path) -> anyhow::Result<Token> {
     match fs::read_to_string(path) {
         Ok(text) => match Token::parse(text.trim_end()) {
             Some(token) => Ok(token),
-            None => bail!("{} contains no token; delete it to get a new one", path.display()),
+            None => {
+                bail!("{} contains no token; delete the file to get a new token", path.display())
+            }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let token = texts::new_token()?;

@@ -100,12 +100,12 @@ pub(crate) fn open(
             let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
-            // Must run before the first number is handed out: no other process may hand out a
-            // number that this node still serves.
+            // The version must be confirmed before the first number is handed out, so that no other
+            // process hands out a number that this node still serves.
             if !store.confirm_again(node, loaded.version, now()).await? {
                 tracing::error!(
-                    "the disk of the directory's database is full: the server continues with the \
-                     pools that it confirmed before, and changes fail until disk space is freed"
+                    "the disk of the directory's database is full: the server serves the current \
+                     pools, but changes to pools fail until disk space is freed"
                 );
             }
             let noted = store.journal(node).await?;
@@ -117,8 +117,9 @@ pub(crate) fn open(
     journals::compare(config, noted.as_deref())?;
     if loaded.pools.is_empty() && had_journals {
         tracing::warn!(
-            "the directory has no ring pools, but the data directory has journals: if the database \
-             was lost, stop the server and restore it (ringwell restore --config)"
+            "the database contains no ring pools, but the data directory contains journals: if the \
+             database was lost, stop the server and restore the database (ringwell restore \
+             --config)"
         );
     }
     tracing::info!(version = loaded.version, ring_pools = loaded.pools.len(), "read the directory");

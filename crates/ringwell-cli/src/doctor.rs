@@ -41,10 +41,10 @@ use crate::serve::{NAME_CONFIG, TOKEN_VARIABLE, is_file, pools_of};
 use findings::{Finding, Findings, Grade};
 
 pub(crate) const HELP: &str = "\
-Checks the processor, memory, clock, limits and disk of this machine, and the configuration: its \
-faults, its data directory, its ports, its database, and the permissions of its secrets. Without \
---config and RINGWELL_CONFIG it checks /etc/ringwell/ringwell.toml, if that exists. If the server \
-is started with --data, --listen, --shards or --durability, give the same flags here.
+Checks this machine (processor, memory, clock, limits and disk) and the configuration (faults, \
+data directory, ports, databases and permissions of secrets). Without --config and \
+RINGWELL_CONFIG, it checks /etc/ringwell/ringwell.toml if that file exists. If the server is \
+started with --data, --listen, --shards or --durability, pass the same flags to this command.
 
 Exit codes: 0 fit to serve, perhaps with notes; 1 something must be fixed first.
 
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// The configuration, a TOML file
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
-    /// The data directory, instead of the configuration's
+    /// The data directory; overrides the configuration
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Address to listen on, as for `serve`: HOST:PORT or unix:PATH; may be repeated
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Checks the servers that keep the journals.
 fn engine(path: Option<&Path>, flags: Overrides, findings: &mut Findings) {
     let Some(path) = path else {
-        return findings.bad("config", "no configuration to check; name one with --config");
+        return findings.bad("config", "no configuration to check: set --config to its path");
     };
     let Some((config, _)) = loaded(path, flags, findings) else { return };
     if config.journal.replicated.is_none() {
@@ -154,7 +154,7 @@ fn all(path: Option<PathBuf>, args: &Args, findings: &mut Findings) {
     if let Some(path) = path {
         return configuration(&path, args.overrides(), findings);
     }
-    findings.note("config", "no configuration to check; name one with --config");
+    findings.note("config", "no configuration to check: set --config to its path");
     let mut config = Config::new(args.data.clone().unwrap_or_default(), cores());
     config.shards = args.shards.unwrap_or(config.shards);
     config.durability = args.durability.unwrap_or(config.durability);
@@ -206,10 +206,11 @@ fn machine(findings: &mut Findings) {
     if now < CLOCK_MIN {
         findings.bad(
             "clock",
-            "the clock was never set, but look-ups of calls depend on it: set it, and run chrony",
+            "the clock was never set, but calls are looked up by time: set the clock, and run \
+             chrony",
         );
     } else if has_time_service() {
-        findings.ok("clock", "a time service keeps it correct");
+        findings.ok("clock", "a time service synchronizes the clock");
     } else {
         findings.note(
             "clock",
@@ -352,7 +353,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
-    // If no such directory exists, the check in `unfit` reports it.
+    // If this path is not a directory, the check in `unfit` reports it.
     let Some(place) = there.filter(|place| place.is_dir()) else { return };
     let shown = data.display();
     if place != data {
@@ -417,9 +418,9 @@ fn replaced_journal(data: &Path, findings: &mut Findings) {
         Ok(Some(shard)) => findings.bad(
             "data",
             format!(
-                "the last written journal of shard {shard} is missing in {}: put it back, or mount \
-                its volume, before the next start; otherwise all ring pools answer with overflow \
-                numbers for the longest lifetime",
+                "the journal that shard {shard} wrote last is missing from {}: put it back, or \
+                 mount its volume, before the next start. Otherwise, all ring pools hand out only \
+                 overflow numbers for the longest lifetime of any pool",
                 data.display()
             ),
         ),
@@ -436,13 +437,13 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
     let most = shards * (journal.history_bytes + 2 * journal.snapshot_every_bytes);
     let [free_mib, start_mib, most_mib] = [free, start, most].map(|bytes| bytes >> 20);
     let text = format!(
-        "{free_mib} MiB free; the journal takes {start_mib} MiB at the start and up to {most_mib} \
-         MiB"
+        "{free_mib} MiB free; the journal needs {start_mib} MiB at the start, and later at most \
+         {most_mib} MiB"
     );
     if free < start.max(FREE_MIN) {
         findings.bad("space", text + ": free disk space");
     } else if free < most {
-        findings.note("space", text + ": lower journal.history_bytes, or watch the disk");
+        findings.note("space", text + ": lower journal.history_bytes, or monitor the free space");
     } else {
         findings.ok("space", text);
     }
@@ -512,8 +513,8 @@ fn databases(config: &Config, findings: &mut Findings) {
     if config.database.as_ref().is_some_and(is_postgres) || calls.is_some_and(is_postgres) {
         findings.note(
             "database",
-            "PostgreSQL: not checked; `ringwell serve` reports whether the \
-            database is down",
+            "PostgreSQL was not checked; if the database is down, `ringwell serve` reports it at \
+             startup",
         );
     }
     if let Some(fault) = one_file_for_both(config) {
@@ -530,8 +531,7 @@ fn databases(config: &Config, findings: &mut Findings) {
         findings.bad(
             "calls",
             format!(
-                "{error}; reports of calls are stored there while the call database is \
-                unavailable"
+                "{error}; this file stores reports of calls while the call database is unavailable"
             ),
         );
     }
@@ -550,6 +550,6 @@ fn database_file((field, path): (&str, &Path), config: &Config, findings: &mut F
     } else if folder.unwrap_or(Path::new(".")).is_dir() || path.starts_with(&config.data) {
         findings.ok("database", format!("{shown} will be created at the first start"));
     } else {
-        findings.bad("database", format!("{shown}: its directory is missing: create it"));
+        findings.bad("database", format!("the directory of {shown} does not exist: create it"));
     }
 }

@@ -22,8 +22,8 @@ Examples:
   haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time after the deadline at which a node is considered hung. It allows for sending the answer
-/// and for waiting for a thread.
+/// The time after the deadline at which a node is considered hung. It covers the time to send the
+/// answer and to wait for a free thread.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// The number of proxies that can share the nodes without exhausting a node's connections.
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         show_with_advice(&faults, &args.cluster, NAME_CLUSTER);
     }
     if let (Err(faults), Some(path)) = (config, &args.config) {
-        show_with_advice(&faults, path, "name the nodes' configuration with --config");
+        show_with_advice(&faults, path, "set --config to the nodes' configuration");
     }
     Ok(ExitCode::FAILURE)
 }
@@ -127,14 +127,15 @@ fn global(config: &Config, socket: &str) -> String {
         "\
 global
     # The account of Debian's package. It needs permission for the nodes' unix sockets, if there are
-    # any. No chroot, because it would hide them.
+    # any. A chroot would hide them, so none is set.
     user haproxy
     group haproxy
-    # The socket for commands. A reload takes over the listening sockets, so no client is refused.
+    # The socket for commands. During a reload, the new process takes over the listening sockets, so
+    # no client is refused.
     stats socket {socket} mode 660 level admin expose-fd listeners
     log stdout format raw local0 notice
-    # As many clients as one node accepts: limits.connections. HAProxy does not start unless it may open
-    # twice as many files (ulimit -n; systemd allows 524288).
+    # As many clients as one node accepts: limits.connections. HAProxy does not start if it may not
+    # open twice as many files (ulimit -n; systemd allows 524288).
     maxconn {connections}
     # A request can only be sent again if it fits into this buffer, as most batches of 500 rows do. The
     # memory is allocated when it is needed.
@@ -159,7 +160,7 @@ defaults
     # A request is read completely before it is sent to a node: slow clients do not occupy nodes.
     option http-buffer-request
     timeout http-request {head}ms
-    # The time between two requests of a client, and for a client that reads its answer slowly.
+    # The maximum time between two requests of a client, and for reading an answer.
     timeout http-keep-alive {idle}ms
     timeout client {write}ms
     # Do not wait longer than half a deadline for a connection to a node, or for a place in the queue.
@@ -204,10 +205,11 @@ frontend clients
     # For a balancer in front of this proxy: 200 as long as one node serves.
     monitor-uri /proxyz
     monitor fail if {{ nbsrv(ringwell) lt 1 }}
-    # For metrics and health of a node, ask the node itself. /rw. and /site/v1/ are for web pages:
-    # the script with or without its hash, and its requests.
+    # Metrics and health are available only from each node itself. /rw. and /site/v1/ serve web
+    # pages: the script, with or without a hash in its name, and the script's requests.
     http-request return status 404 unless {{ path_beg /api/ /v1/ /site/v1/ /rw. }}
-    # Numbers of pages are limited by address: nodes that name this proxy in trusted_proxies read it here.
+    # New numbers for pages are limited for each client address. A node reads the address from this
+    # header if its trusted_proxies contains this proxy.
     http-request add-header X-Forwarded-For %[src] if {{ path_beg /site/v1/ }} {{ src -m found }}
     use_backend management if {{ path_beg /v1/ }}
     default_backend ringwell
@@ -220,8 +222,8 @@ fn backend(config: &Config, nodes: &str) -> String {
     format!(
         "\
 backend ringwell
-    # Any node accepts any batch and requests rows from the others, so the simplest distribution is
-    # the best. The weight of a node is its number of shards, which are its threads.
+    # Any node accepts any batch and requests rows from the other nodes, so the simplest
+    # distribution is the best. The weight of a node is its number of shards, which are threads.
     balance roundrobin
     # Connections to nodes are kept open and reused for the next client.
     http-reuse always
@@ -230,19 +232,19 @@ backend ringwell
     timeout server {server}ms
     # A kept connection may close just as a request is sent, and a node may hang. It is then unknown
     # whether the node has read the request. Batches with an Idempotency-Key are recognized by every
-    # node and are sent again. Others are not, because that could use up numbers twice.
+    # node and are sent again. Other batches are not, because that could use up numbers twice.
     retry-on conn-failure empty-response response-timeout
     acl is_recognised req.hdr(idempotency-key) -m found
     http-request disable-l7-retry unless METH_POST is_recognised
-    # A node is taken out after two failed checks (0.3 s), or one and three failed connections, and
-    # back in after two good ones. If it stops or its disk is full, /readyz reports it. Requests in
-    # progress are not interrupted.
+    # A node is taken out after two failed checks (0.3 s), or after one failed check and three
+    # failed connections. It is put back after two successful checks. If a node stops or its disk is
+    # full, /readyz reports it. Requests in progress are not interrupted.
     option httpchk GET /readyz
     http-check expect status 200
     default-server check inter 250ms fastinter 50ms downinter 250ms fall 2 rise 2
     default-server observe layer4 error-limit 3 on-error fail-check
     # Requests in progress on a node: limits.connections divided by {PROXIES}, so that this many proxies
-    # can share the nodes. Further ones wait here.
+    # can share the nodes. Further requests wait here.
     default-server maxconn {maxconn}
 {nodes}
 ",
@@ -256,7 +258,7 @@ backend ringwell
 fn management(nodes: &str) -> String {
     format!(
         "\
-# Look-ups and releases. They may read history from the disk, and no page waits for them. Nodes are
+# Look-ups and releases, which may read history from the disk. No page waits for them. Nodes are
 # taken out and put back as above.
 backend management
     balance roundrobin

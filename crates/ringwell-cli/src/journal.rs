@@ -32,12 +32,12 @@ pub(crate) struct Args {
 enum Command {
     /// Show segments, frames and records.
     Inspect(inspect::Options),
-    /// Check every frame and snapshot; exit with 1 if something is wrong.
+    /// Check every frame and snapshot; exit code 1 if one of them is damaged.
     Verify(verify::Options),
     /// Overwrite parameters of allocations in the journals of a stopped server
     #[command(after_help = erase::HELP)]
     Erase(erase::Options),
-    /// Show the resulting state: each number's newest allocation, and a hash of all
+    /// Show the state that the journal produces: each number's newest allocation, and a hash of all
     Replay(replay::Options),
 }
 
@@ -100,7 +100,7 @@ fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
         shards.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
     if found.is_empty() {
         bail!(
-            "there is no journal in {}; name a data directory (`data` in the configuration)",
+            "{} contains no journal: specify a data directory (`data` in the configuration)",
             path.display()
         );
     }
@@ -130,7 +130,7 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
         let has_snapshots = !list_snapshots(&OsFiles, directory)?.is_empty();
         ensure!(
             !has_snapshots,
-            "{} has snapshots but no segments: restore the segments from a copy",
+            "{} contains snapshots but no segments: restore the segments from a copy",
             directory.display()
         );
         return Ok(None);

@@ -165,7 +165,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Serves one connection until it ends or is closed to make room for another.
+/// Serves one connection until it ends or is closed in favour of a new one.
 async fn hold(
     stream: Stream,
     router: Router,

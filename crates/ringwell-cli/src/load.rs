@@ -46,7 +46,7 @@ Examples:
 const FINISH_HELP: &str = "\
 Adds the data that `ringwell check` needs in addition to the clients' view. The servers should be \
 idle. Look-ups need running servers, but the journal can also be read after the servers have \
-stopped. For a cluster, run it once for each node, with --node.
+stopped. For a cluster, run the command once for each node, with --node.
 
 Examples:
   ringwell load finish run.jsonl --journal demo-data \\
@@ -79,10 +79,10 @@ enum Command {
 struct Finish {
     /// The file that --history wrote
     history: PathBuf,
-    /// Add the journal and the final state in this data directory
+    /// Add the journal and the final state from this data directory
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// The node of the journal; by default the name of the directory
+    /// Name of the node that wrote the journal [default: the path of the data directory]
     #[arg(long, value_name = "NAME", requires = "journal")]
     node: Option<String>,
     /// Look up the holders of the numbers on this server
@@ -108,16 +108,17 @@ struct Run {
     /// Rows of each batch
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = count)]
     rows: usize,
-    /// Pools of the rows of a batch: all in turn, or only the first of the list
+    /// Pools from which a batch requests numbers: all in turn, or only the first in the list
     #[arg(long, value_name = "WHICH", default_value = "pools", value_parser = parse_spread)]
     spread: Spread,
-    /// Open loop at this many batches a second, e.g. 1000/s or 2.5k/s; without it, a closed loop
+    /// Rate of an open loop in batches per second, e.g. 1000/s or 2.5k/s; without it, the loop is
+    /// closed
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate: Option<f64>,
     /// Duration of the load
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// The rate (in a closed loop: the count of sending connections) rises from 0 within this time
+    /// Time in which the rate (in a closed loop: the count of sending connections) rises from 0
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     ramp: Duration,
     /// Multiply the rate by N, from the time AT and for the duration FOR, e.g. 10s,2s,x5; may be
@@ -127,7 +128,7 @@ struct Run {
     /// Kept-alive connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     connections: usize,
-    /// Threads that send; one is enough for one core of a server
+    /// Threads that send; one can load one core of a server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     threads: usize,
     /// A batch without an answer within this time is abandoned
@@ -160,18 +161,18 @@ fn count(text: &str) -> Result<usize, &'static str> {
 }
 
 fn rate(text: &str) -> Result<f64, &'static str> {
-    parse_rate(text).ok_or("a rate is a number of batches a second, e.g. 1000/s or 2.5k/s")
+    parse_rate(text).ok_or("must be a number of batches per second, e.g. 1000/s or 2.5k/s")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    parse_duration(text).ok_or("a duration has a unit, as in 250ms, 10s, 2m, 1h")
+    parse_duration(text).ok_or("must be a duration with a unit, e.g. 250ms, 10s, 2m or 1h")
 }
 
 fn parse_spread(text: &str) -> Result<Spread, &'static str> {
     match text {
         "pools" => Ok(Spread::Pools),
         "one" => Ok(Spread::One),
-        _ => Err("must be pools or one"),
+        _ => Err("must be `pools` or `one`"),
     }
 }
 
@@ -238,7 +239,10 @@ impl Finish {
             let token = token.trim_end().to_owned();
             let wanted = LookUps { target, token, count: self.look_ups };
             let LookedUp { asked, allocated, refused } = look_up(&self.history, &wanted)?;
-            let report = format!("{asked} looked up: {allocated} allocated, {refused} refused\n");
+            let report = format!(
+                "look-ups: {asked}, of which {allocated} found an allocation and {refused} were \
+                 refused\n"
+            );
             print(report.as_bytes())?;
         }
         if let Some(data) = self.journal {
@@ -246,7 +250,10 @@ impl Finish {
             let lines =
                 journal(&data, "inspect", |lines| add_journal(&self.history, &node, lines))?;
             let state = journal(&data, "replay", |lines| add_state(&self.history, &node, lines))?;
-            print(format!("{lines} lines of journal, {state} of state\n").as_bytes())?;
+            print(
+                format!("lines added: {lines} from the journal, {state} from the final state\n")
+                    .as_bytes(),
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -83,7 +83,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Removes an invalid value that may contain a password, as in an address, from an error.
+/// Hides an error's invalid value if it looks like an address, because it may then contain a
+/// password.
 fn without_password(mut error: clap::Error) -> clap::Error {
     let is_address =
         |value: &ContextValue| matches!(value, ContextValue::String(text) if text.contains('@'));

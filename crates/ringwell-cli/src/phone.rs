@@ -164,8 +164,8 @@ impl Phone {
         let text = String::from_utf8_lossy(&answer).into_owned();
         ensure!(
             status != StatusCode::NOT_FOUND,
-            "{} does not accept webhooks for account {}: name calls.listen of the running server \
-            with --url",
+            "{} does not accept webhooks for account {}: set --url to the address in the running \
+             server's `calls.listen` setting",
             self.url,
             self.account
         );
@@ -185,7 +185,8 @@ impl Phone {
             return Ok(self.hook(url));
         }
         let rest = url.strip_prefix(self.public_url.as_str());
-        let rest = rest.with_context(|| format!("{url} is not below the account's public_url"))?;
+        let rest =
+            rest.with_context(|| format!("{url} does not begin with the account's public_url"))?;
         Ok(rest.to_owned())
     }
 }

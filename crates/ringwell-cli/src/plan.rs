@@ -59,7 +59,7 @@ struct PoolFlags {
     /// lifetime
     #[arg(long, value_name = "A", value_parser = parse_amount, conflicts_with = "visitors_per_hour")]
     load: Option<f64>,
-    /// Visitors an hour who need a number
+    /// Visitors per hour who need a number
     #[arg(long, value_name = "V", value_parser = parse_amount)]
     visitors_per_hour: Option<f64>,
     /// Lockout of a number after its allocation
@@ -68,7 +68,7 @@ struct PoolFlags {
     /// Accepted overflow, e.g. 1% or 0.01
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     target: f64,
-    /// Rows of one batch that use this pool at once
+    /// Count of rows in one batch that request numbers from this pool
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
     /// Share of bots among all allocations, in addition to the given load or visitors
@@ -77,7 +77,8 @@ struct PoolFlags {
     /// Also print the result for a pool of this size
     #[arg(long, value_name = "N")]
     numbers: Option<u32>,
-    /// Time between seeing the number and the call: the share of each group and its mean delay
+    /// Time between seeing the number and calling: the share and the mean delay of each group of
+    /// callers
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",

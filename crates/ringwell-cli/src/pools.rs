@@ -29,9 +29,10 @@ use crate::print::print;
 use crate::table;
 
 pub(crate) const HELP: &str = "\
-Works on a server that has `database` set under [directory], at its management.address. The token \
-comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one from `ringwell pools \
-tokens create`. The output is a table; --json prints JSON for scripts.
+Manages the pools of a server whose configuration sets `database` under [directory]. Set --url to \
+the server's management.address. The management token is read from --token-file or RINGWELL_TOKEN; \
+it is a token of the configuration, or one that `ringwell pools tokens create` created. The output \
+is a table; --json prints JSON for scripts.
 
 Examples:
   ringwell pools list
@@ -103,18 +104,18 @@ enum Command {
     Overflow {
         /// Id of the ring pool
         id: u64,
-        /// Ten digits without punctuation
+        /// The new overflow number: ten digits without punctuation
         #[arg(value_parser = PromoNumber::parse)]
         number: PromoNumber,
     },
-    /// Add a second key to a ring pool, or end its former one
+    /// Add a second key to a ring pool, or remove its former key
     RotateKey {
         /// The ring pool
         id: u64,
         /// Make the newer key the only valid one
         #[arg(long)]
         end: bool,
-        /// If it has two keys, remove the newer one at once
+        /// If the pool has two keys, replace the newer one, which becomes invalid at once
         #[arg(long, conflicts_with = "end")]
         replace: bool,
     },
@@ -126,11 +127,11 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
-    /// Import ring pools from a CSV file; exit code 1 if lines are bad
+    /// Import ring pools from a CSV file; exit code 1 if a line is bad
     Import(lists::Import),
     /// Write all ring pools as CSV, with their keys
     Export {
-        /// The file, which only its owner can read; without it, stdout
+        /// The file to write, which only its owner can read; without it, stdout
         file: Option<PathBuf>,
         /// Replace the file if it exists
         #[arg(long, requires = "file")]
@@ -201,7 +202,10 @@ fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<Exi
     let pool = show::pool(server, id)?;
     let _ = say(json, &pool, || {
         let text = show::counted(&pool);
-        format!("ring pool {id} may have {}; it has {text}\n", show::text(&pool, "max_pool_size"))
+        format!(
+            "the maximum size of ring pool {id} is now {}; the pool contains {text}\n",
+            show::text(&pool, "max_pool_size")
+        )
     })?;
     Ok(filled(&pool))
 }
@@ -233,7 +237,7 @@ fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Re
             return Err(error);
         }
         bail!(
-            "ring pool {id} already has two keys: if all clients have the newer one, end the \
+            "ring pool {id} already has two keys: if all clients have the newer one, remove the \
              former one with `ringwell pools rotate-key {id} --end`; to replace the newer one, add \
              --replace"
         )

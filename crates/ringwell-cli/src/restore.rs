@@ -1,8 +1,9 @@
 //! `ringwell restore`: restores a data directory from a copy.
 //!
 //! The copied journals lack the answers that were sent after the copy was made, but the files do
-//! not show this. The data directory is therefore first marked as restored. A server removes the
-//! mark only after it has stored the hold. Source: docs/operations.md, "Backups".
+//! not show this. The data directory is therefore first marked as restored. At its next startup,
+//! the server records in the journal that the pools are held, and only then removes the mark.
+//! Source: docs/operations.md, "Backups".
 
 use std::fs::{self, File};
 use std::io;
@@ -25,14 +26,14 @@ use crate::journal::BACKUP_LIST;
 use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
-With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite) replace those of \
-the configuration. The replaced files get names that end in .before-restore. Without --config the \
-databases are only copied into the data directory.
+With --config, the SQLite databases in the copy (directory.sqlite, calls.sqlite) replace those \
+that the configuration names. The replaced files get names that end in .before-restore. Without \
+--config, the databases are only copied into the data directory.
 
-The copy must come from a stopped server, or show a single moment (`ringwell backup`, or a \
-snapshot of the file system). It is checked before anything is copied. The next `ringwell serve` \
-answers all rows with overflow numbers until every lockout that is missing in the copy has ended, \
-that is, for the longest lifetime of the pools.
+The copy must have been made by `ringwell backup`, from a stopped server, or as a snapshot of the \
+file system. It is checked before anything is copied. The next `ringwell serve` answers all rows \
+with overflow numbers for the longest lifetime of the pools. By then, every lockout that is \
+missing from the copy has ended.
 
 Examples:
   ringwell restore --config /etc/ringwell/ringwell.toml \\
@@ -58,15 +59,21 @@ const BESIDE: [&str; 2] = ["-wal", "-shm"];
 /// longer match the data after the first write.
 const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
+/// Neither a configuration nor a data directory was given.
+const NOWHERE: WrongUsage = WrongUsage(
+    "set --config (or RINGWELL_CONFIG) to the server's configuration, or specify a data directory \
+     after the copy",
+);
+
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "ringwell restore --config FILE <COPY>\n       \
         ringwell restore <COPY> <DATA>")]
 pub(crate) struct Args {
     /// The copy of a data directory
     copy: PathBuf,
-    /// The data directory; it must be empty or missing
+    /// The data directory; it must be empty, or not exist yet
     data: Option<PathBuf>,
-    /// The server's configuration: names the data directory and the databases [default: the
+    /// The server's configuration, which names the data directory and the databases [default: the
     /// variable `RINGWELL_CONFIG`, if no DATA is given]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -84,11 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usual = || variable("RINGWELL_CONFIG").filter(|_| data.is_none()).map(PathBuf::from);
     let config = &config.clone().or_else(usual);
     if config.is_none() && data.is_none() {
-        return Err(WrongUsage(
-            "name the server's configuration with --config FILE (or RINGWELL_CONFIG), or a data \
-             directory after the copy",
-        )
-        .into());
+        return Err(NOWHERE.into());
     }
     let Sources { data, databases } = match sources(config.as_deref(), data.clone())? {
         Ok(sources) => sources,
@@ -101,7 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("{} is not a copy of a data directory: it has no journal", copy.display());
     }
     if place(data)?.starts_with(place(copy)?) {
-        bail!("{} is inside the copy: name a directory outside the copy", data.display());
+        bail!("{} is inside the copy: choose a directory outside the copy", data.display());
     }
     check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
@@ -113,8 +116,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let claims = targets.iter().map(|(_, target)| claim(target, "ring pools or calls"));
     let _claims = claims.collect::<anyhow::Result<Vec<_>>>()?;
     verify_copy(copy).context(
-        "the copy is damaged, and nothing was restored: use a better copy. If there is none, copy \
-            the files by other means, and start once with `ringwell serve --restored`",
+        "the copy is damaged, and nothing was restored: use another copy. If there is none, copy \
+         its files without this command, and start once with `ringwell serve --restored`",
     )?;
     let unfinished = data.join(UNFINISHED);
     create_directory(data)?;
@@ -130,22 +133,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if is_kept {
             let kept = with_ending(target, REPLACED);
             println!(
-                "{}: the replaced file; remove it once the server works with the restored one",
+                "{} is the replaced file: remove it once the server works with the restored one",
                 kept.display()
             );
         }
     }
     finish(&unfinished, data)?;
-    for path in DATABASES.map(|name| data.join(name)).into_iter().filter(|path| path.is_file()) {
-        if config.is_none() {
+    if config.is_none() {
+        for path in DATABASES.map(|name| data.join(name)).iter().filter(|path| path.is_file()) {
             let path = path.display();
-            println!("{path}: if the configuration sets another path, restore with --config");
+            println!(
+                "{path}: if the configuration sets another path for this database, restore with \
+                 --config"
+            );
         }
     }
     println!(
-        "{files} files restored. After the next start, all rows get overflow numbers {}; then \
-            every lockout that is missing in the copy has ended. `/readyz` lists the pools that \
-            are still held",
+        "{files} files restored. After the next start, all rows get overflow numbers {}; by then, \
+         every lockout that is missing from the copy has ended. `/readyz` lists the pools that are \
+         still held",
         hold(copy)
     );
     Ok(ExitCode::SUCCESS)
@@ -239,8 +245,8 @@ fn finish(unfinished: &Path, data: &Path) -> anyhow::Result<()> {
     File::open(data).and_then(|data| data.sync_all()).with_context(|| failed(unfinished))
 }
 
-/// Finds the databases that the configuration keeps elsewhere. Returns each one's name in the copy
-/// and its location.
+/// Finds the databases that the configuration keeps at other paths than the default ones in the
+/// data directory. Returns each one's name in the copy and its location.
 fn targets(
     copy: &Path,
     data: &Path,

@@ -310,8 +310,8 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
 fn check_engine(config: &Config) -> anyhow::Result<()> {
     match &config.journal.replicated {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
-            "this program was built without the feature `nats`, which journals on {} need: build \
-             it with `cargo install --features nats`",
+            "journals on {} require the feature `nats`, but this program was built without it: \
+             build it with `cargo install --features nats`",
             replicated.shown_servers()
         ),
         Some(_) | None => Ok(()),
@@ -378,10 +378,12 @@ fn join(path: &Path, name: &str) -> Result<Membership, ExitCode> {
 }
 
 /// The advice if there is no cluster file at the given path.
-pub(crate) const NAME_CLUSTER: &str = "name the cluster file with --cluster or RINGWELL_CLUSTER";
+pub(crate) const NAME_CLUSTER: &str =
+    "set --cluster or RINGWELL_CLUSTER to the path of the cluster file";
 
 /// The advice if there is no configuration at the given path.
-pub(crate) const NAME_CONFIG: &str = "name the configuration with --config or RINGWELL_CONFIG";
+pub(crate) const NAME_CONFIG: &str =
+    "set --config or RINGWELL_CONFIG to the path of the configuration";
 
 /// Prints faults of a configuration, with advice if its path is not a file.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {

@@ -22,7 +22,7 @@ use crate::print::{counted, print};
 pub(crate) const HELP: &str = "\
 Pools are divided into 1,024 buckets by their ids; each bucket belongs to one shard. While a \
 bucket moves with its lockouts, which takes some milliseconds, its pools answer with overflow \
-numbers. All commands can be run again after an interruption. The management token comes from \
+numbers. All commands can be run again after an interruption. The management token is read from \
 --token-file or RINGWELL_TOKEN; all nodes must accept it.
 
 Examples:
@@ -94,7 +94,7 @@ struct Buckets(BTreeSet<u16>);
 
 fn parse_buckets(text: &str) -> Result<Buckets, String> {
     let wrong =
-        || format!("buckets are numbers and ranges from 0 to {}, as in 0-15,20", BUCKETS - 1);
+        || format!("must be bucket numbers and ranges from 0 to {}, as in 0-15,20", BUCKETS - 1);
     let mut buckets = BTreeSet::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -182,8 +182,8 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    /// Returns each node's health, by the node's name. The owners do not show the health, because
-    /// they come from the map, which still contains dead nodes.
+    /// Returns each node's health, by the node's name. The list of owners does not show which nodes
+    /// are healthy, because it comes from the map, which still contains dead nodes.
     fn states(&self, client: &ApiClient) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -289,7 +289,11 @@ fn move_to(
         let moving = give(client, &owner.listen, leaving, to);
         moving.with_context(|| match moved {
             0 => format!("node {node} did not give up its buckets {}", ranges(leaving)),
-            _ => format!("{}, but not {} of node {node}", have_moved(moved), ranges(leaving)),
+            _ => format!(
+                "{}, but buckets {} of node {node} have not",
+                have_moved(moved),
+                ranges(leaving)
+            ),
         })?;
         moved += leaving.len();
     }
@@ -322,7 +326,8 @@ fn at_one_of(
     listen: &[String],
     ask: impl Fn(&Url) -> Result<Value, ApiError>,
 ) -> anyhow::Result<Value> {
-    let mut trouble = anyhow!("the cluster file lacks the node's address for clients");
+    let mut trouble =
+        anyhow!("the cluster file contains no client address (`listen`) for the node");
     for place in listen {
         let url: Url = place.parse().map_err(anyhow::Error::msg)?;
         match ask(&url) {
@@ -380,7 +385,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
                 left = now.of_node(node);
             }
             let left = if left.is_empty() {
-                "it owns none of its buckets any more, but some are still moving".to_owned()
+                "it has given up all its buckets, but some are still moving".to_owned()
             } else {
                 format!("it still owns {}: {}", counted(left.len() as u64, "bucket"), ranges(&left))
             };
@@ -403,8 +408,8 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
         eprintln!();
     }
     let text = format!(
-        "{}; node {node} owns none. It is still needed for look-ups of numbers that it \
-            allocated\n",
+        "{}; node {node} owns no buckets now. The node is still needed for look-ups of numbers \
+         that it allocated\n",
         have_moved(all)
     );
     print(text.as_bytes())

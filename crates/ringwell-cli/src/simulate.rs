@@ -65,13 +65,14 @@ pub(crate) struct Args {
     /// A pool of this many numbers, instead of those in the configuration; may be repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_NUMBERS_MAX)))]
     numbers: Vec<u32>,
-    /// With --numbers: the time for which an allocation is guaranteed
+    /// With --numbers: guaranteed lifetime of an allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Millis,
     /// The share of visits that end in a call
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = parse_share)]
     calls: f64,
-    /// The delay between seeing the number and calling: the share of each group and its mean delay
+    /// Time between seeing the number and calling: the share and the mean delay of each group of
+    /// callers
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",

@@ -18,8 +18,9 @@ use crate::pools::show::text;
 use crate::table;
 
 pub(crate) const HELP: &str = "\
-Works on a server that has `database` set under [directory], at its management.address. The token \
-comes from --token-file or RINGWELL_TOKEN. Sites of the configuration file are not listed here.
+Manages the sites of a server whose configuration sets `database` under [directory]. Set --url to \
+the server's management.address. The management token is read from --token-file or RINGWELL_TOKEN. \
+Sites in the configuration file are not listed.
 
 Examples:
   ringwell sites create pk_shop --origin https://shop.example \\
@@ -55,7 +56,7 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Change the named settings of a site, and leave the rest
+    /// Change the given settings of a site; the others stay as they are
     Change {
         /// Its key, as in `pk_shop`
         key: String,
@@ -84,7 +85,7 @@ struct Settings {
     /// The consent needed to remember a visitor
     #[arg(long, value_parser = ["off", "required", "cookieless"])]
     consent: Option<String>,
-    /// New numbers that one address may get per minute
+    /// Maximum new numbers per minute for each client address
     #[arg(long, value_name = "N")]
     leases_per_minute: Option<u32>,
     /// File with the secret for servers that swap numbers themselves
@@ -145,7 +146,8 @@ fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
         !key.is_empty() && key.bytes().all(is_plain),
-        "{key:?} is not a site key: site keys have letters, digits, _ and -, and begin with pk_"
+        "{key:?} is not a site key: site keys contain only letters, digits, _ and -, and begin \
+         with pk_"
     );
     Ok(format!("/v1/sites/{key}"))
 }
@@ -156,7 +158,8 @@ fn put(server: &Server, key: &str, site: &Value, json: bool) -> anyhow::Result<E
     say(json, &site, || {
         let table = table_of(std::slice::from_ref(&site));
         format!(
-            "{table}\n`ringwell snippet --site {key} --server URL` prints the line for its pages\n"
+            "{table}\n`ringwell snippet --site {key} --server URL` prints the script tag for its \
+             pages\n"
         )
     })
 }

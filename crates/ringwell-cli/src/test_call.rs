@@ -17,12 +17,12 @@ use crate::serve::show_of_file;
 
 pub(crate) const HELP: &str = "\
 Calls a number of a running server without a provider: the request is signed with the account's \
-secret and sent to the address for the provider's webhooks. The call is logged like any other: \
-see GET /v1/calls.
+secret and sent to the address for the provider's webhooks. The call is logged like any other \
+call: see GET /v1/calls.
 
-Telnyx signs with its own private key, and the account has only the public one: name a file with \
-your own private key with --key (32 bytes in base64, as from openssl rand -base64 32). Its public \
-key must be a secret of the account; if it is not, the command prints it.
+Telnyx signs with its own private key, and the account has only the public one: set --key to a \
+file with your own private key (32 bytes in base64, as from openssl rand -base64 32). The \
+account's secret_files must contain the public key; if they do not, the command prints it.
 
 Exit codes: 0 the call was connected; 1 it was not, or the server could not be reached.
 
@@ -54,13 +54,15 @@ pub(crate) struct Args {
     /// File with a private key, for an account of Telnyx
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Ringing time before the destination answers; if it exceeds the limit, there is no answer
+    /// Ringing time before the destination answers; if it exceeds the destination's limit, there is
+    /// no answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_config::parse_duration)]
     answer_after: Duration,
     /// Duration of the conversation
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = ringwell_config::parse_duration)]
     talk: Duration,
-    /// The server's configuration, which has the account, its secret and the address for webhooks
+    /// The server's configuration, which contains the account, its secret and the address for
+    /// webhooks
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: PathBuf,
     /// Address for webhooks, if it differs from calls.listen of the configuration
@@ -99,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { answer_after, talk, .. } = *args;
     let ring = Ring { id: &id, from: &from, to: &to, answer_after, talk };
     match phone.ring(&ring, |step| println!("{step}"))? {
-        Rung::Answered => println!("ended after {} s of talk", talk.as_secs()),
+        Rung::Answered => println!("ended after a conversation of {} s", talk.as_secs()),
         Rung::NoAnswer => println!("no answer"),
         Rung::NotConnected(document) => {
             println!("not connected: {document}");

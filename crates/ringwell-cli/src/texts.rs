@@ -27,7 +27,7 @@ pub(crate) fn token() -> anyhow::Result<ExitCode> {
 /// Makes a random token.
 pub(crate) fn new_token() -> anyhow::Result<Token> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).context("the system provides no random bytes")?;
+    getrandom::fill(&mut bytes).context("the operating system provides no random bytes")?;
     Ok(Token::from_random(bytes))
 }
 

@@ -16,10 +16,10 @@ use crate::print::print;
 use crate::table::table;
 
 pub(crate) const HELP: &str = "\
-Counts cover one node since its start: query each node of a cluster. `exhausted` rows \
-found every number of the pool locked out: give the pool more numbers (`ringwell plan` shows how \
-many), or a shorter lifetime. `not served` rows belong to a shard that was slow, busy or down: \
-`ringwell shards list` and ringwell_overflow_rows_total in /metrics show which one.
+Counts are those of one node since its start: in a cluster, query each node. If rows are \
+`exhausted`, all numbers of the pool were locked out: give the pool more numbers (`ringwell plan` \
+shows how many), or a shorter lifetime. If rows are `not served`, the pool's shard was slow, busy \
+or down: `ringwell shards list` and ringwell_overflow_rows_total in /metrics show which one.
 
 Examples:
   ringwell top --token-file demo-data/demo-token
@@ -27,7 +27,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Count of pools
+    /// Maximum count of pools to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pools: u16,
     /// Print one table and exit; the default if stdout is not a terminal

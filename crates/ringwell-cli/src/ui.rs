@@ -15,7 +15,7 @@ use crate::print::print;
 pub(crate) const HELP: &str = "\
 The link works once, within five minutes; the session lasts twelve hours, or until the token \
 becomes invalid. A server has a dashboard if `directory.database` or `management.dashboard` is \
-set. The management token comes from --token-file or RINGWELL_TOKEN.
+set. The management token is read from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell ui --token-file secret
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(path) = path else {
         if status == StatusCode::NOT_FOUND {
             bail!(
-                "{url} has no dashboard: set management.dashboard, and name management.address \
-                with --url"
+                "{url} has no dashboard: set management.dashboard = true in the configuration, and \
+                 set --url to its management.address"
             );
         }
         if status == StatusCode::UNAUTHORIZED {

@@ -116,7 +116,8 @@ fn a_repeated_single_allocation_gets_its_own_number_and_no_other() {
     let [one, other] = [&site.pools[0], &site.pools[1]];
     let first = single(one, "a=1", "order-1");
     assert_eq!(single(one, "a=1", "order-1"), first);
-    // If the pool, the query or the key differs, or if there is no key, the number is different.
+    // If the pool, the query or the key is not that of the first request, or if there is no key,
+    // the request gets a new number.
     let more = [
         single(other, "a=1", "order-1"),
         single(one, "a=2", "order-1"),
@@ -180,7 +181,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 
 #[test]
 fn a_late_row_is_answered_anew_in_a_repeated_batch_and_holds_nothing_in_between() {
-    // With one shard, the server begins every row, even a late one.
+    // With one shard, the server starts to process every row, even if the row is already late.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();

@@ -175,8 +175,8 @@ fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() 
     server.stop();
 }
 
-/// Each allocation has the same `Idempotency-Key`, and its pool must be fetched first. Each must
-/// get a number of its own pool.
+/// All allocations have the same `Idempotency-Key`, and each is for a pool that must be fetched
+/// first. Each must get a number of its own pool.
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_returns_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);

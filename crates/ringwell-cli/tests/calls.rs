@@ -203,8 +203,8 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
     }
-    // Refused for this token, because a filter by caller would confirm a guess, and the other lists
-    // contain callers.
+    // These requests are refused for this token: a filter by caller would confirm a guessed number,
+    // and the other lists contain callers' numbers.
     for path in ["/v1/calls?caller=%2B14155551234", "/v1/events", "/v1/outcomes", "/v1/webhooks"] {
         let answer = ask(path);
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);

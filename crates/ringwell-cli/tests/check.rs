@@ -200,9 +200,9 @@ fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
         (&["load", "http://127.0.0.1:99999"], "the port must be 1 to 65535"),
         (&["pools", "list", "--url", "127.0.0.1:99999"], "the port must be 1 to 65535"),
         (&["demo", "--deadline", "100"], "e.g. \"100ms\""),
-        (&["backup", "--to", "x"], "with --config, or its data directory with --data"),
+        (&["backup", "--to", "x"], "or --data to its data directory"),
         (&["backup"], "ringwell backup --verify DIR"),
-        (&["restore", "copy"], "with --config FILE (or RINGWELL_CONFIG)"),
+        (&["restore", "copy"], "set --config (or RINGWELL_CONFIG)"),
         (&["restore"], "ringwell restore --config FILE <COPY>"),
         (&["journal", "erase", "data"], "--parameter <NAME=VALUE>"),
         (wrong[15], "the server chooses the id"),
@@ -239,7 +239,7 @@ fn a_directory_in_place_of_a_file_is_named_with_the_flag() {
     }
     let output = run(&["check", path]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("is a directory: name the files"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is a directory: specify the files"), "{}", stderr(&output));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn what_cannot_be_opened_is_named_once_and_exits_with_1() {
     let cases: [(&[&str], &str); 5] = [
         (&["serve", "--config", "/nowhere/x.toml"], "/nowhere/x.toml: cannot be read: No such"),
         (&["serve", "--config", &sample, "--data", file], "Not a directory"),
-        (&["demo", "--data", file], "choose another with --data"),
+        (&["demo", "--data", file], "choose another directory with --data"),
         (&["journal", "verify", "/nowhere"], "cannot read /nowhere: No such file"),
         (&["journal", "inspect", file], "Not a directory"),
     ];

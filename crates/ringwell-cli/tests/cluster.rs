@@ -280,7 +280,7 @@ fn a_map_older_than_the_data_is_refused() {
     cluster.write_map("third.toml", 3, SECRET, [&[0], &[1]]);
     Server::start(cluster.command(0, "third.toml")).stop();
     let refused = Server::try_start(cluster.command(0, "cluster.toml")).unwrap_err();
-    assert!(refused.log.contains("has served version 3"), "{}", refused.log);
+    assert!(refused.log.contains("was served with version 3"), "{}", refused.log);
 }
 
 #[test]
@@ -331,8 +331,8 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // The count begins before the first batch, because node a tried to connect before the other
-    // node had started.
+    // The count includes connections from before the first batch, because node a tried to connect
+    // before the other node had started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
     // On a busy machine, one connection may be lost.
     assert!(connects <= before + 1, "{before} {connects}");
@@ -398,8 +398,8 @@ fn nodes_with_several_shards_each_gather_from_all() {
     }
 }
 
-/// Otherwise, if journals are in a distributed log, the new process would take the shards over from
-/// the process that serves.
+/// If journals are in a distributed log, a process that opens them takes the shards over from the
+/// process that serves.
 #[test]
 fn a_process_whose_link_address_is_in_use_ends_before_it_opens_a_journal() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

@@ -483,7 +483,7 @@ fn a_pool_s_page_shows_how_long_its_numbers_have_been_free() {
     until("the end of the lockout", || (rested()["numbers"][0] == 1).then_some(()));
     until("another lifetime", || (rested()["numbers"][1] == 1).then_some(()));
     assert_eq!((&rested()["held"], &rested()["never"]), (&json!(0), &json!(3)));
-    assert!(admin.see("/ui/pools/7").contains("Time for which its numbers have been free"));
+    assert!(admin.see("/ui/pools/7").contains("Time for which the pool's numbers have been free"));
 }
 
 #[test]

@@ -309,7 +309,7 @@ fn a_database_that_goes_back_is_followed_and_reported() {
          UPDATE directory SET version = version - 1; COMMIT",
     );
     soon("the numbers have left", || numbers(&mut client) == 50);
-    server.says("has an older version than before");
+    server.says("contains an older version than this server did");
     managed.add(1, added);
     soon("the numbers are there again", || numbers(&mut client) == 57);
     server.stop();
@@ -432,8 +432,8 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
     server.stop();
 }
 
-/// If a pool got no numbers when it was created, it reports this, and gets numbers once the
-/// inventory has some.
+/// If a pool got no numbers when it was created, the API reports this, and the pool gets numbers
+/// once the inventory has some.
 #[test]
 fn a_pool_that_never_had_numbers_reports_that_and_gets_them_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 1, LONG)]);

@@ -116,7 +116,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     let said = done(&restore);
     assert!(said.contains(&format!("{}: restored", kept.database.display())), "{said}");
     let replaced = kept.beside(".before-restore");
-    assert!(said.contains(&format!("{}: the replaced file", replaced.display())), "{said}");
+    assert!(said.contains(&format!("{} is the replaced file", replaced.display())), "{said}");
     assert!(!kept.site.data().join("directory.sqlite").exists());
     let server = kept.start();
     assert!(Kept::pools(&server).contains("Ring pool 1"));
@@ -170,7 +170,7 @@ fn a_database_in_use_is_not_replaced() {
     let config = kept.site.config();
     let (code, said) = run(&["restore", "--config", text(&config), text(&copy), text(&other)]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("another server uses its ring pools"), "{said}");
+    assert!(said.contains("another server keeps its ring pools"), "{said}");
     assert!(!other.exists());
     assert!(Kept::pools(&server).contains("Ring pool 1"));
 }
@@ -180,7 +180,7 @@ fn journals_that_meet_an_empty_directory_are_reported() {
     let kept = Kept::new();
     fs::remove_file(&kept.database).unwrap();
     let server = kept.start();
-    let warning = "the directory has no ring pools, but the data directory has journals";
+    let warning = "the database contains no ring pools, but the data directory contains journals";
     assert!(server.log().contains(warning), "{}", server.log());
     assert!(server.log().contains("ringwell restore --config"), "{}", server.log());
     server.stop();

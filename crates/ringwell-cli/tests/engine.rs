@@ -1,6 +1,7 @@
-//! Journals in streams of real nats-servers. The servers are killed, paused and shared while
-//! `ringwell load` uses the program. `ringwell check` judges the history afterwards: no number may
-//! be handed out twice within its lockout, and no answered allocation may be lost.
+//! Journals in streams of real nats-servers. While `ringwell load` sends batches to Ringwell, the
+//! nats-servers are killed and paused, and several Ringwell processes share them. `ringwell check`
+//! judges the history afterwards: no number may be handed out twice within its lockout, and no
+//! answered allocation may be lost.
 //!
 //! Without a nats-server, the tests print a message and end. `cargo xtask engine` installs one.
 
@@ -81,8 +82,8 @@ fn rows_without_a_log(server: &Server) -> u64 {
     metrics::labelled(server, "ringwell_overflow_rows_total", "journal_waits")
 }
 
-/// Repeatedly kills the server and starts it again, alternately with its data and without, like
-/// another machine.
+/// Repeatedly kills the server and starts it again, alternately with its data and without data, as
+/// on another machine.
 fn kill_and_start(nats: &Nats) {
     let mut trial = trial(nats);
     let mut server = trial.start();
@@ -106,8 +107,8 @@ fn kill_and_start(nats: &Nats) {
     if without_a_log == 0 {
         verdict.assert_clean();
     } else {
-        // The machine is busy with other work. The checker does not accept this as a reason for
-        // overflow.
+        // Some rows overflowed because the machine is busy with other work. The checker does not
+        // accept this as a reason for overflow.
         println!("{without_a_log} rows did not wait for the servers");
         verdict.assert_clean_but_for_overflow();
     }
@@ -148,8 +149,9 @@ fn a_second_process_of_the_same_shards_fences_the_first() {
     second.stop();
 }
 
-/// A shard without rows appends a record after 5 s, 10 s later, and 20 s later. In between, no
-/// append shows that it is fenced, and a load balancer would send it rows.
+/// A shard without rows appends its first record after 5 s, the next one 10 s later, and the next
+/// one 20 s later. Between these appends, no failed append would show that the shard is fenced, and
+/// a load balancer would send rows to its process.
 #[test]
 fn an_idle_process_that_is_fenced_is_not_ready() {
     let Some(nats) = Nats::start(3) else { return };
@@ -299,7 +301,8 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     let mut trial = Trial::new(&small);
     let first = trial.start();
     trial.load(&first);
-    // On a busy machine, a group may take 250 ms, because so much is written at once.
+    // Records a fault, because rows may overflow: so much is written at once that on a busy
+    // machine, storing a group may take 250 ms.
     trial.fault("streams are filled and trimmed");
     wait_until("a stream is not trimmed", || {
         let stream = nats.first_and_bytes("RINGWELL_0");
@@ -316,7 +319,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     second.says("took the shard over");
     second.says(r#""snapshot":true"#);
     trial.wait_for_answers(30);
-    // Look-ups of older rows must read the journal's log.
+    // The verdict includes look-ups of older rows, which the server must read from the log.
     trial.judge(&second).assert_clean();
     second.stop();
 }
@@ -382,9 +385,9 @@ fn the_doctor_sees_servers_and_streams() {
     let Some(mut nats) = Nats::start(3) else { return };
     let trial = trial(&nats);
     let text = doctor(&trial);
-    assert!(text.contains("3 servers of a tested version flush each message"), "{text}");
+    assert!(text.contains("3 servers have a tested version and flush each message"), "{text}");
     assert!(text.contains("RINGWELL_0 will be created at the first start"), "{text}");
-    assert!(text.contains("clocks of the servers differ from this one by"), "{text}");
+    assert!(text.contains("the servers' clocks differ from this machine's by"), "{text}");
     assert!(text.contains("this client has all permissions that it needs"), "{text}");
     assert!(text.contains("anyone who can reach the servers may publish"), "{text}");
     trial.start().stop();
@@ -392,7 +395,7 @@ fn the_doctor_sees_servers_and_streams() {
     trial.start().stop();
     let text = doctor(&trial);
     assert!(text.contains("stream RINGWELL_1: led by n"), "{text}");
-    assert!(text.contains("RINGWELL_0 has 1 messages of another program"), "{text}");
+    assert!(text.contains("RINGWELL_0 has 1 messages from another program"), "{text}");
     nats.kill_all();
     assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
 }

@@ -25,7 +25,7 @@ durability = \"disk\"
 journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 
-/// The size of the disk: room for a few segments of two shards, and a snapshot.
+/// The size of the disk, which is enough for a few segments of two shards and a snapshot.
 const DISK: &str = "24m";
 const ROWS: usize = 20;
 const LOOKED_UP: usize = 500;
@@ -200,8 +200,8 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     server.stop();
 }
 
-/// At startup, the server must know how long lockouts from before a change of lifetime may last. It
-/// suffices that the longer lifetime was recorded earlier.
+/// At startup, the server needs the longest lifetime that may have been guaranteed before lifetimes
+/// changed. On a full disk, it can use the longer lifetime if that one was recorded earlier.
 #[test]
 fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
     let Some((mut site, disk)) = site_on_small_disk() else { return };
@@ -231,7 +231,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     site.write(with(second));
     // On a busy machine, the server may free more disk space as late as now.
     let line = disk.kept_full(|| server.reload());
-    for part in ["the pools are unchanged", "lifetimes.json", "make room"] {
+    for part in ["the pools are unchanged", "lifetimes.json", "free some space"] {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert_eq!(fs::read_to_string(&kept).unwrap(), before);
@@ -246,7 +246,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     server.kill();
     site.write(with(hour * 2));
     let refused = Server::try_start(site.serve(&[])).unwrap_err();
-    for part in ["lifetimes.json", "make room"] {
+    for part in ["lifetimes.json", "free some space"] {
         assert!(refused.log.contains(part), "{part}: {}", refused.log);
     }
 }

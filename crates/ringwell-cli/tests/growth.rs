@@ -193,8 +193,8 @@ fn a_pool_reports_its_state_and_the_size_for_its_own_load() {
     assert!(state["overflow"]["exhausted"].as_u64().unwrap() > 10, "{state}");
     let sizing = managed.get("/sizing?target=0.05&numbers=12");
     assert_eq!(sizing["numbers"], numbers, "{sizing}");
-    // Dozens of rows within seconds imply many rows within an hour, the pool's lifetime, and each
-    // row needs a number.
+    // The load is the count of rows within a lifetime, which is an hour here. Dozens of rows within
+    // seconds therefore amount to a high load.
     let load = sizing["load"]["load"].as_f64().unwrap();
     let needed = sizing["numbers_needed"].as_u64();
     assert!(load > 100.0 && needed.is_none_or(|needed| needed > 90), "{sizing}");

@@ -295,7 +295,7 @@ fn faults_of_the_files_are_reported_and_nothing_is_printed() {
     assert!(made.stdout.is_empty());
     let lines: Vec<&str> = said.lines().collect();
     let starts =
-        ["cluster.toml:1: ", "cluster.toml:1: ", "error: none: ", "name the nodes' configuration"];
+        ["cluster.toml:1: ", "cluster.toml:1: ", "error: none: ", "set --config to the nodes"];
     assert_eq!(lines.len(), starts.len(), "{said}");
     assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{said}");
 }
@@ -384,7 +384,7 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
                 }
                 thread::sleep(Duration::from_millis(50));
             }
-            // Some rows may overflow, because on a busy machine, they may be late.
+            // Some rows may overflow, because they may be late on a busy machine.
             let rows = 2 * asked * POOLS;
             assert!(own > 0, "the nodes do not serve it: none of {rows} rows");
             signal(stage.proxy.id(), "CONT");

@@ -35,8 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// The additional time that a busy machine may need.
 const MARGIN: Duration = Duration::from_secs(1);
 /// The maximum number of batches that may wait for the other host after it has become unreachable.
-/// The link is shut after three slow answers, but each ping that happens to be answered allows one
-/// more batch.
+/// Three slow answers shut the link, but each answered ping opens it again for one batch.
 const LATE_MAX: usize = 10;
 /// The time limit from the end of a fault until node b hands out numbers again. A ping is sent
 /// every 500 ms.

@@ -82,7 +82,7 @@ fn a_server_that_cannot_start_leaves_no_data_directory_behind() {
         (listen, "choose another address with --listen"),
         (management, "Stop that program, or choose another management.address"),
         (calls, "Stop that program, or choose another calls.listen"),
-        (free, "another server uses its ring pools"),
+        (free, "another server keeps its ring pools"),
     ] {
         fs::write(&config, settings).unwrap();
         let data = folder.join("new-data");
@@ -494,7 +494,7 @@ fn small_mistakes_are_named() {
         fs::write(&config, settings + engine).unwrap();
         let output = site.serve(&["--check"]).output().unwrap();
         assert!(!output.status.success(), "{}", stdout(&output));
-        assert!(stderr(&output).contains("without the feature `nats`"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("require the feature `nats`"), "{}", stderr(&output));
     }
 }
 

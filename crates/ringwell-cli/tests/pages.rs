@@ -91,8 +91,8 @@ fn pages_have_a_separate_address_if_configured_and_nothing_else_is_there() {
     assert_eq!(pages.get("/rw.js", &[]).unwrap().status, 200);
     let given = visit(&mut pages);
     assert_eq!(again(BEAT, &mut pages, &given).status, 200);
-    // Requests from pages use the same shards and journal as batches: the server counts one
-    // allocation.
+    // Requests from pages use the same shards and journal as batches, so the server's metrics show
+    // the page's allocation.
     assert_eq!(allocations(&mut clients), 1);
     let body = json!({"site": KEY}).to_string();
     let status = clients.post(NUMBERS, &headers(), &body).unwrap().status;
@@ -320,7 +320,8 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
     let held = format!("/v1/attributions?number={number}");
     let held = client.get(&held, &[("authorization", token.as_str())]).unwrap().json();
     assert_eq!(held["parameters"], json!({"gclid": "c-7", "landing": "https://shop.example/a"}));
-    // A browser sends no `Origin` header to the page's own host, so AMP sends this header instead.
+    // A browser sends no `Origin` header to the page's own host, so AMP sends `AMP-Same-Origin`
+    // instead.
     let same = client.get(&path, &[agent, ("amp-same-origin", "true")]).unwrap();
     assert_ne!(same.json()["phoneNumber"], given["phoneNumber"], "another visitor");
     let before = allocations(&mut client);
@@ -429,7 +430,7 @@ fn a_forgotten_visitor_is_a_new_one() {
     assert_ne!(to(&anew), to(&known));
     assert!(anew["visitor"] != known["visitor"] && anew["visitor"] != forged["visitor"]);
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204, "and counts as a new one");
-    // If a proxy is missing in `trusted_proxies`, all visitors behind it share one limit.
+    // If a proxy is missing from `trusted_proxies`, all visitors behind it share one limit.
     server.says("add it to trusted_proxies");
     assert_eq!(again(NUMBERS, &mut client, &forged).status, 204);
     assert_eq!(server.log().matches("add it to trusted_proxies").count(), 1);

@@ -146,7 +146,12 @@ fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
     assert!(shown.contains("\nlifetime            1m 30s\nsize at most        15\n"), "{shown}");
     assert!(shown.contains("\n8885550100  8885550112     13  available "), "{shown}");
     let shrunk = managed.says(&["resize", "7", "--size", "5"]);
-    assert!(shrunk.starts_with("ring pool 7 may have 5; it has 5 numbers (4 avail"), "{shrunk}");
+    assert!(
+        shrunk.starts_with(
+            "the maximum size of ring pool 7 is now 5; the pool contains 5 numbers (4 avail"
+        ),
+        "{shrunk}"
+    );
     let listed = managed.says(&["list"]);
     assert!(listed.ends_with("1m 30s       5  8885550199     1\n"), "{listed}");
 
@@ -186,7 +191,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert_eq!(managed.json(&["show", &id])["key_is_rotating"], false);
 
     let set = managed.says(&["overflow", &id, "8885550218"]);
-    assert_eq!(set, format!("8885550218 is the overflow number of ring pool {id} now\n"));
+    assert_eq!(set, format!("8885550218 becomes the overflow number of ring pool {id} now\n"));
     assert_eq!(managed.json(&["show", &id])["overflow_number"], "8885550218");
     let audit = managed.says(&["audit", "--last", "2"]);
     assert_eq!(audit.lines().count(), 3, "a heading and two changes: {audit}");
@@ -229,7 +234,7 @@ fn a_network_buys_numbers_up_to_its_ceiling() {
         "    number  price_cents\n2125550101           90\n2125550100          120\n"
     );
     let limited = managed.says(&["networks", "limit", "north/7", "--numbers", "1"]);
-    assert_eq!(limited, "network north/7 may have 1 numbers\n");
+    assert_eq!(limited, "the pools of network north/7 may now contain at most 1 numbers\n");
     let networks = managed.says(&["networks", "list"]);
     assert!(networks.contains("\nnorth/7        0  1, its own\n"), "{networks}");
     let buy = ["numbers", "buy", "--network", "north/7", "--count", "5", "--area-code", "212"];
@@ -266,7 +271,7 @@ fn lists_are_tried_imported_and_exported() {
     assert!(stdout(&tried).ends_with("dry run, nothing was changed\n"));
     let taken = managed.run(&["import", &list, "--apply", "good"]);
     assert_eq!(taken.status.code(), Some(1), "a line is bad");
-    assert!(stdout(&taken).ends_with("bad: 1; the good ones were applied\n"));
+    assert!(stdout(&taken).ends_with("bad: 1; only the good lines were applied\n"));
 
     let out = managed.path("export.csv");
     managed.says(&["export", &out]);
@@ -277,14 +282,14 @@ fn lists_are_tried_imported_and_exported() {
     let tried = managed.says(&["import", &out, "--dry-run"]);
     assert!(tried.contains("unchanged") && !tried.contains("updated"), "{tried}");
     let again = managed.says(&["import", &out, "--only-bad"]);
-    assert_eq!(again, "good: 2, bad: 0; all were applied\n");
+    assert_eq!(again, "good: 2, bad: 0; all lines were applied\n");
     // Two lines for one new pool create only one pool. Existing pools do not change.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
     let printed = stdout(&new);
     assert!(printed.contains("   2  bad      ring pool 1 already exists\n"), "{printed}");
-    assert!(printed.ends_with("good: 2, bad: 2; the good ones were applied\n"), "{printed}");
+    assert!(printed.ends_with("good: 2, bad: 2; only the good lines were applied\n"), "{printed}");
     assert_eq!(managed.json(&["show", "4"])["lifetime_seconds"], 900.0);
     assert_eq!(managed.json(&["show", "2"])["lifetime_seconds"], 1800.0);
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
@@ -323,7 +328,7 @@ fn an_export_replaces_a_file_only_with_overwrite() {
     let managed = Managed::start();
     let out = managed.path("export.csv");
     fs::write(&out, "mine").unwrap();
-    managed.fails(&["export", &out], "exists already: name another file, or add --overwrite");
+    managed.fails(&["export", &out], "already exists: choose another file, or add --overwrite");
     assert_eq!(fs::read_to_string(&out).unwrap(), "mine");
     managed.says(&["export", &out, "--overwrite"]);
     assert!(fs::read_to_string(&out).unwrap().starts_with("id,ring_pool_key"));
@@ -337,7 +342,8 @@ fn keys_of_the_sample_are_not_imported() {
     fs::write(&list, format!("{heading}\n5,change-me-abcdefgh,,60,8885550700,5\n")).unwrap();
     let bad = managed.run(&["import", &list]);
     assert_eq!(bad.status.code(), Some(1));
-    let wanted = "2  bad     ring_pool_key: is a key of the sample, which is not secret; generate";
+    let wanted =
+        "2  bad     ring_pool_key: is a key of the sample configuration, which is public; generate";
     assert!(stdout(&bad).contains(wanted), "{}", stdout(&bad));
 }
 
@@ -395,8 +401,8 @@ fn errors_come_with_advice() {
             &managed.url,
             "set inventory.offers",
         ),
-        (&["top", "--once"], &managed.url, "name a client address (`listen`)"),
-        (&["pools", "list"], clients, "with --url"),
+        (&["top", "--once"], &managed.url, "an address in the server's `listen` setting"),
+        (&["pools", "list"], clients, "set --url to the management.address"),
         (&["ui"], clients, "set management.dashboard"),
     ] {
         let output = ringwell(args).args(["--url", url]).env("RINGWELL_TOKEN", TOKEN).output();

@@ -258,7 +258,7 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
     assert_eq!(number, pool.first);
     let shown_at = now_ms();
     thread::sleep(lifetime + Duration::from_millis(100));
-    // The number leaves the pool, and then becomes the pool's overflow number.
+    // The allocated number leaves the pool's rotation, and then becomes the pool's overflow number.
     let other = Pool { first: pool.first + 1, numbers: 1, ..pool.clone() };
     site.write(vec![other.clone()]);
     server.reload();
@@ -286,7 +286,8 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
         assert_eq!(outcome(&mut client, late_at), "allocated", "late, and nothing else since");
         server.stop();
     }
-    // Without a readable file, any number may have been an overflow number before this startup.
+    // If the file of overflow periods is unreadable, any number may have been an overflow number
+    // before this startup.
     let file = site.data().join("overflow-periods.json");
     fs::write(&file, "{").unwrap();
     let server = started(&site);

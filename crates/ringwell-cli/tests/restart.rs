@@ -125,7 +125,7 @@ fn a_repeated_batch_gets_the_same_rows_even_after_a_restart_with_other_shards() 
     for (shards, is_killed) in [("2", true), ("2", false), ("1", true), ("3", false), ("2", true)] {
         let server = Server::start(site.serve(&["--shards", shards]));
         let mut client = server.client();
-        // The answer must not wait for later records, because on a quiet server, there are none.
+        // The answer must not wait for later records, because an idle server may not write any.
         for _ in 0..2 {
             let began = Instant::now();
             let answer = client.post(BULK, &key, &body).unwrap();
@@ -148,7 +148,7 @@ fn a_second_process_on_the_same_data_is_refused() {
     assert!(refused.log.contains(data), "{}", refused.log);
     let said = format!("is in use by process {}: stop that process first", server.pid());
     assert!(refused.log.contains(&said), "{}", refused.log);
-    // The first process must not be affected.
+    // The refused second process must not affect the first process.
     assert_eq!(batch::one(&mut server.client(), &site.pools[0], "a").number, site.pools[0].first);
     server.kill();
     Server::start(site.serve(&[])).stop();
@@ -164,7 +164,8 @@ fn a_port_in_use_is_reported_by_its_number() {
     assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
     assert!(refused.log.contains("another program already listens"), "{}", refused.log);
     drop(holder);
-    // This also applies to an address that the shards of another Ringwell server share.
+    // An address in use is also reported if another Ringwell server, whose shards share the
+    // address, listens there.
     let ours = Server::start(site.serve(&[]));
     let other = Site::new(pools(1, 1, LONG), "");
     let refused = self::refused(&other, &["--listen", ours.address()]);
@@ -253,7 +254,8 @@ fn a_restart_neither_ends_nor_extends_a_lockout() {
     let is_prompt_after = |is_killed| {
         let server = Server::start(site.serve(&[]));
         let since = take(&mut server.client(), &site.pools[0]);
-        // If the restart began the lockout anew, the number would be locked for this much longer.
+        // If a restart started the lockout again from the beginning, the number would be locked out
+        // for this much longer.
         thread::sleep(lifetime / 2);
         server.end(is_killed);
         let server = Server::start(site.serve(&[]));

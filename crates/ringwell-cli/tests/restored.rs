@@ -19,8 +19,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// Creates a site. Returns it with a copy of its data, and the number that was handed out after the
-/// copy was made.
+/// Creates a site. Returns the site, a copy of its data, and the number that was handed out after
+/// the copy was made.
 fn site_with_copy() -> (Site, tempfile::TempDir, u64) {
     let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
     let server = Server::start(site.serve(&[]));
@@ -167,7 +167,7 @@ fn a_damaged_copy_is_not_restored() {
     let list = path("backup/journal/0/anything");
     std::fs::write(&list, "x").unwrap();
     let said = refused(&path("backup"), &path("new"));
-    assert!(said.contains("files that are not in its list"), "{said}");
+    assert!(said.contains("files that are not listed in"), "{said}");
     assert!(!path("new").exists());
     std::fs::remove_file(list).unwrap();
     std::fs::write(path("plain/directory.sqlite"), "no database").unwrap();
@@ -178,7 +178,8 @@ fn a_damaged_copy_is_not_restored() {
     let done = ringwell(&["restore", backup.to_str().unwrap(), new.to_str().unwrap()]).output();
     let done = done.unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // If the list were restored, too, a later copy of the data would be refused.
+    // If the backup's list were also restored into the data directory, a later copy of the data
+    // would no longer match it, and would be refused.
     assert!(!new.join("backup.json").exists());
 }
 
@@ -235,21 +236,21 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
             let done = ringwell(words).output().unwrap();
             let said = String::from_utf8_lossy(&done.stdout);
             assert_eq!(done.status.code(), Some(1), "{said}");
-            assert!(said.contains("the last written journal of shard 0 is missing"), "{said}");
+            assert!(said.contains("the journal that shard 0 wrote last is missing"), "{said}");
         }
         let server = Server::start(site.serve(&[]));
         assert_eq!(overflow(&server, &site), site.pools.len(), "{lost}");
         assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
         server.kill();
-        // The hold is stored, so a restart does not begin a new hold.
+        // The hold was stored in the journal, so a restart does not begin a new hold.
         let server = Server::start(site.serve(&[]));
         assert_eq!(overflow(&server, &site), site.pools.len());
         assert!(!server.log().contains("another journal"), "{}", server.log());
     }
 }
 
-/// If a server has fewer shards than before, it keeps the former shards' journals for their
-/// history.
+/// If a server has fewer shards than before, it keeps the journals of the removed shards, because
+/// they contain history.
 #[test]
 fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     let lifetime = Duration::from_secs(2);
@@ -301,7 +302,7 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success()
-            && said.contains("the last written journal of shard 1 is missing"),
+            && said.contains("the journal that shard 1 wrote last is missing"),
         "{said}"
     );
     let server = Server::start(site.serve(&[]));
@@ -309,7 +310,8 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
     assert_eq!(outcomes(&server), vec!["not_kept"; seen.len()]);
 }
 
-/// The journal lacks the answers that were sent while it was missing.
+/// If a shard's journal is missing for a while and then returns, it lacks the allocations that were
+/// answered in the meantime.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     let lifetime = Duration::from_secs(5);
@@ -331,7 +333,8 @@ fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
 }
 
-/// Both the copy and the original lack the answers that were sent while the other was in use.
+/// Both the copy of a journal and its original lack the allocations that were answered while the
+/// other was in use.
 #[test]
 fn an_older_copy_of_a_journal_and_then_the_original_hold_all_pools() {
     let lifetime = Duration::from_secs(5);
@@ -363,7 +366,7 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     let settings = "shards = 1\ndurability = \"os\"";
     let site = Site::new(vec![Pool::new(1, 9, LONG)], settings);
     let record = site.data().join("unflushed.json");
-    // If the machine is not rebooted, killing the process loses nothing.
+    // As long as the machine is not rebooted, killing the process loses no data.
     for _ in 0..2 {
         let server = Server::start(site.serve(&[]));
         assert!(!is_overflow(&server, &site));
@@ -407,11 +410,11 @@ fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group()
     }
     server.kill();
     lose_a_group(&site);
-    // If the machine was not rebooted, a missing group is damage.
+    // The machine was not rebooted, so the missing group counts as damage.
     let refused = Server::try_start(site.serve(&[])).unwrap_err().log;
     assert!(refused.contains("must not be cut"), "{refused}");
     std::fs::write(site.data().join("unflushed.json"), r#"{"boot":1}"#).unwrap();
-    let cuts = |server: &Server| server.log().matches("the journal ends before it").count();
+    let cuts = |server: &Server| server.log().matches("the journal is cut before group").count();
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert_eq!(cuts(&server), 1, "{}", server.log());
@@ -421,7 +424,7 @@ fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group()
     assert_eq!(cuts(&server), 0, "{}", server.log());
 }
 
-/// A function that changes the record left behind by a killed process.
+/// A function that changes `unflushed.json`, which a killed process leaves behind.
 type Change = fn(&mut serde_json::Value);
 
 #[test]
@@ -453,8 +456,8 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
     assert!(!is_held, "{log}");
 }
 
-/// The copy contains nothing about the added pool, whose lifetime is longer than the lifetimes of
-/// all other pools.
+/// The copied data contain nothing about the pool that is added after the restore. That pool has
+/// the longest lifetime of all.
 #[test]
 fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     let short = Duration::from_millis(300);
@@ -470,8 +473,8 @@ fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     assert!(is_overflow(&site.pools[1]));
 }
 
-/// A lost answer may have guaranteed the lifetime that the pool had at the time. The lifetime may
-/// have been shortened by SIGHUP or while the server was stopped.
+/// An allocation that was lost with the journal may have been guaranteed for a longer lifetime than
+/// the pool has now. The lifetime is shortened once by SIGHUP and once while the server is stopped.
 #[test]
 fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() {
     let short = Duration::from_millis(300);
@@ -491,8 +494,8 @@ fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() 
     }
 }
 
-/// The lockouts from before the copy are over, so attribution is uncertain only for the lost
-/// interval.
+/// All lockouts from before the copy are over, so attribution is uncertain only for calls between
+/// the copy and the restart.
 #[test]
 fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visitor() {
     let short = Duration::from_millis(300);

@@ -140,8 +140,8 @@ fn errors_come_with_advice() {
     fails(&["drain", "a", "--url", &nodes.a], "run the command again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 
-    // Node b is down. The list shows that it is down. The error for draining it does not advise
-    // another attempt.
+    // Node b is down, and the list shows this. An attempt to drain node b fails with an error that
+    // does not advise another attempt.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
     fails(&["drain", "b", "--url", &nodes.a], "no other node has the lockouts of its buckets");

@@ -266,7 +266,8 @@ fn configured_sites_are_reloaded_by_sighup_also_beside_a_database() {
     assert!(managed.server.reload().contains("web sites"));
     managed.page_until("pk_file", SHOP, 200);
     managed.page_until("pk_kept", SHOP, 200);
-    // The file's earlier sites must not reappear when the sites of the database are applied again.
+    // A site that was removed from the configuration file must not reappear when the sites of the
+    // database are applied again.
     write(&(without + &section("pk_next")));
     assert!(managed.server.reload().contains("reloaded"));
     managed.page_until("pk_file", SHOP, 403);

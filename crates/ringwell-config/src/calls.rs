@@ -168,7 +168,7 @@ pub struct WebhookSettings {
     pub allow_networks: Vec<(IpAddr, u8)>,
     /// Ports to which webhooks may be sent, in addition to 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
-    /// Whether webhooks may be sent over `http://`, which is possible only to `allow_networks`.
+    /// Whether webhooks may be sent over `http://`, and then only to networks in `allow_networks`.
     pub allow_http: bool,
     /// The time for which events can be replayed and read (default: 30 days).
     pub retention: Duration,
@@ -323,7 +323,10 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
             section.fault(field, ValueError::new("must be one file, or two during a rotation"));
         }
     }
-    section.miss("secret_files", "write e.g. [\"twilio.secret\"], the account's auth token");
+    section.miss(
+        "secret_files",
+        "write e.g. [\"twilio.secret\"], a file with the account's auth token",
+    );
     let unknown_number = section.take("unknown_number", text(parse_unknown)).unwrap_or_default();
     if name.as_ref().is_some_and(|name| accounts.iter().any(|other| other.name == *name)) {
         section.fault("name", ValueError::new("is already used by another account"));
@@ -341,8 +344,8 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
     }
 }
 
-/// Reads a rule. Refuses a number or a pool that an `earlier` rule already has, because only the
-/// first rule would apply to it.
+/// Reads a rule. Refuses a number or a pool that an `earlier` rule already contains, because only
+/// the first rule would apply to it.
 fn read_destination(
     mut section: Section<'_, '_>,
     earlier: &[DestinationRule],

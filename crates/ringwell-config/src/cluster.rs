@@ -71,7 +71,8 @@ impl ClusterMap {
     /// The node that has `shard`, as an index into [`ClusterMap::nodes`].
     ///
     /// # Panics
-    /// If the shard does not exist. Every shard in this map or its placement exists.
+    /// If the shard does not exist. Shards that come from this map or from its placement always
+    /// exist.
     #[must_use]
     pub fn node_of(&self, shard: u16) -> usize {
         self.node_of[usize::from(shard)]

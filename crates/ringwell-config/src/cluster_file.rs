@@ -43,7 +43,7 @@ impl ClusterMap {
     /// Reads a cluster file without its secret, for programs that are not nodes.
     ///
     /// # Errors
-    /// All other faults, in the order of lines.
+    /// All faults except those of the secret and of the certificates, in the order of lines.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ()) = read(path, |file| {
             secret::skip(file);
@@ -54,7 +54,7 @@ impl ClusterMap {
     }
 }
 
-/// Reads the file at `path`, and its secret with `secret`.
+/// Reads the file at `path`, and calls `secret` to read its secret.
 fn read<S>(
     path: &Path,
     secret: impl FnOnce(&mut Section<'_, '_>) -> Option<S>,
@@ -158,9 +158,11 @@ fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let is_any = |host: &str| host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_unspecified());
     let message = match &address {
         Listen::Tcp { port: 0, .. } => "must have a fixed port",
-        Listen::Tcp { host, .. } if is_any(host) => "must be an address that others can reach",
+        Listen::Tcp { host, .. } if is_any(host) => {
+            "must be an address that other machines can reach"
+        }
         Listen::Unix(path) if path.is_relative() => {
-            "must be an absolute path: its readers run in different directories"
+            "must be an absolute path, because nodes run in different directories"
         }
         _ => return Ok(address),
     };
@@ -190,7 +192,7 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
         for (field, address) in links.chain(listens) {
             let line = section.line_of(field);
             if let Some(other) = seen.insert(address.to_string(), line) {
-                let message = format!("has {address}, which line {other} already has");
+                let message = format!("contains {address}, which line {other} already contains");
                 section.fault(field, ValueError::new(message).hint("use each address only once"));
                 fits = false;
             }
@@ -207,8 +209,9 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     for (section, node) in sections.iter().zip(nodes) {
         for shard in node.shards.iter().flatten() {
             if let Some(line) = lines.insert(*shard, section.line_of("shards")) {
-                let error =
-                    ValueError::new(format!("has shard {shard}, which line {line} already has"));
+                let error = ValueError::new(format!(
+                    "contains shard {shard}, which line {line} already contains"
+                ));
                 section.fault("shards", error.hint("assign each shard to only one node"));
                 fits = false;
             }
@@ -225,8 +228,8 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     let missing: Vec<_> =
         (0..greatest).filter(|s| !lines.contains_key(s)).map(|s| s.to_string()).collect();
     if !missing.is_empty() {
-        let message = format!("has shard {greatest}, but no node has {}", missing.join(", "));
-        let hint = "shards are counted from 0 without gaps";
+        let message = format!("contains shard {greatest}, but no node has {}", missing.join(", "));
+        let hint = "number the shards from 0 without gaps";
         section.fault("shards", ValueError::new(message).hint(hint));
     }
     fits && missing.is_empty()

@@ -191,7 +191,8 @@ fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
         });
     }
     let first = line.read("first_number", parse_number);
-    let fault = || ValueError::new("must be the count of numbers from the first on");
+    let fault =
+        || ValueError::new("must be the count of consecutive numbers, starting with first_number");
     let count = line.read("numbers", |text| text.parse::<u32>().map_err(|_| fault()));
     let (first, count) = (first?, count?);
     let range = NumberRange::new(first, count);

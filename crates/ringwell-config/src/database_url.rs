@@ -187,7 +187,10 @@ fn unknown(name: &str, has_value: bool) -> UrlFault {
     };
     UrlFault::new(
         format!("has {name} after the ?"),
-        format!("supported are {}, options; a ? in a password is written %3F", KNOWN.join(", ")),
+        format!(
+            "the supported parameters are {}, options; write a ? in a password as %3F",
+            KNOWN.join(", ")
+        ),
     )
 }
 

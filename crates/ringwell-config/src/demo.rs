@@ -36,7 +36,7 @@ pub enum DemoError {
     #[error("a demo has 1 to 1,000,000 pools, not {0}")]
     Pools(u32),
     /// The pools need more numbers than ten digits allow.
-    #[error("{pools} pools of {numbers} numbers exceed the telephone numbers that exist")]
+    #[error("{pools} pools of {numbers} numbers need more telephone numbers than exist")]
     Numbers {
         /// The requested count of pools.
         pools: u32,

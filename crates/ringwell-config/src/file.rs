@@ -79,7 +79,7 @@ pub(super) fn read(
     if let Some(listen) = pages.take_list("listen", text(str::parse)) {
         let is_any = |address: &Listen| matches!(address, Listen::Tcp { port: 0, .. });
         if listen.iter().any(|address| !is_any(address) && config.listen.contains(address)) {
-            pages.fault("listen", ValueError::new("must not name an address of listen"));
+            pages.fault("listen", ValueError::new("must not contain an address of `listen`"));
         }
         config.site_listen = listen;
     }
@@ -126,7 +126,7 @@ fn read_links(mut section: Section<'_, '_>, into: &mut Links) {
     section.set(&mut into.slow, "slow", duration(&limits::DEADLINE));
     section.set(&mut into.wait, "wait", duration(&limits::DEADLINE));
     if into.slow > into.deadline {
-        section.fault("slow", ValueError::new("must not be longer than the deadline of links"));
+        section.fault("slow", ValueError::new("must not be longer than links.deadline"));
     }
     section.finish();
 }

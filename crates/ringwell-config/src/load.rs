@@ -86,12 +86,12 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (place, (field, address)) in all.iter().enumerate() {
         let other = all[..place].iter().find(|(_, other)| is_same(other, address));
-        // A clash of these two fields is reported when the section is read, where the line is
-        // known.
+        // A clash between these two fields has already been reported with its line, when the
+        // section was read.
         let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
         if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
             let message = if other == field {
-                "must not name an address twice".to_owned()
+                "must not contain an address twice".to_owned()
             } else {
                 format!("must not be an address of {other}")
             };
@@ -114,7 +114,7 @@ fn is_same(one: &Listen, other: &Listen) -> bool {
     }
 }
 
-/// Finds swaps of sites whose ring pools do not exist; returns a field and a message for each.
+/// Finds the sites' swaps whose ring pools do not exist; returns a field and a message for each.
 fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
     // The pools of a database or an application are not in the configuration.
     if config.database.is_some() || config.application.is_some() {

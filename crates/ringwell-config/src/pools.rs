@@ -201,8 +201,8 @@ pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
     })
 }
 
-/// The name of the field that a pool's fault concerns, and the error. `in_seconds` says that the
-/// field of the lifetime is `lifetime_seconds`.
+/// The name of the field that a pool's fault concerns, and the error. `in_seconds` is true if the
+/// lifetime is in the field `lifetime_seconds`.
 pub(super) fn describe(fault: PoolFault, in_seconds: bool) -> (&'static str, ValueError) {
     let error = ValueError::new(fault.to_string());
     match (fault, fault.hint()) {

@@ -52,7 +52,7 @@ impl FromStr for TrustedProxy {
     /// Reads `10.0.0.7`, `10.0.0.0/8`, `2001:db8::/32` or `unix`.
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let fault = || {
-            ValueError::new("must be an address, optionally with a prefix length, or unix")
+            ValueError::new("must be `unix` or an IP address, optionally with a prefix length")
                 .hint("write e.g. \"127.0.0.1\", \"10.0.0.0/8\" or \"unix\"")
         };
         if text == "unix" {

@@ -111,7 +111,7 @@ pub struct Application {
     pub token: Option<Secret>,
     /// The time limit for an answer (default: 2 s).
     pub timeout: Duration,
-    /// The time for which it is remembered that the application refused a pool (default: 10 s).
+    /// The time for which the server remembers that the application refused a pool (default: 10 s).
     pub refusal_age: Duration,
     /// The time for which a fetched pool is valid (default: 1 h). After that, a pool in use is
     /// fetched again, and an unused pool is dropped.

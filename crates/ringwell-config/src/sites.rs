@@ -124,8 +124,8 @@ impl SiteText {
         Ok(site)
     }
 
-    /// Checks the fields of a site from a database. Skips rules that did not exist in older
-    /// versions, because those may have stored the site.
+    /// Checks the fields of a site from a database. Skips rules that older versions did not have,
+    /// because an older version may have stored the site.
     ///
     /// # Errors
     /// See [`Self::check`].
@@ -330,7 +330,7 @@ fn parse_site_key(text: &str) -> Result<String, ValueError> {
         return Ok(text.to_owned());
     }
     Err(ValueError::new("must be pk_ and 4 to 60 letters, digits, _ and -")
-        .hint("write e.g. \"pk_shop\": it is in the page and is not secret"))
+        .hint("write e.g. \"pk_shop\": the key is part of the page and is not secret"))
 }
 
 fn parse_swap_number(text: &str) -> Result<String, ValueError> {

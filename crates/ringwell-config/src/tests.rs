@@ -327,7 +327,7 @@ fn every_limit_has_a_least_and_a_greatest() {
         ("limits.write_timeout = \"2h\"", "must be 10ms to 1h"),
         ("limits.idempotency_rows = -1", "must be 0 to 100000000"),
         ("links.deadline = \"0s\"", "must be 1ms to 60s"),
-        ("links.slow = \"51ms\"", "must not be longer than the deadline of links"),
+        ("links.slow = \"51ms\"", "must not be longer than links.deadline"),
         ("links.wait = \"2m\"", "must be 1ms to 60s"),
         ("journal.segment_bytes = \"2GiB\"", "must be 1MiB to 1GiB"),
         ("journal.spare_segments = 17", "must be 0 to 16"),
@@ -402,11 +402,11 @@ fn no_two_listeners_have_the_same_address() {
     );
     with(
         "[sites]\nlisten = [\"127.0.0.1:8080\"]\n",
-        "ringwell.toml:10: sites.listen: must not name an address of listen\n",
+        "ringwell.toml:10: sites.listen: must not contain an address of `listen`\n",
     );
     check_line(
         "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
-        "ringwell.toml:1: listen: must not name an address twice\n",
+        "ringwell.toml:1: listen: must not contain an address twice\n",
     );
     // Port 0 never conflicts, because the system chooses a different port each time.
     with("[management]\naddress = \"127.0.0.1:8080\"\n", "");

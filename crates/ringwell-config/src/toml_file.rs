@@ -57,7 +57,7 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> Fault {
     Fault { file: Some(path.display().to_string()), message: reason(error), ..Fault::default() }
 }
 
-/// Says why a file cannot be read.
+/// Describes why a file cannot be read.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::IsADirectory => "is a directory, not a file".to_owned(),

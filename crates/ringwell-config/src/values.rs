@@ -230,7 +230,8 @@ pub(super) fn parse_range(text: &str) -> Result<NumberRange, ValueError> {
     match NumberRange::parse(text) {
         Err(error) => Err(ValueError::new(error.to_string()).hint(hint)),
         Ok(None) => Err(ValueError::new(
-            "a range of numbers ends after it starts, and has fewer than 2^32 of one length",
+            "a range must not end before it starts, and must contain fewer than 2^32 numbers of \
+             the same length",
         )
         .hint(hint)),
         Ok(Some(range)) => Ok(range),

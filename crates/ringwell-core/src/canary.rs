@@ -13,15 +13,17 @@ use crate::slot::Slot;
 pub const LOCK_COMPARE: u8 = 1;
 /// Hands out the last of a pool's free numbers instead of the first.
 pub const NOT_FIFO: u8 = 2;
-/// Lets the report of an undone allocation replace the allocation that this shard knows.
+/// Lets another shard's report of an undone allocation replace this shard's own allocation.
 pub const UNDONE_REPLACES: u8 = 3;
-/// Accepts another shard's answer to a row although the number in it is in rotation here.
+/// Accepts another shard's answer to a row although the answer's number is in rotation in this
+/// shard.
 pub const ROTATION_IGNORED: u8 = 4;
 /// Gives a repeated row its earlier number again although the row's visitor has another number.
 pub const TWO_OF_A_POOL: u8 = 5;
-/// Treats an allocation that a hold has put in doubt as the newest one.
+/// Treats an allocation as the newest one although a hold has made that uncertain.
 pub const DOUBTS_IGNORED: u8 = 6;
-/// Clears the doubt about an allocation when the one after it is undone.
+/// When an allocation is undone, treats the one before it as certain although a hold has made it
+/// uncertain.
 pub const UNDONE_ENDS_DOUBT: u8 = 7;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);

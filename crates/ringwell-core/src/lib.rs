@@ -1,6 +1,6 @@
 //! The allocation rules: ring pools, promo numbers, allocations and lockouts.
 //!
-//! Knows nothing of clocks, files, sockets, other shards or encodings: callers pass times and
+//! Does not depend on clocks, files, sockets, other shards or encodings: callers pass times and
 //! journal positions as arguments. The crate is `no_std`, so code that uses a clock or a file does
 //! not compile.
 

@@ -226,8 +226,8 @@ impl NumberRange {
         PromoNumber::from_e164(last).filter(|last| is_alike(*last)).map(|_| Self { first, count })
     }
 
-    /// Returns the numbers from `first` to `last`, or `None` if these form no range, or if the
-    /// range would have 2^32 numbers or more.
+    /// Returns the numbers from `first` to `last`. Returns `None` if they do not form a range, or
+    /// if the range would contain 2^32 numbers or more.
     #[must_use]
     pub fn between(first: PromoNumber, last: PromoNumber) -> Option<Self> {
         let count = last.to_e164().checked_sub(first.to_e164())? + 1;
@@ -237,8 +237,8 @@ impl NumberRange {
     /// Parses a range such as `8885550100-8885550149`, or one number.
     ///
     /// # Errors
-    /// [`NumberError`] names the first rule that either number breaks. If both are valid but form
-    /// no range, the result is `Ok(None)`.
+    /// [`NumberError`] names the first rule that either number breaks. If both are valid but do not
+    /// form a range, the result is `Ok(None)`.
     pub fn parse(text: &str) -> Result<Option<Self>, NumberError> {
         let text = text.trim();
         // A single number may itself contain hyphens.

@@ -1,5 +1,5 @@
-//! The order in which a pool's numbers are chosen, once a keep-alive, a release or a new lifetime
-//! has broken its ring.
+//! The order in which a pool's numbers are chosen after a keep-alive, a release or a new lifetime,
+//! because numbers then no longer become free in the order in which they were allocated.
 //!
 //! An indexed binary heap over the pool's slots, whose root is the number that has been free
 //! longest. Owns only the positions in the heap; the keys stay in the slots. Invariant:
@@ -21,8 +21,8 @@ impl Order {
     pub(crate) fn new(slots: &[Slot]) -> Self {
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let mut heap: Vec<u32> = (0..count).collect();
-        // A sorted array is a valid heap. A ring consists of two or three sorted runs, which this
-        // sort only has to merge.
+        // A sorted array is a valid heap. The slots of a pool with a ring consist of two or three
+        // sorted runs, which this sort only has to merge.
         heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
         assert!(heap.len() == slots.len(), "an order lacks some of its numbers");
         let mut place = alloc::vec![0; heap.len()];
@@ -40,10 +40,10 @@ impl Order {
     /// Restores the order after the key of `slot` changed.
     pub(crate) fn changed(&mut self, slots: &[Slot], slot: u32) {
         let at = self.place[slot as usize] as usize;
-        assert!(self.heap[at] == slot, "the order has a number elsewhere");
-        assert!(self.heap.len() == slots.len(), "the order is of another pool");
+        assert!(self.heap[at] == slot, "a number is not at its recorded place in the order");
+        assert!(self.heap.len() == slots.len(), "the order belongs to another pool");
         let at = self.rise(slots, at);
-        assert!(self.heap[at] == slot, "another number has risen");
+        assert!(self.heap[at] == slot, "the wrong number moved up in the order");
         self.sink(slots, at);
     }
 
@@ -62,7 +62,7 @@ impl Order {
 
     fn sink(&mut self, slots: &[Slot], mut at: usize) {
         let is_below = at == 0 || !self.comes_before(slots, at, (at - 1) / 2);
-        assert!(is_below, "a number is above one that comes before it");
+        assert!(is_below, "a number is above one that must come before it");
         loop {
             let left = 2 * at + 1;
             if left >= self.heap.len() {

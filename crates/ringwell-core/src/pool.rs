@@ -1,12 +1,12 @@
 //! One ring pool, which chooses the promo number to hand out next.
 //!
 //! Owns the order in which numbers are chosen. The numbers' states are in the shard's slots, where
-//! each pool has one run. As long as every lockout has the same length and runs to its end, numbers
-//! become free in the order in which they were allocated. A head that moves around the run is then
-//! sufficient. The first keep-alive, release or change of lifetime breaks this order, and an
-//! [`Order`] replaces the head. Head and order choose the same number, as a property test checks.
-//! Invariant: the chosen number has been free longest. Source: docs/spec/allocation.md, "Choosing a
-//! number".
+//! each pool has one run. As long as every lockout has the same length and none is ended early or
+//! extended, numbers become free in the order in which they were allocated. To choose a number, a
+//! head that moves around the run is then sufficient. The first keep-alive, release or change of
+//! lifetime breaks this order, and an [`Order`] replaces the head. Both methods choose the same
+//! number, as a property test checks. Invariant: the chosen number has been free longest. Source:
+//! docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,7 +32,8 @@ pub struct PoolSpec {
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     pub(crate) lifetime: Millis,
-    /// The time before which nothing is handed out, because part of the pool's history is in doubt.
+    /// The time before which nothing is handed out, because part of the pool's history is
+    /// uncertain.
     pub(crate) held_until: Millis,
     /// The first slot of the pool's run in the shard.
     base: u32,
@@ -44,11 +45,11 @@ pub(crate) struct Pool {
     /// Whether any visitor has asked to keep a number. If so, the table of visitors is searched
     /// before each allocation.
     pub(crate) sticky: bool,
-    /// Whether this index is vacant, that is, has no pool.
+    /// Whether no pool has this index.
     is_vacant: bool,
     /// The count of numbers handed out, modulo 2^32.
     pub(crate) allocated: u32,
-    /// The count of rows that found every number locked, modulo 2^32.
+    /// The count of rows for which every number was locked, modulo 2^32.
     pub(crate) exhausted: u32,
     order: Option<Box<Order>>,
 }
@@ -62,7 +63,7 @@ pub struct Exhausted {
 
 impl Pool {
     /// Creates the pool of `spec`, whose numbers are `all[base..base + count]`, and finds the head
-    /// of its ring unless the ring is broken.
+    /// of its ring, unless the numbers no longer become free in ring order.
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,
@@ -86,7 +87,10 @@ impl Pool {
                 let last = head.checked_sub(1).unwrap_or(count - 1);
                 (pool.head, pool.last_until) = (head, slots[last as usize].locked_until);
                 let first = slots[head as usize].locked_until;
-                assert!(first <= pool.last_until, "the ring begins with a later number");
+                assert!(
+                    first <= pool.last_until,
+                    "the ring does not begin with the number that is free first"
+                );
             }
             None => pool.order = Some(Box::new(Order::new(slots))),
         }
@@ -122,14 +126,16 @@ impl Pool {
         self.id == id && !self.is_vacant
     }
 
-    /// Returns the slot in the shard of the number that has been free longest.
+    /// Returns the slot of the number that has been free longest, as an index into the shard's
+    /// slots.
     ///
     /// # Errors
     /// [`Exhausted`] if no number is free at `now`, or the pool is held.
     #[inline]
     pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
         if self.count == 0 {
-            // Numbers may be added to the pool at any time, so there is no exact time.
+            // Numbers may be added to the pool at any time, so the time at which one becomes free
+            // is unknown.
             return Err(Exhausted { until: now + self.lifetime });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
@@ -152,7 +158,7 @@ impl Pool {
             None => {
                 // Checked only in debug builds, because the check takes two instructions per row.
                 let is_head = cfg!(canary) || place == self.head;
-                debug_assert!(is_head, "the ring hands out another than its head");
+                debug_assert!(is_head, "the ring hands out a number other than its head");
                 self.head = if place + 1 == self.count { 0 } else { place + 1 };
                 self.last_until = until;
             }
@@ -184,7 +190,7 @@ impl Pool {
         run(all, self.base, self.count)
     }
 
-    /// Whether the ring is broken.
+    /// Whether an [`Order`] has replaced the ring.
     pub(crate) fn has_order(&self) -> bool {
         self.order.is_some()
     }

@@ -19,12 +19,12 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-/// Spare slots that are reserved beyond twice those in use, so that the list is never copied as it
-/// grows. Copying about 100,000 slots takes a millisecond. Slots that were never written take no
-/// memory.
+/// The count of spare slots. They are reserved in addition to twice the slots in use, so that the
+/// list is never copied as it grows. Copying about 100,000 slots takes a millisecond. Slots that
+/// were never written take no memory.
 const SLOTS_SPARE: usize = 1 << 21;
 
-/// Spare pools, which are reserved for the same reason as the spare slots.
+/// The count of spare pools, which are reserved for the same reason as the spare slots.
 const POOLS_SPARE: usize = 1 << 18;
 
 /// Collects facts, from which [`Rebuild::finish`] creates the shard.
@@ -69,7 +69,7 @@ impl Rebuild {
                 slots.extend(range.iter().map(Slot::new));
             }
         }
-        assert!(slots.len() == count, "a pool has another count of numbers than its list");
+        assert!(slots.len() == count, "the count of slots differs from the pools' lists");
         Self {
             specs,
             slots,
@@ -149,8 +149,8 @@ impl Rebuild {
 
     /// Sets the end of the lockout of a number's newest allocation to `until`. If the lockout ended
     /// early (`is_release`), the number's visitor no longer has it. Comparing the times is not
-    /// enough to detect a release: a startup in doubt may have lengthened the lockout by more than
-    /// the startup before it.
+    /// enough to detect a release: a startup at which the time was uncertain may have lengthened
+    /// the lockout by more than the previous startup did.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -203,7 +203,7 @@ impl Rebuild {
         }
     }
 
-    /// Hands out nothing from `pool` before `until`. `None` stands for every pool.
+    /// Ensures that no number of `pool` is handed out before `until`. `None` stands for every pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         let held = self.holds.entry(pool).or_insert(until);
         *held = until.max(*held);
@@ -248,8 +248,8 @@ impl Rebuild {
         self.retired.values()
     }
 
-    /// Lengthens every lockout and hold that still ran at `then` by `by`, because it is not certain
-    /// that this much time has passed since.
+    /// Lengthens every lockout and hold that had not ended at `then` by `by`, because this part of
+    /// the time since `then` may not have passed.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -312,7 +312,10 @@ impl Rebuild {
     }
 
     fn set(&mut self, slot: u32, fact: Fact, local_at: Millis) {
-        assert!(self.slots[slot as usize].number == fact.slot.number, "a fact of another number");
+        assert!(
+            self.slots[slot as usize].number == fact.slot.number,
+            "the fact belongs to another number"
+        );
         self.slots[slot as usize] = fact.slot;
         self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
         // A visitor belongs to one pool. The same name in another pool may belong to another
@@ -336,7 +339,7 @@ impl Rebuild {
         }
         let slot = self.runs.find(number).map(|place| place.slot);
         let is_its = |slot: u32| self.slots[slot as usize].number == number;
-        assert!(slot.is_none_or(is_its), "a slot has another number than its run");
+        assert!(slot.is_none_or(is_its), "a slot's number differs from its run's");
         slot
     }
 }
@@ -348,7 +351,7 @@ fn with_room<T>(count: usize, spare: usize) -> Vec<T> {
     if list.try_reserve_exact(2 * count + spare).is_err() {
         list.reserve_exact(count);
     }
-    assert!(list.capacity() >= count, "the list has no room");
+    assert!(list.capacity() >= count, "the list's capacity is too small");
     list
 }
 

@@ -1,8 +1,8 @@
 //! The allocations that a shard's newest allocations replaced. They are kept so that an allocation
 //! that no visitor has seen can be undone.
 //!
-//! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
-//! of the numbers: an allocation is identified by the position of its record, because no two
+//! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Does not
+//! depend on the numbers: an allocation is identified by the position of its record, because no two
 //! records share a position. Source: docs/decisions/020-allocations-no-one-saw.md.
 
 use alloc::boxed::Box;
@@ -11,9 +11,9 @@ use alloc::vec;
 
 use crate::{Millis, Position, Slot};
 
-/// The maximum number of allocations that can be undone. A shard makes fewer allocations within a
-/// deadline plus the one second by which an answer over a link may be late. The ring takes 3 MiB
-/// per shard once it is full.
+/// The maximum number of allocations that can be undone. A shard makes fewer allocations than this
+/// within the longest time that an answer may take: the deadline, plus the one second by which an
+/// answer over a link may be late. The ring takes 3 MiB per shard once it is full.
 pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another one replaced it.
@@ -26,15 +26,15 @@ pub struct Before {
     pub local_at: Millis,
     /// The end of the allocation's lockout.
     pub locked_until: Millis,
-    /// The position that the number's newest record had at that time.
+    /// The position of the number's newest record at that time.
     pub position: Position,
 }
 
 /// The position of an allocation's record, the position of the replaced allocation's newest record,
 /// and the [`Times`] of the replaced allocation. The values are plain integers, so that an empty
 /// ring is zeroed memory, which costs nothing until it is written. A batch writes one entry per
-/// row, and the ring does not fit into a core's cache. With entries of 32 bytes, a batch of 40 rows
-/// had five more cache misses.
+/// row, and the ring does not fit into a core's cache. Larger entries, of 32 bytes, caused five
+/// more cache misses per batch of 40 rows.
 type Entry = [u64; 3];
 
 /// The time of a replaced allocation and the end of its lockout.
@@ -86,17 +86,20 @@ pub(crate) struct Recent {
     entries: Box<[Entry; RECENT_MAX]>,
     /// The index of the next entry. At the end of the ring it wraps to the start.
     next: usize,
-    /// Times that do not fit into an entry, by the position of the allocation that replaced them.
+    /// Times that do not fit into an entry. The key is the position of the allocation that replaced
+    /// theirs.
     apart: BTreeMap<Position, Times>,
-    /// The times of replaced allocations by this node's clock, if another node's clock had dated
-    /// them, by the position of the allocation that replaced them.
+    /// The times, by this node's clock, of replaced allocations that another node's clock had
+    /// dated. The key is the position of the allocation that replaced theirs.
     foreign_times: BTreeMap<Position, Millis>,
 }
 
 impl Default for Recent {
     fn default() -> Self {
         let entries = vec![[0; 3]; RECENT_MAX].into_boxed_slice();
-        let Ok(entries) = entries.try_into() else { unreachable!("it has as many entries") };
+        let Ok(entries) = entries.try_into() else {
+            unreachable!("the vector has RECENT_MAX entries")
+        };
         let (apart, foreign_times) = (BTreeMap::new(), BTreeMap::new());
         Self { entries, next: 0, apart, foreign_times }
     }

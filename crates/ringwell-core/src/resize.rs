@@ -1,8 +1,8 @@
 //! Adds, changes and removes pools while their shard serves.
 //!
 //! A change replaces all numbers of a pool: they get a new run of slots, to which the states of
-//! numbers that stay in the pool are copied. Numbers that leave the pool are retired with their
-//! known state. They resume that state in the next pool of this shard that they enter. Invariant:
+//! numbers that stay in the pool are copied. Numbers that leave the pool are retired, and their
+//! state is kept. They resume that state in the next pool of this shard that they enter. Invariant:
 //! between two changes, every number in rotation is in exactly one pool. Source:
 //! docs/spec/allocation.md, "Changes while the shard serves".
 
@@ -46,7 +46,7 @@ impl Shard {
             return false;
         }
         let more = ROOM_PIECE.min(count - self.vacant.before(end));
-        assert!(more > 0, "a room that is missing is there");
+        assert!(more > 0, "the room that is missing already exists");
         self.slots.resize(self.slots.len() + more as usize, Slot::VACANT);
         self.vacant.give(end, more);
         true
@@ -77,7 +77,7 @@ impl Shard {
             self.pools.push(Pool::vacant());
         }
         let before = &mut self.pools[pool as usize];
-        assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
+        assert!(before.is(spec.id) || before.is_vacant(), "two pools have the same index");
         let place = self.places.insert(spec.id, pool);
         assert!(place.is_none_or(|place| place == pool), "a pool is at two indices");
         let (mut held_until, is_sticky) = (before.held_until, before.sticky);
@@ -102,7 +102,7 @@ impl Shard {
         put.sticky = is_sticky || !visitors.is_empty();
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;
-        assert!(self.ranges(pool) == spec.numbers, "the pool has other numbers than its list");
+        assert!(self.ranges(pool) == spec.numbers, "the pool's numbers differ from its list");
         // A visitor whose lockout ended may later have got another number, and then keeps only the
         // later number.
         visitors.sort_by_key(|(slot, _)| {
@@ -127,7 +127,7 @@ impl Shard {
         let Some(removed) = known else { return };
         let (id, held_until) = (removed.id, removed.held_until);
         *removed = Pool::vacant();
-        assert!(self.places.remove(&id) == Some(pool), "the pool is known elsewhere");
+        assert!(self.places.remove(&id) == Some(pool), "the pool is recorded at another index");
         if held_until > Millis::ZERO {
             self.hold(Some(id), held_until);
         }
@@ -145,8 +145,8 @@ impl Shard {
         let slot = self.newest(number).unwrap_or(Slot::new(number));
         let before = self.newest_local_at(number).unwrap_or_default();
         let is_same = from.slot.allocated_at == slot.allocated_at;
-        // The other shard undid an allocation that no visitor saw, and knows no earlier allocation.
-        // Only the end of the lockout counts.
+        // The other shard undid an allocation that no visitor saw, and has no earlier allocation of
+        // the number. Only the end of its lockout matters.
         let is_none = from.slot.allocated_at == Millis::ZERO;
         #[cfg(canary)]
         let is_none = is_none && !crate::canary::is_planted(crate::canary::UNDONE_REPLACES);
@@ -167,8 +167,8 @@ impl Shard {
             from.local_at.min(now - Millis(1)).max(before)
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
-        assert!(merged.local_at >= before, "an older allocation counts as the newest");
-        assert!(merged.slot.position >= slot.position, "a record is earlier than an older one");
+        assert!(merged.local_at >= before, "an older allocation replaced a newer one");
+        assert!(merged.slot.position >= slot.position, "the newest record is before an older one");
         let keeps_visitor = is_older || (is_same && from.visitor.is_none());
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| keeps_visitor) {
@@ -178,7 +178,7 @@ impl Shard {
             return Some(merged);
         };
         let known = core::mem::replace(&mut self.slots[place.slot as usize], merged.slot);
-        assert!(known.number == number, "a slot has another number than its run");
+        assert!(known.number == number, "a slot's number differs from its run's");
         self.foreign_times.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
         if keeps_visitor {
@@ -248,7 +248,7 @@ impl Shard {
                     let old = &mut self.slots[(from + i) as usize];
                     let state = core::mem::replace(old, Slot::VACANT);
                     let new = core::mem::replace(&mut self.slots[(to + i) as usize], state);
-                    assert!(new.number == state.number, "a number got the state of another");
+                    assert!(new.number == state.number, "a number received another number's state");
                     if is_sticky && let Some(visitor) = self.visitors.visitor(from + i) {
                         visitors.push((to + i, visitor));
                     }
@@ -256,7 +256,7 @@ impl Shard {
             }
             next += range.count();
         }
-        assert!(next == base + count_of(spec), "the pool has other numbers than its room");
+        assert!(next == base + count_of(spec), "the pool's numbers do not fill its slots exactly");
         visitors
     }
 
@@ -279,7 +279,7 @@ impl Shard {
                 self.foreign_times.forget(state.number);
                 let retired = Retired { slot: state, local_at, pool: id, visitor };
                 let known = self.retired.insert(state.number, retired);
-                assert!(known.is_none(), "a number was in rotation and retired");
+                assert!(known.is_none(), "a number was both in rotation and retired");
                 note(&mut moved, state.number);
             }
         }
@@ -289,8 +289,8 @@ impl Shard {
     }
 
     /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Retired numbers
-    /// resume their known states. They keep their visitors if this pool was the last one that they
-    /// were in.
+    /// resume the states that were kept. They keep their visitors if this pool was the last one
+    /// that they were in.
     fn enter(
         &mut self,
         pool: u32,
@@ -308,7 +308,7 @@ impl Shard {
                 let Some(retired) = self.retired.remove(&number) else { continue };
                 let slot = next + offset(*range, number);
                 let known = core::mem::replace(&mut self.slots[slot as usize], retired.slot);
-                assert!(known == Slot::new(number), "a number was in rotation and retired");
+                assert!(known == Slot::new(number), "a number was both in rotation and retired");
                 self.foreign_times.note(number, retired.slot.allocated_at, retired.local_at);
                 note(&mut moved, number);
                 if let Some(visitor) = retired.visitor.filter(|_| retired.pool == spec.id) {
@@ -328,7 +328,7 @@ fn note(moved: &mut Option<&mut Vec<PromoNumber>>, number: PromoNumber) {
 
 /// Returns the place of `number` in `range`. The range must contain the number.
 fn offset(range: NumberRange, number: PromoNumber) -> u32 {
-    assert!(range.contains(number), "the number is outside of its range");
+    assert!(range.contains(number), "the number is outside the range");
     u32::try_from(number.to_e164() - range.first().to_e164()).unwrap_or_default()
 }
 

@@ -65,7 +65,10 @@ impl Runs {
         let mut runs = before.into_iter().chain(within).map(|(_, run)| run);
         let run = runs.find(|run| run.pool != pool && run.range.last() >= range.first())?;
         let number = run.range.first().max(range.first());
-        assert!(range.contains(number) && run.range.contains(number), "a run lacks its number");
+        assert!(
+            range.contains(number) && run.range.contains(number),
+            "the number is not in both ranges"
+        );
         Some(number)
     }
 
@@ -82,7 +85,7 @@ impl Runs {
 
     /// Removes the run that begins with `first`.
     pub(crate) fn remove(&mut self, first: PromoNumber) {
-        assert!(self.0.remove(&first).is_some(), "a run was taken out twice");
+        assert!(self.0.remove(&first).is_some(), "a run was removed twice");
     }
 }
 

@@ -45,8 +45,7 @@ pub struct Shard {
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// The count of holds in `holds_elsewhere` above which the ended ones are removed.
     pub(crate) holds_kept: usize,
-    /// Whether a change has broken the ring of at least one pool, so that the pool has its own
-    /// order.
+    /// Whether a change has replaced the ring of at least one pool by an order of its own.
     pub(crate) has_orders: bool,
 }
 
@@ -56,7 +55,7 @@ pub struct Shard {
 pub struct PoolCounts {
     /// Numbers handed out.
     pub allocated: u32,
-    /// Rows that found every number locked out.
+    /// Rows for which every number was locked out.
     pub exhausted: u32,
 }
 
@@ -74,10 +73,10 @@ pub struct Retired {
     pub visitor: Option<VisitorId>,
 }
 
-/// Whether a lockout that ended at `locked_until` was over before the end of a hold, `held_until`.
-/// If so, another owner may have handed the number out since. If an allocation is undone as the
-/// hold ends, its number stays locked for the rest of that millisecond, which is therefore
-/// included.
+/// Whether a lockout that ended at `locked_until` was over before a hold ended at `held_until`. If
+/// so, another owner may have handed the number out since. The last millisecond of the hold is
+/// included, because an allocation that is undone in it leaves its number locked until the
+/// millisecond ends.
 #[must_use]
 pub fn is_doubted(locked_until: Millis, held_until: Millis) -> bool {
     held_until > Millis::ZERO && locked_until <= held_until + Millis(1)
@@ -103,8 +102,8 @@ pub struct Withdrawn {
     pub grant: Grant,
     /// The allocation that is the number's newest again.
     pub before: Before,
-    /// The pool, if a hold had put the earlier allocation in doubt. The hold is set to end now, so
-    /// that the earlier allocation stays in doubt.
+    /// The pool, if a hold had made it uncertain that the earlier allocation is the number's
+    /// newest. The hold is set to end now, so that this stays uncertain.
     pub doubted: Option<PoolId>,
 }
 
@@ -131,7 +130,7 @@ impl Shard {
     ///
     /// # Panics
     /// Panics if there is no such pool. The directory and the shard were then built from different
-    /// lists.
+    /// lists of pools.
     #[must_use]
     pub fn pool_id(&self, pool: u32) -> PoolId {
         self.pools[pool as usize].id
@@ -166,8 +165,8 @@ impl Shard {
     }
 
     /// The slot that the next allocation from `pool` almost always reads first, for prefetching. If
-    /// the pool's ring is broken, the allocation reads another slot. Does not read the slot's
-    /// memory.
+    /// an order has replaced the pool's ring, the allocation reads another slot. Does not read the
+    /// slot's memory.
     #[inline]
     #[must_use]
     pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
@@ -198,7 +197,7 @@ impl Shard {
         let slot = &mut self.slots[chosen as usize];
         assert!(slot.is_free(now), "a locked number was chosen");
         let previous = slot.position;
-        assert!(previous < position, "a record is earlier than an older one");
+        assert!(previous < position, "the new record does not follow the previous one");
         let number = slot.number;
         self.recent.push(position, now, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
@@ -253,7 +252,7 @@ impl Shard {
         let owner = &mut self.pools[pool as usize];
         let held = self.slots.get_mut(slot as usize)?;
         let previous = held.position;
-        assert!(previous < position, "a record is earlier than an older one");
+        assert!(previous < position, "the new record does not follow the previous one");
         held.locked_until = held.locked_until.max(now + owner.lifetime);
         held.position = position;
         let (number, locked_until) = (held.number, held.locked_until);
@@ -291,7 +290,7 @@ impl Shard {
             return None;
         }
         let previous = held.position;
-        assert!(previous < position, "a record is earlier than an older one");
+        assert!(previous < position, "the new record does not follow the previous one");
         held.locked_until = until;
         held.position = position;
         let number = held.number;
@@ -323,7 +322,10 @@ impl Shard {
         let doubted =
             doubted.filter(|_| !crate::canary::is_planted(crate::canary::UNDONE_ENDS_DOUBT));
         let grant = self.release(now, slot, allocated_at, position)?;
-        assert!(before.position < grant.previous, "an allocation replaced a later one");
+        assert!(
+            before.position < grant.previous,
+            "the restored allocation is newer than the undone one"
+        );
         self.slots[slot as usize].allocated_at = before.allocated_at;
         self.foreign_times.note(grant.number, before.allocated_at, before.local_at);
         let doubted = doubted.map(|pool| self.pools[pool as usize].id);
@@ -333,8 +335,8 @@ impl Shard {
         Some(Withdrawn { grant, before, doubted })
     }
 
-    /// Hands out nothing from `pool` before `until`, even if the pool is added later. `None` stands
-    /// for every pool.
+    /// Ensures that no number of `pool` is handed out before `until`, even if the pool is added
+    /// later. `None` stands for every pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.held_here = self.held_here.max(until);
         let Some(id) = pool else {
@@ -366,10 +368,13 @@ impl Shard {
             // many holds.
             self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
         }
-        assert!(self.holds_elsewhere.len() <= self.holds_kept, "more holds than are kept");
+        assert!(
+            self.holds_elsewhere.len() <= self.holds_kept,
+            "there are more holds than the limit"
+        );
     }
 
-    /// Whether the pool of `slot` is held at `now` because part of its history is in doubt.
+    /// Whether the pool of `slot` is held at `now` because part of the pool's history is uncertain.
     #[must_use]
     pub fn is_held(&self, slot: u32, now: Millis) -> bool {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
@@ -407,7 +412,7 @@ impl Shard {
     pub fn find(&self, number: PromoNumber) -> Option<u32> {
         let slot = self.runs.find(number).map(|place| place.slot);
         let is_its = |slot: u32| self.slots[slot as usize].number == number;
-        assert!(slot.is_none_or(is_its), "a slot has another number than its run");
+        assert!(slot.is_none_or(is_its), "a slot's number differs from its run's");
         slot
     }
 
@@ -537,8 +542,8 @@ impl Shard {
         };
         assert!(position > self.slots[slot as usize].position, "a copy precedes its original");
         self.slots[slot as usize].position = position;
-        // Rings do not depend on positions, and finding a number's pool takes a search, so this is
-        // skipped if no pool has an order.
+        // Rings do not depend on positions, and finding a number's pool takes a search, so the pool
+        // is updated only if some pool has an order.
         if self.has_orders
             && let Some(pool) = self.pool_of(slot)
         {

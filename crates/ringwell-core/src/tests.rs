@@ -222,7 +222,7 @@ fn among_numbers_that_become_free_at_once_a_carried_one_is_allocated_last() {
     for position in 1..=9 {
         shard.allocate(start, 0, None, Position(position)).unwrap();
     }
-    // Breaks the ring's order. From here on, a heap orders the slots.
+    // After this step, numbers no longer become free in ring order, so a heap orders the slots.
     shard.release(Millis(1_000_001), 8, start, Position(10)).unwrap();
     shard.carried(0, PromoNumber::from_e164(FIRST).unwrap(), Position(11));
     let again = (12..=20).map(|position| {
@@ -333,7 +333,7 @@ fn doubtful_time_lengthens_the_lockouts_that_ran_and_no_others() {
     assert_eq!(until, [50, 1150]);
 }
 
-/// The operations on a shard with two pools.
+/// The steps of a random test on a shard with two pools.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
@@ -402,7 +402,7 @@ proptest! {
         }
     }
 
-    /// The moving head of an unbroken ring and the heap of a broken one choose the same numbers.
+    /// The moving head of a ring and the heap that replaces the ring choose the same numbers.
     #[test]
     fn the_ring_and_the_heap_choose_the_same_number(
         waits in proptest::collection::vec(0..12_u64, 1..150)

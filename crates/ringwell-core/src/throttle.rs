@@ -7,7 +7,7 @@ use core::time::Duration;
 /// The default time between two lines.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets one line through per interval, and counts the lines that it suppresses.
+/// Permits one line per interval, and counts the lines that it suppresses.
 #[derive(Debug)]
 pub struct Throttle {
     pause: Duration,
@@ -22,14 +22,14 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Lets through one line per `pause`.
+    /// Permits one line per `pause`.
     #[must_use]
     pub const fn every(pause: Duration) -> Self {
         Self { pause, last: Cell::new(None), left_out: Cell::new(0) }
     }
 
-    /// Returns the count of lines suppressed since the last line that was let through, or `None` if
-    /// this line is suppressed too. `now` may come from any clock that never goes back.
+    /// Returns the count of lines suppressed since the last permitted line, or `None` if this line
+    /// must be suppressed too. `now` may come from any clock that never goes back.
     pub fn pass(&self, now: Duration) -> Option<u64> {
         if self.last.get().is_some_and(|last| now.saturating_sub(last) < self.pause) {
             self.left_out.set(self.left_out.get() + 1);

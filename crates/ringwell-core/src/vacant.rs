@@ -20,7 +20,7 @@ impl Vacant {
     /// Takes `count` consecutive slots from the shortest run that is long enough, if there is one.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let &(length, base) = self.by_length.range((count, 0)..).next()?;
-        assert!(self.remove(base) == Some(length), "the two orders differ");
+        assert!(self.remove(base) == Some(length), "the two indexes of vacant runs differ");
         if length > count {
             self.insert(base + count, length - count);
         }
@@ -62,17 +62,20 @@ impl Vacant {
     }
 
     fn insert(&mut self, base: u32, length: u32) {
-        assert!(length > 0, "a run has a slot at least");
+        assert!(length > 0, "a run must contain at least one slot");
         let is_new = self.lengths.insert(base, length).is_none();
-        assert!(self.by_length.insert((length, base)) && is_new, "a run is vacant twice");
-        assert!(self.lengths.len() == self.by_length.len(), "the two orders differ");
+        assert!(self.by_length.insert((length, base)) && is_new, "a vacant run was inserted twice");
+        assert!(
+            self.lengths.len() == self.by_length.len(),
+            "the two indexes of vacant runs differ"
+        );
         self.count += length as usize;
     }
 
     /// Removes the run that begins at `base` and returns its length, if there is such a run.
     fn remove(&mut self, base: u32) -> Option<u32> {
         let length = self.lengths.remove(&base)?;
-        assert!(self.by_length.remove(&(length, base)), "the two orders differ");
+        assert!(self.by_length.remove(&(length, base)), "the two indexes of vacant runs differ");
         self.count -= length as usize;
         Some(length)
     }

@@ -24,21 +24,21 @@ impl Visitors {
         self.visitors.get(&slot).map(|&(_, visitor)| visitor)
     }
 
-    /// Records that `slot` of `pool` went to `visitor`, or to a visitor who does not keep it if
-    /// `visitor` is `None`.
+    /// Records that the number in `slot` of `pool` was handed out to `visitor`. `None` stands for a
+    /// visitor who does not keep the number.
     pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
         if let Some(old) = self.visitors.remove(&slot) {
             let back = self.slots.remove(&old);
-            assert!(back == Some(slot), "a visitor holds another number");
+            assert!(back == Some(slot), "the maps disagree about a visitor's number");
         }
         let Some(visitor) = visitor else { return };
         if let Some(before) = self.slots.insert((pool, visitor), slot) {
             let back = self.visitors.remove(&before);
-            assert!(back == Some((pool, visitor)), "a number was held by another visitor");
+            assert!(back == Some((pool, visitor)), "the maps disagree about a number's visitor");
         }
         let other = self.visitors.insert(slot, (pool, visitor));
         assert!(other.is_none(), "a number has two visitors");
-        assert!(self.visitors.len() == self.slots.len(), "the two maps differ");
+        assert!(self.visitors.len() == self.slots.len(), "the two maps have different lengths");
     }
 }
 

@@ -235,7 +235,10 @@ impl Directory {
 
     /// Whether `key` is valid for the pool found by a look-up. Takes the same time if there is no
     /// pool, so that the time does not reveal whether the pool exists.
-    #[expect(clippy::inline_always, reason = "a call takes a third of its instructions")]
+    #[expect(
+        clippy::inline_always,
+        reason = "a third of its instructions would be for the call itself"
+    )]
     #[inline(always)]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
@@ -342,7 +345,7 @@ fn table(pools: Vec<Arc<RingPool>>, shard: u16, indices: &mut Indices) -> Arc<Po
     Arc::new(PoolTable::new(pools.into_iter().map(with_entry).collect()))
 }
 
-#[expect(clippy::expect_used, reason = "it is called with a table for each bucket")]
+#[expect(clippy::expect_used, reason = "the argument contains a table for each bucket")]
 fn all_tables(tables: Vec<Arc<PoolTable>>) -> Tables {
     tables.try_into().expect("a table for each bucket")
 }
@@ -354,7 +357,7 @@ fn all_tables(tables: Vec<Arc<PoolTable>>) -> Tables {
 pub fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
     let fault = || Fault {
         field: "shards".to_owned(),
-        message: format!("must be 1 to {SHARDS_MAX}, is {shards}"),
+        message: format!("must be 1 to {SHARDS_MAX}, but is {shards}"),
         ..Fault::default()
     };
     Placement::even(shards).ok_or_else(|| vec![fault()])
@@ -379,7 +382,7 @@ fn faults(clashes: Vec<Clash>) -> Vec<Fault> {
 fn check_count(pools: usize) -> Result<(), Vec<Fault>> {
     let fault = || Fault {
         field: "ring_pool".to_owned(),
-        message: format!("are {pools}, and may be {} at most", Directory::POOLS_MAX),
+        message: format!("has {pools} entries, but at most {} are allowed", Directory::POOLS_MAX),
         ..Fault::default()
     };
     if pools > Directory::POOLS_MAX { Err(vec![fault()]) } else { Ok(()) }

@@ -22,7 +22,7 @@ pub struct Entry {
     index: u32,
     /// The shard, which fits into a byte because there are at most 256.
     shard: u8,
-    /// Flags that say which other fields are used, so that no field is read unnecessarily.
+    /// Flags that show which other fields are used, so that no field is read unnecessarily.
     flags: u8,
     key: RingPoolKey,
     lifetime: Millis,

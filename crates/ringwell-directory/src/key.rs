@@ -32,12 +32,12 @@ pub enum KeyError {
     #[error("a ring pool key is printable ASCII without space, `&`, `%` and `+`")]
     Character,
     /// A key of the sample configuration, which everyone can read.
-    #[error("is a key of the sample, which is not secret")]
+    #[error("is a key of the sample configuration, which is public")]
     Sample,
 }
 
 impl KeyError {
-    /// A hint how to choose a key, if the message itself does not say it.
+    /// A hint about how to choose a key, if the message itself contains none.
     #[must_use]
     pub fn hint(self) -> Option<&'static str> {
         match self {

@@ -58,7 +58,7 @@ impl TryFrom<Plain> for Owners {
             return Err("there must be 1,024 buckets");
         }
         if buckets.iter().any(|(moves, _)| *moves > MOVES_MAX) {
-            return Err("a bucket has moved more often than can be");
+            return Err("a bucket's count of moves is too large");
         }
         if buckets.iter().any(|(_, shard)| *shard >= shards) {
             return Err("a bucket is owned by a shard that does not exist");
@@ -128,8 +128,8 @@ impl Owners {
             return false;
         }
         for (known, received) in self.of.iter_mut().zip(&other.of) {
-            // The present owner has the greatest count, unless its data were restored from a
-            // backup.
+            // The present owner has the greatest count of moves, unless its data were restored from
+            // a backup.
             let is_same = received.shard == known.shard;
             if received.moves > known.moves && (is_same || !is_own(received.shard)) {
                 *known = *received;
@@ -139,8 +139,8 @@ impl Owners {
         has_learnt
     }
 
-    /// Gives up the buckets of own shards that belong to other shards according to a copy with a
-    /// newer version. Returns whether there were any such buckets.
+    /// Gives up those buckets of own shards that belong to other shards according to `newer`, a
+    /// copy from a newer version of the map. Returns whether there were any such buckets.
     pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
         let mut has_given = false;

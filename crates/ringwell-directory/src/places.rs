@@ -198,7 +198,7 @@ impl Places {
         let is_wanted = |area: &AreaCode| search.only.is_empty() || search.only.contains(area);
         let mut found: Vec<_> = own.filter(is_wanted).map(|area| (0.0, area)).into_iter().collect();
         if let Some(place) = self.find(center) {
-            #[expect(clippy::cast_precision_loss, reason = "no distance is beyond 12,500 miles")]
+            #[expect(clippy::cast_precision_loss, reason = "no distance exceeds 12,500 miles")]
             let radius = search.radius_miles as f64;
             let is_local = |area: &AreaCode| is_wanted(area) && Some(*area) != own;
             let others = self.areas.iter().filter(|(area, _)| is_local(area));

@@ -3,8 +3,8 @@
 //! The entries that requests need are the cells of a hash table. A look-up reads the table's head,
 //! which is usually in the cache, and then the entry. Entries are in the order of their spread ids
 //! ([`crate::placement::spread`]), so neighbouring ids have different cells. Invariant: a table
-//! never changes; the next state of the directory has a new one for each changed bucket, and shares
-//! all others.
+//! never changes; the next state of the directory has a new table for each changed bucket, and
+//! shares all other tables.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tests that comparing a secret takes the same work for all presented texts of one length. Counts
-//! instructions instead of using a clock.
+//! Tests that comparing a secret takes the same number of instructions for all presented texts of
+//! one length. Counts instructions instead of measuring time.
 //!
 //! The test starts its own program under `valgrind --tool=callgrind`, which counts the instructions
 //! of one function. Skipped with a message if valgrind is missing.

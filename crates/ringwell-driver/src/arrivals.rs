@@ -2,10 +2,9 @@
 //!
 //! A node knows only the lockouts of its own shards. Before numbers that were in none of the node's
 //! pools enter a pool, the node asks every other node for their lockouts. It holds the pool for as
-//! long as one of these lockouts may still run. A node that does not answer may have handed the
-//! numbers out moments ago. At startup, a node does the same for each bucket whose list differs
-//! from the one that the node last served. Source: docs/spec/cluster.md, "Numbers that change
-//! nodes".
+//! long as one of these lockouts may still run. A node that does not answer is assumed to have just
+//! handed the numbers out. At startup, a node does the same for each bucket whose list differs from
+//! the one that the node last served. Source: docs/spec/cluster.md, "Numbers that change nodes".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,8 +46,9 @@ pub struct Wanted {
 /// The answer to [`Wanted`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Locked {
-    /// One entry per pool, in the order of the query: the milliseconds for which one of its numbers
-    /// may still be locked, or `None` if one of them is in a pool of the answering node.
+    /// One entry per pool, in the order of the query. An entry is the time in milliseconds for
+    /// which one of the pool's numbers may still be locked, or `None` if one of these numbers is in
+    /// a pool of the answering node.
     pub pools: Vec<Option<u64>>,
     /// The milliseconds for which lockouts that began under earlier lists of pools may still run.
     /// Nodes of older releases send 0.
@@ -109,7 +109,7 @@ pub async fn locked<P: Platform>(
     };
     let read = |pool: &Vec<(u64, u32)>| pool.iter().map(range).collect::<Option<Vec<_>>>();
     let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
-    let pools = pools.ok_or("these are not promo numbers")?;
+    let pools = pools.ok_or("the request contains invalid promo numbers")?;
     let directory = node.directory();
     let is_own =
         |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
@@ -301,8 +301,8 @@ struct Rule {
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
-/// this node's state of a number may be outdated, its pool is held until now at least, because
-/// another node may have handed the number out in the meantime. Returns whether any pool is held.
+/// this node's state of a number may be outdated, its pool is held at least until the present time,
+/// because another node may have handed the number out. Returns whether any pool is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -418,8 +418,8 @@ pub(crate) async fn hold_taken<P: Platform>(
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
-/// Returns the time until which earlier answers from this data may lock numbers that enter a pool.
-/// Used if part of the data's history is missing at `now`.
+/// Returns the time until which numbers that enter a pool may still be locked by allocations that
+/// were made earlier from this data. Used if part of the data's history is missing at `now`.
 #[must_use]
 pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
@@ -439,7 +439,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
-    // If this file cannot be read, the buckets are not handed over either.
+    // If `cluster-map.json` cannot be read, the leaving buckets are not handed over either.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
@@ -500,9 +500,9 @@ pub(crate) async fn confirm<P: Platform>(
     record(platform, node, &owners, "these holds").await;
 }
 
-/// Holds the pools of these buckets for as long as a node that served them with data from before a
-/// move may have locked their numbers. That node has stopped, and may be one of those that do not
-/// answer now, so silent nodes count too.
+/// Holds the pools of these buckets for as long as their numbers may be locked on a node that
+/// served the buckets with data from before a move. That node has stopped, and may be one of the
+/// nodes that do not answer now. Silent nodes therefore count as having handed the numbers out.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
@@ -550,7 +550,7 @@ pub(crate) async fn hold<P: Platform>(
     // A change of owners does not change any list.
     let lists = node.lists();
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
-    // If this file cannot be read, the buckets are not handed over either.
+    // If `cluster-map.json` cannot be read, the leaving buckets are not handed over either.
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
@@ -564,9 +564,9 @@ pub(crate) async fn hold<P: Platform>(
     record(platform, node, &owners, "the pools of this change").await;
 }
 
-/// Returns the buckets that this node has released but the next owner has not accepted yet. A
-/// number that enters one of their pools now was not this node's at the time of the release, so
-/// this node must not report its own state of that number as the newest.
+/// Returns the buckets that this node has released but the next owner has not accepted yet. If a
+/// number enters a pool of these buckets now, it did not belong to this node when the bucket was
+/// released. This node must therefore not report its own state of that number as the newest.
 ///
 /// # Errors
 /// The reason why the buckets are unknown.
@@ -577,8 +577,8 @@ async fn leaving<P: Platform>(platform: &P, node: &Node) -> Result<BTreeSet<u16>
     Ok(served.into_iter().flat_map(|it| it.leaving).flat_map(|it| it.buckets).collect())
 }
 
-/// Records the node's holds and lists. The owners in the file may be newer than those in use,
-/// because a take-over is recorded before it takes effect.
+/// Records the node's holds and lists. The owners in `cluster-map.json` may be newer than the
+/// owners in use, because a take-over of buckets is recorded before it takes effect.
 async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &str) {
     let kept = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => {
@@ -590,10 +590,7 @@ async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &
         Err(error) => Err(error),
     };
     if let Err(error) = kept {
-        tracing::warn!(
-            %error,
-            "{what} could not be recorded: after the next startup, pools may be held for a \
-             lifetime, or not at all"
-        );
+        tracing::warn!(%error, "{what} could not be recorded: after the next startup, pools may \
+            answer with overflow numbers for a lifetime, or hand out numbers too early");
     }
 }

@@ -31,7 +31,7 @@ bugs! {
     CutAtBadFrame "cut-at-bad-frame";
     /// A damaged end of a journal is cut off, and nothing is held.
     NoHoldAfterRot "no-hold-after-rot";
-    /// A node starts without asking the others whether they now own its buckets.
+    /// A node starts without asking the other nodes whether they now own its buckets.
     OwnersNotAsked "owners-not-asked";
     /// A hold for lost allocations lasts for the present lifetimes, even if earlier lifetimes were
     /// longer.
@@ -48,12 +48,12 @@ bugs! {
     FailedFlushIgnored "failed-flush-ignored";
     /// Nothing is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
-    /// It is not noticed that a shard's journal is an older one, or the original of a copy that was
-    /// served.
+    /// Startup does not detect that a shard's journal is an older one, or the original of a copy
+    /// that has since been served.
     OlderJournalIgnored "older-journal-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
-    /// All uses of a file have the same salt.
+    /// All segments have the same salt, even those that reuse the same file.
     OneSalt "one-salt";
     /// A snapshot claims to cover the group that is still open.
     SnapshotMissesGroup "snapshot-misses-group";
@@ -66,7 +66,8 @@ bugs! {
     /// With durability `os`, old history is dropped while the copies of its records are only in the
     /// operating system's cache.
     CopiesUnflushed "copies-unflushed";
-    /// Acts on files whose names a killed process has left only in the cache.
+    /// Startup acts on files whose names a killed process has left only in the operating system's
+    /// cache.
     FoundNamesUnflushed "found-names-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
@@ -82,12 +83,12 @@ bugs! {
     RecordsStayBehind "records-stay-behind";
     /// An allocation is attributed although its record, and thus its visitor, is lost.
     LostRecordsNamed "lost-records-named";
-    /// Lost periods are ignored for numbers that came to the shard during such a period.
+    /// Look-ups ignore a lost period if the number came to the shard during that period.
     OwnGapsForgotten "own-gaps-forgotten";
     /// A shard does not report that it lacks the record of its newest allocation and may have
-    /// missed later ones.
+    /// missed later allocations.
     UnreadUnreported "unread-unreported";
-    /// Look-ups do not take into account when another shard handed a visitor's number out again.
+    /// Look-ups ignore that another shard has handed a visitor's number out again.
     EndsStayBehind "ends-stay-behind";
     /// Lifetimes are not lengthened to compensate for shard times, which are rounded down.
     NoRounding "no-rounding";
@@ -120,7 +121,7 @@ bugs! {
     AdoptUnstored "adopt-unstored";
     /// Buckets are released only in memory, so they are served again after a restart.
     GivenNotKept "given-not-kept";
-    /// Buckets are taken over again although they have moved on in the meantime.
+    /// Buckets are taken over again although they have moved on to another node since.
     StaleTake "stale-take";
     /// The state that is sent to another shard omits the numbers of the last group.
     FactsMissGroup "facts-miss-group";
@@ -139,7 +140,7 @@ bugs! {
     /// A snapshot records, as the last group that it covers, the newest group at the time when the
     /// snapshot begins.
     ThroughTooEarly "through-too-early";
-    /// After a segment was dropped, groups are searched one place too early.
+    /// Once a segment has been dropped, groups are looked for one place too early.
     GroupOffByOne "group-off-by-one";
     /// The remaining time of a batch is read in a different unit from the one in which it was
     /// written.
@@ -152,7 +153,8 @@ bugs! {
     CommitTooFar "commit-too-far";
     /// Answers to other shards wait for the group before the one that contains their records.
     PeerGroupOff "peer-group-off";
-    /// A number that a visitor or a repeated row keeps is sent before the keeping is durable.
+    /// A number that a visitor or a repeated row keeps is sent before the record of this is
+    /// durable.
     KeptNotPromised "kept-not-promised";
     /// Once a shard's disk was full, the shard refuses rows forever.
     FullForEver "full-for-ever";
@@ -173,28 +175,29 @@ bugs! {
     /// A number's state counts as the newest although a hold has lasted longer than its lockout (in
     /// ringwell-core).
     DoubtsIgnored "doubts-ignored";
-    /// The hold that puts a number in doubt is ended by an allocation that was undone (in
+    /// An allocation that was undone ends the hold that makes a number's state doubtful (in
     /// ringwell-core).
     UndoneEndsDoubt "undone-ends-doubt";
     /// An owner that has received a report of a later allocation is still believed to know the
     /// newest one.
     LaterIgnored "later-ignored";
-    /// A number that is locked here is not put in doubt, even if another visitor has it on another
-    /// node.
+    /// The state of a number that is locked here does not count as doubtful, even if another
+    /// visitor has the number on another node.
     OtherVisitorIgnored "other-visitor-ignored";
     /// A node reports numbers as free although their pools are in transit to another node.
     TransitUnreported "transit-unreported";
     /// A shard whose history contains a lost period does not report an allocation that it received
     /// afterwards.
     LostWithGaps "lost-with-gaps";
-    /// A number in a bucket that comes back is not put in doubt if its lockout here ends after the
-    /// hold.
+    /// If a bucket comes back, the state of a number in it does not count as doubtful if the
+    /// number's lockout here ends after the hold.
     LockoutOutlastsDoubt "lockout-outlasts-doubt";
-    /// Buckets that were taken back stay in transit if the answer to the taking back was lost.
+    /// Buckets that were taken back stay in transit if the answer to the request to take them back
+    /// was lost.
     AbortNotCompleted "abort-not-completed";
     /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
-    /// Buckets return to data from before they left, without bringing their state.
+    /// Buckets return to a node whose data is from before they left, and do not bring their state.
     ReturnLate "return-late";
     /// With durability `os`, an orderly shutdown does not flush the records that arrive after its
     /// snapshot.
@@ -233,10 +236,10 @@ bugs! {
     DropBeforeStored "drop-before-stored";
     /// Lockouts that were lengthened at startup are used before a snapshot records them.
     LengthenedUnsaved "lengthened-unsaved";
-    /// If the log ends somewhere else than expected, another owner is assumed to have written to
+    /// If the log does not end where it is expected to, another owner is assumed to have written to
     /// it.
     TakenIsTheirs "taken-is-theirs";
-    /// If the log ends somewhere else than expected, it is assumed to have stored the previous
+    /// If the log does not end where it is expected to, it is assumed to have stored the previous
     /// message.
     TakenIsMine "taken-is-mine";
     /// A shard is taken over without raising the epoch of the previous owner.
@@ -251,7 +254,7 @@ bugs! {
     Pipelined "pipelined";
     /// A snapshot is stored beside the log before the log has the groups that it covers.
     SnapshotAhead "snapshot-ahead";
-    /// A foreign message before a group that was found late is counted twice.
+    /// If a group is found only after a delay, a foreign message before it is counted twice.
     ForeignCountedTwice "foreign-counted-twice";
     /// If one server has damaged a message, only one other server is asked for it.
     FewLeaders "few-leaders";

@@ -32,7 +32,7 @@ use crate::store::{FileError, OverflowPeriods, read_lifetimes, write_lifetimes};
 
 /// The reason why the directory cannot be changed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts explain each")]
+#[allow(missing_docs, reason = "the error texts explain the variants")]
 pub enum ChangeError {
     /// An overflow number is shared, so no visitor may hold it.
     #[error(
@@ -174,16 +174,16 @@ async fn keep_lifetimes<P: Platform>(
             if recorded.is_some_and(|it| it.covers(known, now)) {
                 tracing::warn!(
                     %error,
-                    "lifetimes could not be recorded: if answered allocations are lost, the next \
-                     startup may hold ring pools longer than needed"
+                    "lifetimes could not be recorded: if answered allocations are lost, ring pools \
+                    may answer with overflow numbers for longer than needed after the next startup"
                 );
             } else if is_shorter {
                 return Err(ChangeError::Lifetimes(error));
             } else {
                 tracing::warn!(
                     %error,
-                    "a longer lifetime could not be recorded: make room on this disk, and restart \
-                     the server before you shorten a lifetime"
+                    "a longer lifetime could not be recorded: free some space on the disk with the \
+                    data, and restart the server before you shorten a lifetime"
                 );
             }
             Ok(())
@@ -309,8 +309,8 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, Ch
 /// The holds of all shards.
 #[derive(Default)]
 struct CollectedHolds {
-    /// The end of the last hold by a shard that doubts its whole state. Such a shard may have had
-    /// any number.
+    /// The end of the last hold by a shard that doubts its whole state. Any number may have been in
+    /// such a shard's pools.
     all: Option<Millis>,
     /// The numbers of held pools, in ascending order, each range with the end of its hold.
     numbers: Vec<(NumberRange, Millis)>,
@@ -372,7 +372,7 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Checks that the future overflow numbers are not held by visitors. None of them is in rotation.
+/// Checks that the future overflow numbers, none of which is in rotation, are not held by visitors.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],

@@ -95,10 +95,10 @@ pub async fn holder(
     number: PromoNumber,
     at: Millis,
 ) -> Result<Joined, HolderError> {
-    // The state of a shard that was taken over dates from the moment when another process took it
-    // over.
+    // If another process has taken a shard over, this process's state of the shard has been out of
+    // date since then.
     if let Some((shard, _)) = node.journals().find(|(_, state)| *state == JournalState::Taken) {
-        let reason = format!("another process serves shard {shard}: ask that one");
+        let reason = format!("another process serves shard {shard}: query that process");
         return Err(HolderError::Unanswered(reason));
     }
     let directory = node.directory();
@@ -130,8 +130,8 @@ struct Gap {
     /// The time of the newest allocation that the shard knows, according to the shard that made it.
     /// Set only if another shard made it.
     newest: Option<Millis>,
-    /// The wall-clock time of the allocation `newest`, once its record is found. Until then, a time
-    /// at which the allocation had already been made, if such a time is known.
+    /// The wall-clock time of the allocation `newest`, once its record is found. Before that, a
+    /// time at which the allocation is known to have been made already, if there is one.
     newest_wall: Option<Millis>,
     /// The value of [`Past::lost_until`].
     lost_until: Option<Millis>,
@@ -271,7 +271,7 @@ impl LookUp<'_> {
             let Some(made) = self.record(made_at).await?.found else {
                 return Ok(not_kept());
             };
-            // The record's node did not answer at first, but answers now.
+            // The node with the record did not answer at first, but answers now.
             if made.allocated_wall <= at {
                 let newer = newest(past.held.iter().chain([&made])).unwrap_or(made);
                 let (held, missing) = Gap::judge(gaps, newer);
@@ -384,7 +384,7 @@ fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);
         is_later && held.locked_until <= at
     };
-    // While the overflow period lasts, the list of pools shows it.
+    // An overflow period that still lasts is visible in the list of pools.
     let was_shared = overflow_until.is_some_and(|until| until < Millis(u64::MAX));
     let had_none = past.held.is_none() && past.missing.is_none() && was_shared;
     if had_none || past.held.as_ref().is_some_and(is_before) {
@@ -393,7 +393,8 @@ fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -
     past
 }
 
-/// Combines an allocation that a shard received without its record with that record.
+/// Completes an allocation that a shard received without its record, using the record from the
+/// shard that made it.
 fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllocation {
     let Some(made) = made else { return foreign.clone() };
     PastAllocation {

@@ -79,8 +79,9 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     }
 }
 
-/// Removes the marks of restored data and of data that a power cut may have shortened. The shards'
-/// journals now contain the holds of all pools, so the next startup need not begin new holds.
+/// Removes the marks that data was restored from a copy or may have been shortened by a power cut.
+/// The shards' journals now contain the holds of all pools, so the next startup need not begin new
+/// holds.
 pub fn unmark(files: &impl Files, node: &Node) {
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
     if !node.answers_wait() || !are_stored {
@@ -93,7 +94,8 @@ pub fn unmark(files: &impl Files, node: &Node) {
         None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
     };
     if let Err(error) = unmarked.and(settled) {
-        tracing::warn!(%error, "all pools will be held for another lockout after the next startup");
+        tracing::warn!(%error, "all pools will answer with overflow numbers for another lockout \
+            after the next startup");
     }
 }
 
@@ -106,7 +108,8 @@ pub fn end(files: &impl Files, node: &Node) {
     if let Err(error) = store::end_unflushed(files, &node.config.data) {
         tracing::warn!(
             %error,
-            "all pools will be held for a lockout after the next boot of the machine"
+            "all pools will answer with overflow numbers for one lockout after the machine's next \
+            boot"
         );
     }
 }

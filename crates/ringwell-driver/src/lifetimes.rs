@@ -4,7 +4,7 @@
 //! One list may shorten a pool's lifetime or remove a number from a pool, and the next list may put
 //! the number into another pool. A hold for unknown allocations must last as long as the lifetime
 //! in the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`]
-//! is at least as long as the rest of any lockout that began under a list of this node.
+//! is at least as long as the remaining time of any lockout that began under a list of this node.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory, RingPool};
@@ -122,7 +122,7 @@ mod tests {
         let first = Lifetimes::default().followed_by(Millis(40_000), now);
         assert_eq!(first.longest(now), Millis(40_000));
         let shorter = first.followed_by(Millis(5_000), now);
-        // Other changes in the meantime do not affect it.
+        // Other changes of the list before that time do not affect it.
         let again = shorter.followed_by(Millis(5_000), now + Millis(20_000));
         for lifetimes in [shorter, again] {
             assert_eq!(lifetimes.longest(now + Millis(49_999)), Millis(40_000));

@@ -106,7 +106,8 @@ impl<P: Platform> Way<P> {
                         let _ = reply.send(link.post(path, body).await);
                     });
                 }
-                // Each node answers these for its own shards.
+                // Each node answers these messages for its own shards only, so they are never sent
+                // over a link.
                 Message::Stats(_)
                 | Message::Ping(_)
                 | Message::Change(..)
@@ -196,7 +197,7 @@ impl<P: Platform> Link<P> {
         tracing::info!(
             shard = self.neighbour.shard,
             node = self.neighbour.node,
-            "a shard answers again: its rows are sent again, a few at first"
+            "a shard answers again: rows are sent to it again, only a few at first"
         );
         self.settle();
     }

@@ -58,8 +58,9 @@ pub async fn look_up<P: Platform>(
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
-    // This shard only received this allocation, and another shard may have made a later one. The
-    // shards that made the two report them, unless the record of this allocation is not kept.
+    // This shard only received this allocation, and another shard may have made a later one. Each
+    // of the two allocations is reported by the shard that made it, unless the record of this
+    // allocation is not kept.
     if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)
         && !planted(Bug::UnreadUnreported)
     {
@@ -123,7 +124,7 @@ async fn confirm_owner<P: Platform>(
     let is_followed = shard.platform.offload(move || reader.is_followed(newest)).await;
     match is_followed.ok_or("the server is stopping")? {
         Ok(false) => Ok(()),
-        Ok(true) => Err(format!("another process serves shard {}: ask that one", shard.id)),
+        Ok(true) => Err(format!("another process serves shard {}: query that process", shard.id)),
         Err(error) => Err(error.to_string()),
     }
 }

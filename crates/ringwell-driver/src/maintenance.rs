@@ -111,9 +111,9 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Records that the relevant records of the part were copied and stored. If these were most of
-    /// the part, dropping more history gains nothing until the journal has grown. In that case,
-    /// returns the journal's length.
+    /// Records that those records of the dropped part that still matter were copied and stored. If
+    /// they make up most of the part, dropping more history frees no space until the journal has
+    /// grown. In that case, returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;
@@ -170,7 +170,8 @@ impl<D: Draft> Snapshot<D> {
     /// Begins a snapshot. Recovery will load it and then replay the groups from the open one on.
     ///
     /// # Errors
-    /// Returns [`FileError`]; always if no data outlives the process.
+    /// Returns [`FileError`] if the snapshot cannot be begun, which is always the case for a store
+    /// whose data does not outlive the process.
     pub fn begin<S: Store<Draft = D>>(
         store: &S,
         engine: &Engine,

@@ -35,15 +35,15 @@ use crate::store::FileError;
 
 /// The reason why buckets do not move, or have not arrived yet.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts explain each")]
+#[allow(missing_docs, reason = "the error texts explain the variants")]
 pub enum MoveError {
     #[error(
         "this server is not a node of a cluster: it owns all shards, and --shards sets their number"
     )]
     NoCluster,
-    #[error("the journals are in a log shared by machines: buckets cannot move")]
+    #[error("buckets cannot move, because the journals are in a log shared by all machines")]
     InLog,
-    #[error("this node is starting or stopping: ask again when it serves")]
+    #[error("this node is starting or stopping: try again when it is serving")]
     NotServing,
     #[error("there is no bucket {0}: buckets are numbered from 0 to 1023")]
     NoBucket(u16),
@@ -55,8 +55,8 @@ pub enum MoveError {
     NotTaken { shard: u16, reason: String },
     #[error(
         "the buckets are released, but the node of shard {shard} has not accepted them yet: \
-            {reason}. Their rows get overflow numbers; the move is retried until it succeeds, \
-            also after a restart"
+            {reason}. Until then, their rows get overflow numbers; the move is retried until it \
+            succeeds, also after a restart"
     )]
     OnTheirWay { shard: u16, reason: String },
     #[error(transparent)]

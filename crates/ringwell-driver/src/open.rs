@@ -114,10 +114,10 @@ pub struct Begun<F: Files> {
     /// The time until which numbers that enter a pool may be locked by allocations that are missing
     /// in this data.
     pub unknown_until: Millis,
-    /// The reason why all of the data is in doubt, if it is.
+    /// The reason why the history of all shards is in doubt, if it is.
     pub copied: Option<Copied>,
-    /// For each shard that is not in doubt, the count of its pools that are held because their
-    /// bucket is held.
+    /// For each shard whose history is not in doubt, the count of its pools that are held because
+    /// their bucket is held.
     pub held: Vec<(u16, u64)>,
 }
 
@@ -368,8 +368,8 @@ fn missing<F: Files>(
 }
 
 /// Records the lifetimes of this list and of earlier lists. Returns these lifetimes, and the
-/// longest lifetime of earlier lists whose lockouts may still run. Shards in doubt are held for the
-/// longest of all these lifetimes.
+/// longest lifetime of earlier lists whose lockouts may still run. Shards whose history is in doubt
+/// are held for the longest of all these lifetimes.
 fn follow_lists<F: Files>(
     reads: &mut [Read<F>],
     start: &Start<'_, F>,
@@ -391,8 +391,8 @@ fn follow_lists<F: Files>(
             Err(error) if error.is_full() && kept.is_some_and(|it| it.covers(lifetimes, now)) => {
                 tracing::warn!(
                     %error,
-                    "lifetimes could not be recorded: if answered allocations are lost, the next \
-                     startup may hold ring pools longer than needed"
+                    "lifetimes could not be recorded: if answered allocations are lost, ring pools \
+                    may answer with overflow numbers for longer than needed after this startup"
                 );
             }
             written => written?,

@@ -128,8 +128,8 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
 /// Returns the plan for one row. The row's spans refer to `text`.
 #[expect(
     clippy::inline_always,
-    reason = "measured: if a call writes its result in pieces, its caller stalls when it reads \
-        the whole"
+    reason = "measured: a result that is written in pieces stalls the caller that reads it as a \
+        whole"
 )]
 #[inline(always)]
 #[must_use]

@@ -42,11 +42,11 @@ const LEARN_EVERY: Duration = Duration::from_millis(20);
 /// With `durability = "memory"`, a group is sealed when it reaches this size.
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
-/// A source of ring pools that are missing in the directory.
+/// A source of ring pools that are missing from the directory.
 pub trait PoolSource: fmt::Debug {
     /// Requests `pool`. When the returned receiver ends because its sender is dropped, there is an
-    /// answer, and the directory has the pool if the pool exists. Returns `None` if no answer is
-    /// expected at present.
+    /// answer, and the directory has the pool if the pool exists. Returns `None` if no answer can
+    /// be expected at present.
     fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
 }
 
@@ -67,7 +67,7 @@ pub struct Shard<P> {
     pub commit: Commit,
     /// The queues of the other shards and of this one.
     pub peers: Peers,
-    /// The source of pools that are missing in the directory, if there is one.
+    /// The source of pools that are missing from the directory, if there is one.
     pub source: Option<Rc<dyn PoolSource>>,
     /// Counts.
     pub stats: Stats,
@@ -77,7 +77,7 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified if a group for which the disk had no room is to be tried again at once.
+    /// Notified if a group that did not fit on the disk is to be tried again at once.
     pub retry: Notify,
     /// The last failure after which the shard could continue, as text.
     last_failure: RefCell<Option<String>>,
@@ -295,7 +295,8 @@ impl<P: Platform> Shard<P> {
         if was_held_up && !planted(Bug::FullForEver) {
             self.engine.borrow_mut().refuse(None);
             self.node.set_journal(self.id, JournalState::Writing);
-            let what = if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores" };
+            let what =
+                if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores records" };
             tracing::info!(shard = self.id, "the journal {what} again: numbers are handed out");
         }
         if self.node.config.journal.replicated.is_some() {
@@ -321,7 +322,7 @@ impl<P: Platform> Shard<P> {
             JournalState::Writing => "",
             JournalState::Full => {
                 "the disk is full, or no more files can be opened: the journal waits, and this \
-                 shard's rows get overflow numbers until there is room"
+                shard's rows get overflow numbers until it can write again"
             }
             JournalState::Failed => {
                 "the journal failed: this shard's rows get overflow numbers until a restart"
@@ -385,7 +386,7 @@ impl<P: Platform> Shard<P> {
     /// Reports an internal panic. The returned handle appears in the answer and in the log.
     pub fn report_panic(&self, panic: &(dyn Any + Send)) -> u64 {
         self.stats.panics.add(1);
-        // The handle is unique enough to be found in a log, and is an integer because the API
+        // The handle is unique enough to be found in a log. It is an integer because the API
         // requires one.
         let handle =
             self.clock.now(self.platform.boot_time()).0 * 1000 + self.stats.panics.get() % 1000;

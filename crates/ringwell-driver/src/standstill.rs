@@ -5,8 +5,8 @@
 //! with its old list of pools and hand out the same numbers. A shard may therefore serve only
 //! within [`STILL_MAX`] of its last turn. After that, its rows overflow until the list has been
 //! read again from its source and the other nodes have been asked about the numbers. If the source
-//! or a node does not answer, this takes only a little longer. Source: docs/spec/cluster.md, "A
-//! suspended node".
+//! or a node does not answer within its time limit, the shard continues without that answer.
+//! Source: docs/spec/cluster.md, "A suspended node".
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -77,7 +77,10 @@ async fn confirm<P: Platform>(shard: &Shard<P>) {
     let Shard { platform, node, peers, .. } = shard;
     let request = node.rereads.ask();
     if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
-        tracing::warn!(shard = shard.id, "the list of pools cannot be read again: it is unchanged");
+        tracing::warn!(
+            shard = shard.id,
+            "the list of pools could not be reloaded: the shard continues with the present list"
+        );
     }
     let free = async |numbers: &[NumberRange]| free_numbers(shard, numbers).await;
     arrivals::confirm(platform, node, peers, shard.id, free).await;

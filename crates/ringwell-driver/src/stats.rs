@@ -141,7 +141,7 @@ pub struct Stats {
 ///
 /// # Panics
 /// Never: the bounds are constants.
-#[expect(clippy::expect_used, reason = "the bounds are constants; a test makes one")]
+#[expect(clippy::expect_used, reason = "the bounds are constants; a test creates this histogram")]
 #[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_US, 2).expect("constant bounds")

@@ -5,7 +5,7 @@ use ringwell_engine::{Engine, Outcome};
 
 use crate::platform::Moment;
 
-/// Receives a shard's decisions on the shard's thread, before anything else happens on that thread.
+/// Receives a shard's decisions on the shard's thread, before that thread does anything else.
 pub trait Watch {
     /// Reports that a row of a batch was decided. By now, all rows of its batch that belong to the
     /// shard have been decided.

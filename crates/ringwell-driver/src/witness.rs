@@ -58,7 +58,8 @@ pub struct Exchange {
 
 /// Durably stores another node's report, and answers with the previous records of the shards that
 /// the node asks about. The report is stored even if that node stops waiting. Otherwise, the file
-/// could contain a record that this process lacks, and the node's next report would replace it.
+/// could contain a record that this process does not have in memory, and the node's next report
+/// would replace that record.
 ///
 /// # Errors
 /// The reason why the report cannot be recorded.
@@ -113,7 +114,7 @@ async fn learn_now<P: Platform>(
 /// Asks all other nodes for their records, holds doubtful buckets, records which buckets this node
 /// serves, and makes the others record its journals. Runs before a node hands out a number. Returns
 /// one shard of each node that must be asked again. If the disk did not store a hold, all nodes
-/// must be asked again, because the next startup must find the doubt again.
+/// must be asked again, because the next startup must find again that these buckets are doubtful.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() {
         return Vec::new();
@@ -125,9 +126,10 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     if !unasked.is_empty() && !node.begun.is_first {
         tracing::warn!(
             shards = ?unasked,
-            "the nodes of these shards could not be asked for the owners of buckets: if this data \
-                directory is from before a move of buckets, numbers may be handed out twice \
-                until they answer"
+            "the nodes of these shards do not answer, so the owners of buckets could not be \
+            checked: if this data \
+                directory is from before a move of buckets, numbers may be handed out twice until \
+                these nodes answer"
         );
     }
     if !node.answers_wait() {
@@ -171,7 +173,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     away
 }
 
-/// Reports the progress of this node's journals to the others, and asks the nodes that did not
+/// Reports the progress of this node's journals to the other nodes, and asks the nodes that did not
 /// answer at startup.
 pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
@@ -265,7 +267,10 @@ async fn settle<P: Platform>(
     let work = async move { settle_now(&at, &node, &peers, &doubtful).await };
     let done = to_its_end(platform, work).await;
     if let Some(Err(error)) = &done {
-        tracing::warn!(error, "pools may be held for a lifetime after the next startup");
+        tracing::warn!(
+            error,
+            "pools may answer with overflow numbers for a lifetime after the next startup"
+        );
     }
     matches!(done, Some(Ok(())))
 }
@@ -287,9 +292,9 @@ async fn settle_now<P: Platform>(
         holds(Millis::ZERO).await?;
         tracing::error!(
             shards = ?doubtful,
-            "another node's record of these shards is of a different or longer journal: the \
-                answered allocations in it are unknown here, and their pools answer with overflow \
-                numbers for one lifetime"
+            "according to another node, these shards had a different or longer journal: the \
+            answered allocations in it are unknown here, so the shards' pools answer with overflow \
+            numbers for one lifetime"
         );
         let earlier = arrivals::earlier_elsewhere(platform, node, peers).await;
         if earlier > Millis::ZERO {
@@ -308,7 +313,7 @@ async fn settle_now<P: Platform>(
 }
 
 /// Draws a new name for the data directory once the hold is durable. The journal continues from an
-/// older place. So its length alone would not distinguish it from a copy that is restored later.
+/// older place, so its length alone would not distinguish it from a copy that is restored later.
 async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let has_log = node.config.journal.replicated.is_some();
     if has_log || planted(Bug::CopyKeepsName) {
@@ -348,8 +353,8 @@ async fn hold(
     Ok(())
 }
 
-/// Records that answers sent after the end of the journals that this startup found are unknown
-/// here.
+/// Records that answers sent after the end of the journals that this startup found are missing from
+/// them.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();

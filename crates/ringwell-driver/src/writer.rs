@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// The pause before a group is tried again if there was no room for it.
+/// The pause before a group is tried again if there was no space for it.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Stores groups until the shard ends or its journal fails. While one group is being stored, the
@@ -120,7 +120,7 @@ async fn stored<P: Platform>(
                 group = again;
             }
             Appended::Taken { epoch } => {
-                let why = format!("the journal continues in epoch {epoch}");
+                let why = format!("another process continues the journal in epoch {epoch}");
                 shard.hold_up(JournalState::Taken, Refusal::Moved, &why);
                 return None;
             }

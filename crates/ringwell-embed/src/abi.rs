@@ -4,7 +4,7 @@
 //! where alignment matters, misaligned. Handles are numbers, so this module dereferences only
 //! pointers to a caller's bytes and to a caller's [`Bytes`]. The C declarations are in
 //! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
-#![allow(unsafe_code, reason = "this is the border to other languages")]
+#![allow(unsafe_code, reason = "this is the interface to other languages")]
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,13 +21,13 @@ use crate::slots::{self, ENGINES_MAX, NoEngine};
 /// The version of this interface. It increases with each incompatible change.
 pub const ABI_VERSION: u32 = 1;
 
-/// Success. Positive values are the HTTP status of a refused batch.
+/// Success. Positive status values are the HTTP status of a refused batch.
 pub const OK: i32 = 0;
 /// A pointer is null or a length is impossible.
 pub const INVALID: i32 = -1;
 /// The engine was opened by another process, from which this process was forked.
 pub const FORKED: i32 = -2;
-/// The engine panicked and answers no more calls. Close the engine and open it again.
+/// The engine panicked and refuses further calls. Close the engine and open it again.
 pub const PANICKED: i32 = -3;
 /// The handle is invalid: the engine was closed or never opened.
 pub const CLOSED: i32 = -4;
@@ -147,8 +147,8 @@ pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> 
     unsafe { reply(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
-/// Stores the groups that are waiting because the disk was full. All other answered records are
-/// already stored.
+/// Stores the groups that are waiting because the disk was full. The records of all other answers
+/// are already stored.
 ///
 /// # Safety
 /// `out` must point to writable memory.
@@ -169,9 +169,9 @@ pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -
     unsafe { reply(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
-/// Closes an engine: takes a snapshot and unlocks the data directory. Afterwards, the handle is
-/// invalid, even if the function fails. In a forked child, this function leaks memory, leaves the
-/// parent's files unchanged, and returns `FORKED`.
+/// Closes an engine: takes a snapshot and unlocks the data directory. The handle is invalid
+/// afterwards, even if the function fails. In a forked child, this function leaks memory, leaves
+/// the parent's files unchanged, and returns `FORKED`.
 ///
 /// # Safety
 /// `out` must point to writable memory.
@@ -256,7 +256,10 @@ fn open(options: &[u8], handle: &mut u64) -> Reply {
         }
         Err(engine) => {
             drop(engine);
-            (NOT_OPENED, format!("there are {ENGINES_MAX} engines already").into_bytes())
+            (
+                NOT_OPENED,
+                format!("{ENGINES_MAX} engines already exist: close one first").into_bytes(),
+            )
         }
     }
 }
@@ -287,7 +290,8 @@ fn stored(result: Result<(), String>) -> Reply {
 fn close(handle: u64) -> Reply {
     match slots::take(handle) {
         Ok((engine, false)) => stored(engine.close()),
-        // After a panic, the state must not be recorded. Earlier answers are already stored.
+        // After a panic, the engine's state must not be written to a snapshot. The records of all
+        // earlier answers are already stored.
         Ok((_, true)) => (OK, Vec::new()),
         Err(none) => no_engine(none),
     }
@@ -301,8 +305,8 @@ fn no_engine(none: NoEngine) -> Reply {
     let (status, text) = match none {
         NoEngine::Forked => (
             FORKED,
-            "this process is a forked child, and the engine belongs to its parent: open it \
-                after the fork, in one process, or ask a server",
+            "this process is a forked child, and the engine belongs to its parent: open an engine \
+            after the fork, in only one process, or use a server",
         ),
         NoEngine::Closed => (CLOSED, "the engine is closed"),
         NoEngine::Broken => {

@@ -1,4 +1,5 @@
-//! The driver's platform on the calling thread, without other threads, a runtime or a network.
+//! The driver's platform for the calling thread. It uses no other threads, no runtime and no
+//! network.
 //!
 //! Tasks are polled only during a call, so the engine does nothing between calls. If a task waits
 //! for the disk, the caller waits, too.
@@ -104,7 +105,7 @@ impl Caller {
         while self.0.poll_next() {}
     }
 
-    /// Drops all tasks. Nothing is stored after that.
+    /// Drops all tasks. Nothing is written to the disk after that.
     pub(crate) fn end(&self) {
         self.0.end();
     }

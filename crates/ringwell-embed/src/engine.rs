@@ -28,11 +28,11 @@ use serde::Serialize;
 use crate::caller::Caller;
 use crate::options::Options;
 
-/// The environment variable that contains a text for drills. A batch that contains this text causes
-/// a panic, as in the server.
+/// The environment variable whose value is a text for drills: a batch that contains this text
+/// causes a panic, as in the server.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
-/// The interval at which an engine checks, while it is used, that it still owns the data directory.
+/// While an engine is used, it checks at this interval that it still owns the data directory.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
 
 /// The id of the only shard.
@@ -79,8 +79,8 @@ impl Embedded {
     /// Locks the data directory, reads its files, and continues from their state.
     ///
     /// # Errors
-    /// Returns the reason as text. In this case, nothing was changed, unless the reason was a
-    /// snapshot that could not be written.
+    /// Returns the reason as text. On failure, nothing was changed, unless the reason is that a
+    /// snapshot could not be written.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let panic_on = std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes);
         Self::open_with(options, panic_on)
@@ -155,7 +155,7 @@ impl Embedded {
         if !lock.is_held() {
             let path = lock.path().display();
             self.shard.journal_failed(&format!(
-                "{path} was removed or replaced: another process may serve"
+                "{path} was removed or replaced: another process may be using the data"
             ));
             self.caller.end();
         }
@@ -194,7 +194,8 @@ impl Embedded {
     /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
-    /// A text, if some records could not be stored. No answer depended on these records.
+    /// A text, if some records could not be stored. No answer has been returned that depends on
+    /// these records.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
         if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
@@ -316,7 +317,7 @@ fn start(
     Ok(store)
 }
 
-/// Returns notes for the operator on the doubts with which the engine was opened.
+/// Returns notes for the operator on the corrections that were made when the engine was opened.
 fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
     let Doubts { lengthened, wall_less_shard, held_until } = *doubts;
     let ahead = lengthened.map(|by| {
@@ -331,8 +332,8 @@ fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
         format!("the wall clock is {wall_less_shard} ms ahead of this engine's time: it was set")
     });
     let held = held_until.map(|_| {
-        "the last answered allocations may be lost: all pools give overflow numbers for one \
-            lockout"
+        "the last answered allocations may be lost: all pools answer with overflow numbers for one \
+        lockout"
             .to_owned()
     });
     [ahead, behind, held].into_iter().flatten()

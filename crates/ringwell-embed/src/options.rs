@@ -99,13 +99,14 @@ fn of_pools(pools: &[&RawValue], overrides: Overrides) -> Result<(Config, Direct
 
 fn refuse_unsupported(config: &Config, durability: Durability) -> Result<(), String> {
     if config.database.is_some() || config.application.is_some() {
-        return Err("the engine in the process gets its ring pools only from the configuration: \
+        return Err("an embedded engine gets its ring pools only from the configuration: \
             remove [database] and [application], or use a server"
             .to_owned());
     }
     if durability != Durability::Memory && config.data.as_os_str().is_empty() {
         return Err(
-            "data is missing: the directory of journals, needed unless durability is \"memory\""
+            "data is missing: set the directory for journals, which every durability except \
+            \"memory\" needs"
                 .to_owned(),
         );
     }

@@ -1,9 +1,9 @@
 //! The table of a process's engines, which are referred to by handles that cannot dangle.
 //!
 //! A handle is a number that consists of the id of the process that opened the engine, a count, and
-//! an index into a table. Therefore, a handle that was closed, invented, or inherited by a forked
-//! child can be detected. The check neither accesses freed memory nor waits for a lock that a
-//! thread of the parent holds.
+//! an index into a table. Therefore, a handle can be recognized as invalid if its engine was
+//! closed, if it was never issued, or if a forked child inherited it. The check neither accesses
+//! freed memory nor waits for a lock that a thread of the parent holds.
 //!
 //! Invariants: only a thread inside a call locks an entry. A forked child never waits for the lock
 //! of an inherited entry.

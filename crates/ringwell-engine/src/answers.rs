@@ -59,8 +59,8 @@ pub(crate) struct Answers {
     queued: usize,
     remembered: usize,
     rows_max: usize,
-    /// The rows of the newest allocations, in rising order of the positions of their records. As
-    /// many rows are kept as allocations can be undone.
+    /// The rows of the newest allocations, in rising order of the positions of their records. The
+    /// number of rows that are kept equals the number of allocations that can be undone.
     allocated: VecDeque<(Position, RowKey)>,
 }
 
@@ -77,8 +77,8 @@ struct Remembered {
 /// Numbers have at most fifteen digits, so the bit is free.
 const NEW: u64 = 1 << 63;
 
-/// A value of [`Remembered::number`]: the row's answer has been forgotten, but its entry is still
-/// in a queue.
+/// A value of [`Remembered::number`]: the row's answer has been forgotten, but the row's entry is
+/// still in a queue.
 const FORGOTTEN: u64 = NEW;
 
 impl Remembered {
@@ -165,7 +165,7 @@ impl Answers {
         row: RowKey,
         answer: RecordedAnswer,
     ) {
-        assert!(answer != RecordedAnswer::Overflow, "it would count as forgotten");
+        assert!(answer != RecordedAnswer::Overflow, "an overflow answer would count as forgotten");
         let Remembered { at, number } = Remembered::new(now, answer);
         self.insert(pool, row, Remembered { at, number: number | NEW });
     }
@@ -236,14 +236,14 @@ impl Answers {
             let Some(most) = other.or_else(|| longest.next()) else { break };
             self.drop_oldest(most);
         }
-        assert!(self.queued <= self.rows_max, "more answers are remembered than may be");
+        assert!(self.queued <= self.rows_max, "more answers are remembered than the limit allows");
     }
 
     /// Updates the class of `pool`, whose queue length changes from `before` to `now`.
     fn reclass(&mut self, pool: PoolId, before: usize, now: usize) {
         if class(before) != class(now) {
             let is_known = self.by_length.remove(&(class(before), pool));
-            assert!(is_known == (before > 0), "a pool has another class");
+            assert!(is_known == (before > 0), "a pool is in the wrong class");
             if now > 0 {
                 self.by_length.insert((class(now), pool));
             }
@@ -306,8 +306,8 @@ impl Answers {
     }
 
     /// Adds about `count` answers of a walk to `out`, and returns the position at which the walk
-    /// continues. Answers that were dropped in the meantime are omitted. So are answers that were
-    /// given after the walk reached their pool.
+    /// continues. Answers that were dropped in the meantime are omitted. Answers that were given
+    /// after the walk reached their pool are omitted as well.
     pub(crate) fn piece(
         &self,
         place: AnswersPlace,
@@ -329,7 +329,7 @@ impl Answers {
             if to < end {
                 return Some(AnswersPlace { from: to, ..place });
             }
-            // Visiting a pool without answers has a cost too.
+            // Skipping a pool without answers takes time too, so it counts as well.
             left = left.saturating_sub((to - from).max(1));
             place = self.pool_after(Bound::Excluded(pool))?;
         }
@@ -342,8 +342,8 @@ impl Answers {
     }
 }
 
-/// Returns the class of a length. A pool that is to lose a row is chosen by class, so that adding
-/// or removing a row seldom changes the order of the pools.
+/// Returns the class of a length. The pool whose oldest row is dropped is chosen by class rather
+/// than by exact length, so that adding or removing a row seldom changes the order of the pools.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }
 }

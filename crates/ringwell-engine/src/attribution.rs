@@ -47,13 +47,13 @@ pub struct KeepAlives {
     pub is_part: bool,
 }
 
-/// The history of a number around the requested time, as far as it is known.
+/// The known history of a number around the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// The allocation that held the number.
     pub held: Option<PastAllocation>,
-    /// The reason why the look-up names no holder although there may have been one. Or the reason
-    /// why the named holder may be wrong or lacks its record.
+    /// The reason why the look-up returns no holder although there may have been one. It may also
+    /// be the reason why the returned holder may be wrong, or why the holder's record is missing.
     pub missing: Option<Missing>,
     /// Whether another shard may have handed the number out without a record here, because the
     /// number's pool has been held since.
@@ -67,14 +67,14 @@ pub struct Past {
     /// that is known here is that the allocation precedes the `next_allocated_at` of `held`, the
     /// time at which the number arrived.
     pub later: Option<Millis>,
-    /// Whether a lost period is the reason for `missing`. Allocations before `later` are then in
-    /// doubt, but the allocation of `later` is known to have followed.
+    /// Whether a lost period is the reason for `missing`. It is then uncertain which allocations
+    /// preceded `later`, but the allocation at `later` is known to have followed the lost period.
     pub is_later_sure: bool,
     /// A time, by the wall clock, by which the allocation of `later` had already been made, if the
     /// time of that allocation is unknown.
     pub later_by: Option<Millis>,
     /// The time, by the wall clock, of the oldest allocation that this shard made after the
-    /// requested time. That allocation ends any allocation that another shard made before it.
+    /// requested time. Any allocation that another shard made before it ended by then.
     pub next: Option<Millis>,
     /// The end, by the wall clock, of the last period in which the number was an overflow number,
     /// if such a period had begun by the requested time and is known. A visitor who had the number
@@ -117,8 +117,8 @@ pub struct Walk<'a> {
     newest: Option<Slot>,
     /// The time of the newest allocation in this node's shard time.
     newest_at: Millis,
-    /// The lead of the wall clock over shard time at the newest allocation, or `None` if it is
-    /// unknown.
+    /// The time by which the wall clock was ahead of shard time at the newest allocation, or `None`
+    /// if it is unknown.
     newest_shift: Option<i64>,
     /// See [`Past::later_by`].
     newest_by: Option<Millis>,
@@ -135,10 +135,11 @@ pub struct Walk<'a> {
     next_own: Option<Millis>,
     /// See [`Past::later`].
     later: Option<Millis>,
-    /// Whether the time of a later allocation is uncertain. Either the next allocation has no known
-    /// time, or an allocation seemed to be later than the next one. The latter happens if the wall
-    /// clock was wrong and was not corrected before the machine rebooted. An older allocation is
-    /// then named only for the time of its lockout.
+    /// Whether the time of a later allocation is uncertain. Either the time of the next allocation
+    /// is unknown, or the recorded time of an allocation was later than that of the next one. The
+    /// latter happens if the wall clock was wrong and was not corrected before the machine
+    /// rebooted. The look-up then returns an older allocation as the holder only for the duration
+    /// of its lockout.
     is_doubtful: bool,
     /// The keep-alives, if the walk collects them.
     collected: Option<Collected>,
@@ -148,8 +149,9 @@ pub struct Walk<'a> {
 #[derive(Clone, Debug, Default)]
 struct Collected {
     found: KeepAlives,
-    /// A walk skips keep-alives after the requested time. If it thereby skips keep-alives from
-    /// before that time too, the walk returns to this record and reads the keep-alives one by one.
+    /// A walk skips keep-alives after the requested time. If the walk thereby also skips
+    /// keep-alives from before that time, the walk returns to this record and reads the keep-alives
+    /// one by one.
     return_to: Option<Position>,
     /// The count of later keep-alives that were read one by one; `None` while the walk skips them.
     later: Option<u32>,
@@ -173,7 +175,7 @@ pub struct BrokenChain {
 
 impl Engine {
     /// Whether another owner may have allocated `number` after the newest allocation known here.
-    /// This is so if the lockout of that allocation ended before a hold of the pool ended.
+    /// This is possible if the lockout of that allocation ended before a hold of the pool did.
     #[must_use]
     pub fn is_doubted(&self, number: PromoNumber) -> bool {
         self.shard.find(number).is_some_and(|slot| self.shard.is_doubted(slot))
@@ -246,7 +248,7 @@ struct Met<'a> {
     pool: PoolId,
     allocated_at: Millis,
     locked_until: Millis,
-    /// The lead of the wall clock over shard time at `allocated_at`.
+    /// The time by which the wall clock was ahead of shard time at `allocated_at`.
     shift: i64,
     params: [&'a [u8]; 2],
 }
@@ -279,7 +281,7 @@ impl Walk<'_> {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
             {
-                // `previous` leads past the record of the allocation that no visitor saw.
+                // Following `previous` skips the record of the allocation that no visitor saw.
                 let newest = self.newest.as_mut().filter(|_| !self.is_settled);
                 if let Some(newest) = newest {
                     newest.locked_until = restored.locked_until;
@@ -309,7 +311,7 @@ impl Walk<'_> {
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
                 if let Some(collected) = &mut self.collected {
-                    // The records of keep-alives before the copy are no longer kept.
+                    // Records of keep-alives from before this copy was written are no longer kept.
                     collected.found.is_part = true;
                 }
                 // The copy replaces the record of the allocation. No earlier records are kept.
@@ -349,7 +351,7 @@ impl Walk<'_> {
         let Some(collected) = &mut self.collected else { return passed };
         if is_from && collected.found.at.len() < KEEP_ALIVES_MAX {
             collected.found.at.push(wall);
-            assert!(collected.found.at.len() <= KEEP_ALIVES_MAX, "more keep-alives than may be");
+            assert!(collected.found.at.len() <= KEEP_ALIVES_MAX, "more keep-alives than the limit");
             return previous;
         }
         if !is_from && collected.later.is_none() {
@@ -367,13 +369,13 @@ impl Walk<'_> {
         passed
     }
 
-    /// Returns the current lead of the wall clock over shard time.
+    /// Returns the time by which the wall clock is now ahead of shard time.
     fn shift_now(&self) -> i64 {
         self.clocks.map_or(0, |clocks| clocks.wall_less_shard())
     }
 
-    /// Returns the lead of the wall clock over shard time when the event of `record` happened, if
-    /// the lead is known.
+    /// Returns the time by which the wall clock was ahead of shard time when the event of `record`
+    /// happened, if it is known.
     fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> Option<i64> {
         let (then, noted) = (record.clocks(group), self.noted.iter().copied());
         match *record {

@@ -1,5 +1,5 @@
 //! Copies the records that still matter out of the oldest part of the journal before that part is
-//! dropped, so that the newest allocation of every number stays known. Source:
+//! dropped, so that the journal always contains the newest allocation of every number. Source:
 //! docs/spec/journal.md, "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};

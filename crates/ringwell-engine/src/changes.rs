@@ -40,7 +40,7 @@ impl Engine {
     /// Panics if another pool is at this index. The directory rules this out.
     pub fn put_pool(&mut self, pool: u32, spec: &PoolSpec) -> Result<(), InRotation> {
         self.shard.put_pool(pool, spec, self.moved.as_mut())?;
-        assert!(self.shard.is_pool(pool, spec.id), "the pool is elsewhere");
+        assert!(self.shard.is_pool(pool, spec.id), "the pool is not at this index");
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Engine {
                 visitor,
                 previous,
             });
-            assert!(written == position, "a record landed elsewhere than announced");
+            assert!(written == position, "a record is not at its announced position");
             // If this allocation was made here before the number moved away, the allocation's
             // record is here too.
             let is_replaced = known.allocated_at != slot.allocated_at;
@@ -133,8 +133,8 @@ impl Engine {
     /// second, the number in this shard's answer seems to belong to another visitor by now.
     ///
     /// If the number is in rotation here, the sender no longer owns it. The received answer is then
-    /// older than the state here, whatever the times say, and does not give the number to the row.
-    /// Returns `false` under the same condition as [`Engine::adopt`].
+    /// older than the state here, regardless of the recorded times, and does not give the number to
+    /// the row. Returns `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -162,8 +162,8 @@ impl Engine {
         true
     }
 
-    /// Hands out nothing from `pool` before `until`, even if the pool is added later, and records
-    /// this. Returns `false` under the same condition as [`Engine::adopt`].
+    /// Ensures that no number of `pool` is handed out before `until`, even if the pool is added
+    /// later, and records this. Returns `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {

@@ -3,8 +3,8 @@
 //!
 //! Within one boot of the machine, the time since boot advances evenly even if the wall clock is
 //! set. The length of an interruption is therefore known exactly. After a reboot only the wall
-//! clock is available, and it may be wrong. Lengthening lockouts limits the damage. Source:
-//! docs/spec/allocation.md, "Time".
+//! clock is available, and it may be wrong. Lengthening lockouts protects visitors from a wrong
+//! wall clock. Source: docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Tip};
@@ -37,7 +37,7 @@ pub struct Reading {
 /// The times that are recorded in one shard's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// The newest time that has certainly passed, or zero if none is recorded.
+    /// The newest recorded time, which has certainly passed, or zero if no time is recorded.
     pub last_at: Millis,
     /// The clocks at that time, if the files contain them.
     pub clocks: Option<Clocks>,
@@ -83,14 +83,18 @@ impl Reading {
             Some((last_at, clocks)) => last_at + self.wall.since(clocks.wall(last_at)),
             None => self.wall,
         };
-        // A file may contain any time, but no real clock comes near the limit.
+        // Limits the time to values that `i64` can represent, because a file may contain any time.
+        // No real clock comes near that limit.
         let now = now.max(newest).min(Millis(i64::MAX.cast_unsigned()));
         let shard_offset = now.0.cast_signed() - self.since_boot.0.cast_signed();
         let seen = self.wall.0.cast_signed() - self.since_boot.0.cast_signed();
         let noted = last.filter(|(_, clocks)| clocks.boot == self.boot);
         let wall_offset = noted.map_or(shard_offset, |(_, clocks)| clocks.wall_offset);
         let clocks = Clocks { boot: self.boot, shard_offset, wall_offset };
-        assert!(clocks.shard(self.since_boot) == now, "shard time continues elsewhere");
+        assert!(
+            clocks.shard(self.since_boot) == now,
+            "shard time does not continue at the given time"
+        );
         observed(clocks, seen)
     }
 }
@@ -105,7 +109,7 @@ pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
 
 /// Returns the clocks with shard time moved one millisecond towards the wall clock. Call this no
 /// sooner than [`SLEW_EVERY`] after the last call. Call it only once even if more time has passed,
-/// because a lockout's allowance must not be used up at once.
+/// because lockouts allow only for steps that are spread evenly over time.
 #[must_use]
 pub fn slewed(clocks: Clocks) -> Clocks {
     let moved = clocks.wall_less_shard().signum();
@@ -148,7 +152,7 @@ pub(crate) fn doubtful(
         (_, Some(_)) => ahead.min(skew_max),
         (_, None) => Millis::ZERO,
     };
-    assert!(by <= ahead, "more time is in doubt than there was");
+    assert!(by <= ahead, "more time is in doubt than has passed");
     by
 }
 

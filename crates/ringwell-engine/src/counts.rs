@@ -9,7 +9,7 @@ pub struct Counts {
     pub kept: u64,
     /// The count of rows of repeated batches that got the same answer as before.
     pub repeated: u64,
-    /// The count of rows that found every number locked out.
+    /// The count of rows for which every number was locked out.
     pub exhausted: u64,
     /// The count of rows refused because their pool belongs to another shard.
     pub moved: u64,

@@ -74,7 +74,7 @@ pub enum Outcome {
 /// The reason why a shard hands out nothing, or why it was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The journal has no room. The engine resumes by itself when there is room again.
+    /// The journal has no free space. The engine resumes by itself when space is available again.
     JournalFull,
     /// A write or flush of the journal failed. Only a restart helps.
     JournalFailed,
@@ -222,7 +222,7 @@ impl Engine {
         }
         self.sealed.extend(self.writer.seal(Vec::new()));
         let last = self.sealed.back().map(|group| group.header.n + 1);
-        assert!(last == Some(self.group()), "sealed groups are not dense");
+        assert!(last == Some(self.group()), "the numbers of sealed groups have a gap");
         assert!(self.writer.has_room(ROW_BYTES_MAX), "an empty group has no room for a row");
         true
     }
@@ -278,7 +278,7 @@ impl Engine {
             // If the number was allocated after `at`, another visitor has had it since.
             let is_the_rows = self.shard.local_at(slot) <= at;
             let is_kept = self.shard.visitor(slot) == Some(visitor);
-            // An allocation after the row's own may just have been undone. The rest of its lockout
+            // An allocation after the row's own may just have been undone. The remaining lockout
             // then protects no visitor.
             let is_over = self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN);
             let has_other = || {
@@ -324,7 +324,7 @@ impl Engine {
                     idempotency: ask.retry,
                     params: ask.params,
                 });
-                assert!(written == position, "a record landed elsewhere than announced");
+                assert!(written == position, "a record is not at its announced position");
                 self.live.moved(grant.previous, position, true);
                 self.counts.allocated += 1;
                 *outcome = Outcome::Allocated { number: grant.number };
@@ -333,10 +333,10 @@ impl Engine {
     }
 
     /// Answers a repeated row of `pool` with the number that it received at `at`. The row gets no
-    /// number if its number has gone to another visitor since or is in another pool by now. It also
-    /// gets none if the pool is held now, or was held when the lockout ended. If the lockout is
-    /// over, or may end before the answer is sent, a new one begins, because the visitor may see
-    /// the number for the first time.
+    /// number if its number has since gone to another visitor or entered another pool. It also gets
+    /// none if the pool is held now, or was held when the lockout ended. If the lockout is over, or
+    /// may end before the answer is sent, a new one begins, because the visitor may see the number
+    /// for the first time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
@@ -493,7 +493,7 @@ impl Engine {
     fn check_position(&self, grant: &Grant, written: Position) {
         let known = &self.shard.slots()[grant.slot as usize];
         assert!(known.number == grant.number, "the record belongs to another number");
-        assert!(known.position == written, "a record landed elsewhere than announced");
+        assert!(known.position == written, "a record is not at its announced position");
     }
 
     /// Records the current time, so that it is known after a restart that follows a quiet period.
@@ -525,7 +525,7 @@ impl Engine {
     }
 
     /// Whether a group must be sealed before the next batch is accepted. The rows of a batch in
-    /// progress still find room, in as many groups as they need.
+    /// progress are still accepted, and continue in as many further groups as they need.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.is_full() || !self.sealed.is_empty()
@@ -559,9 +559,9 @@ impl Engine {
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
         let is_older = |group: &Group| group.header.n < self.group();
-        assert!(group.as_ref().is_none_or(is_older), "a group was sealed and still gathers");
+        assert!(group.as_ref().is_none_or(is_older), "a group was sealed but is still open");
         let is_past = |group: &Group| group.header.last_at <= self.now;
-        assert!(group.as_ref().is_none_or(is_past), "a record is of a time to come");
+        assert!(group.as_ref().is_none_or(is_past), "a record's time is in the future");
         group
     }
 

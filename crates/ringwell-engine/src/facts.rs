@@ -16,8 +16,9 @@ pub struct Apart {
     pub numbers: Vec<Retired>,
     /// The answers that repeated rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
-    /// Pools with omitted allocations, each with the time until which the next owner must doubt its
-    /// own state of the pool's numbers. Most of these times are the ends of expired holds.
+    /// Pools with omitted allocations, each with the time until which the next owner must treat its
+    /// own state of the pool's numbers as uncertain. Most of these times are the ends of expired
+    /// holds.
     pub doubts: Vec<(PoolId, Millis)>,
 }
 
@@ -41,7 +42,7 @@ impl Facts {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
             let local_at = newest.local_at.max(retired.local_at);
-            // Two shards may have the same allocation. One of them may know only an earlier end of
+            // Two shards may have the same allocation. One of them may have only an earlier end of
             // the lockout and no visitor, although its `local_at` is later. The later end of the
             // lockout therefore decides.
             let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
@@ -77,10 +78,11 @@ impl Facts {
     /// Like [`Facts::settle`], for an owner on another node. `pool_of` returns the moving pool that
     /// contains a number.
     ///
-    /// This process does not know the allocations that other owners made during a hold, so the next
-    /// owner may have a newer allocation of a number. Allocations whose lockout ended before the
-    /// end of the hold are therefore omitted. Their lockouts are over or end with the hold, which
-    /// is sent to the next owner. Rows that got their numbers get the overflow number instead.
+    /// This process has no information about allocations that other owners made during a hold, so
+    /// the next owner may have a newer allocation of a number. Allocations whose lockout ended
+    /// before the end of the hold are therefore omitted. Their lockouts are over or end with the
+    /// hold, which is sent to the next owner. Rows that got their numbers get the overflow number
+    /// instead.
     ///
     /// If a number is in another pool, it is also omitted if its lockout is over at `at`. A shard
     /// may have only an old allocation of it, although the other pool has handed the number out
@@ -113,7 +115,10 @@ impl Facts {
         };
         let (mut numbers, mut answers) = self.settle();
         let outlasted: Vec<Retired> = numbers.extract_if(.., |known| is_outlasted(known)).collect();
-        assert!(outlasted.is_sorted_by_key(|known| known.slot.number), "they cannot be searched");
+        assert!(
+            outlasted.is_sorted_by_key(|known| known.slot.number),
+            "unsorted numbers cannot be searched"
+        );
         let mut doubts = BTreeMap::new();
         for known in &outlasted {
             let pool = pool_of(known.slot.number).unwrap_or(known.pool);
@@ -172,6 +177,6 @@ fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
         }
     }
     let kept = numbers.iter().filter(|retired| retired.visitor.is_some()).count();
-    assert!(kept == newest.len(), "a visitor has two numbers of a pool");
+    assert!(kept == newest.len(), "a visitor has two numbers from one pool");
     numbers
 }

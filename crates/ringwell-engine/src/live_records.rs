@@ -20,7 +20,7 @@ pub(crate) struct LiveRecords {
 }
 
 impl LiveRecords {
-    /// Starts to count at the open group.
+    /// Begins counting at the open group.
     pub(crate) fn new(gathering: u64) -> Self {
         Self { first: gathering, counts: VecDeque::new() }
     }
@@ -41,7 +41,10 @@ impl LiveRecords {
                 self.first += 1;
             }
             self.counts.push_back(0);
-            assert!(self.counts.len() <= GROUPS_MAX, "more groups are counted than may be");
+            assert!(
+                self.counts.len() <= GROUPS_MAX,
+                "more groups are counted than the limit allows"
+            );
         }
         if let Some(count) = self.count(group) {
             *count += 1;

@@ -23,7 +23,8 @@ pub struct Restore {
     known: Recorded,
     /// The clocks from which the process continues, or `None` if no clocks are to be recorded.
     resumed: Option<Clocks>,
-    /// The largest error of the wall clock after a reboot that must not end any lockout early.
+    /// The largest error of the wall clock after a reboot that is allowed for, so that it ends no
+    /// lockout early.
     skew_max: Millis,
     /// The newest time that the node's other shards have recorded.
     elsewhere: Millis,
@@ -48,8 +49,8 @@ pub struct Doubts {
     pub lengthened: Option<Millis>,
     /// The wall clock minus shard time, in milliseconds.
     pub wall_less_shard: i64,
-    /// The time before which nothing is handed out, because records of answered allocations may be
-    /// missing.
+    /// The time before which nothing is handed out, because records may be missing of allocations
+    /// whose answers were sent.
     pub held_until: Option<Millis>,
 }
 
@@ -73,7 +74,7 @@ impl Restore {
         }
     }
 
-    /// Starts to read a snapshot. The snapshot's time had certainly passed when the snapshot was
+    /// Begins reading a snapshot. The snapshot's time had certainly passed when the snapshot was
     /// begun.
     pub fn begin_snapshot(&mut self, header: &SnapshotHeader) {
         let SnapshotHeader { created_at, clocks, replay_from, .. } = *header;
@@ -87,15 +88,15 @@ impl Restore {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// Sets the largest error of the wall clock after a reboot that must not end any lockout early.
-    /// Must be called before any record is replayed.
+    /// Sets the largest error of the wall clock after a reboot that is allowed for, so that it ends
+    /// no lockout early. Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
 
     /// Sets the clocks from which the process continues at `now`. See [`crate::Reading::resume`].
     /// The journal ends at `tip`. Must be called before other shards adopt anything from this
-    /// shard, because they cannot know by how much its lockouts are lengthened.
+    /// shard, because the lockouts that they adopt must already be lengthened.
     pub fn resume(&mut self, clocks: Clocks, now: Millis, tip: &Tip) {
         self.resumed = Some(clocks);
         self.elsewhere = self.elsewhere.max(now);
@@ -126,11 +127,12 @@ impl Restore {
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
     }
 
-    /// Learns the longest lockout from lockouts that still run; a lockout that has ended may have
-    /// been released. If a visitor has extended a lockout, the time since the allocation exceeds
-    /// one lockout, so the time since the newest record is used instead. A released number stays
-    /// locked for one more millisecond, so such lockouts do not count as running. If no visitor saw
-    /// a released number, its allocation is an earlier one, or its time is zero.
+    /// Determines the longest lockout from lockouts that have not ended yet, because a lockout that
+    /// is over may have been ended early by a release. If a visitor has extended a lockout, the
+    /// time since the allocation exceeds one lockout, so the time since the newest record is used
+    /// instead. A released number stays locked for one more millisecond, so such lockouts do not
+    /// count as running. If no visitor saw a released number, its allocation is an earlier one, or
+    /// its time is zero.
     fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
         let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
@@ -161,8 +163,8 @@ impl Restore {
     /// [`DecodeError`] if the body cannot be read although its checksum is right. A newer version
     /// or another program then wrote it.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // An earlier startup found this gap too, and took a snapshot before it served. That
-        // snapshot is lost.
+        // If there is a gap before this group's time, an earlier startup found it too and took a
+        // snapshot before it served, but that snapshot has been lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
@@ -247,7 +249,7 @@ impl Restore {
         for answer in all {
             self.answer(answer);
         }
-        assert!(self.answers.len() <= all.len(), "an answer of its own is left");
+        assert!(self.answers.len() <= all.len(), "there are more answers than in the list");
     }
 
     /// The held pools, each with the end of its hold. `None` stands for all pools.
@@ -255,7 +257,7 @@ impl Restore {
         self.rebuild.holds()
     }
 
-    /// Adds a hold that another shard knows, because its pool may be in this shard now.
+    /// Adds a hold that another shard has recorded, because its pool may be in this shard now.
     pub fn adopt_hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.rebuild.hold(pool, until);
     }
@@ -286,8 +288,8 @@ impl Restore {
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // A shard that is far behind the others has not yet accounted for the gap, as the others
-        // have.
+        // If this shard is far behind the others, it has not yet accounted for the gap up to their
+        // time, although they have.
         let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };
@@ -307,7 +309,7 @@ impl Restore {
 }
 
 impl Engine {
-    /// Hands out nothing from any pool before `until`, and records this.
+    /// Ensures that no number of any pool is handed out before `until`, and records this.
     fn hold(&mut self, now: Millis, until: Millis) {
         self.shard.hold(None, until);
         self.writer.append(&Record::Hold { at: now, pool: None, until });

@@ -58,7 +58,7 @@ impl Engine {
         entries: u32,
         out: &mut SnapshotWriter,
     ) -> SnapshotStep {
-        assert!(entries > 0, "a snapshot of empty pieces never ends");
+        assert!(entries > 0, "a snapshot made of empty pieces would never end");
         if step == SnapshotStep::FIRST {
             self.moved = Some(Vec::new());
         }
@@ -163,7 +163,7 @@ impl Engine {
             return;
         }
         let (group, _) = position_parts(slot.position);
-        assert!(group <= self.group(), "a record is in a group to come");
+        assert!(group <= self.group(), "a record is in a future group");
         out.number(&NumberEntry {
             number: slot.number,
             pool,

@@ -52,7 +52,7 @@ enum Input {
     Release {
         slot: u32,
     },
-    /// The answer with this allocation, counted back from the last one, was not sent.
+    /// Undoes an unanswered allocation. `before` is its index, counted back from the last one.
     Withdraw {
         before: usize,
     },
@@ -137,7 +137,8 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // The number's state here is older, because another shard has had the number since.
+                // This shard's state of the number is older, as another shard has had the number
+                // since.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
@@ -163,7 +164,7 @@ impl Rig {
         let (number, at, _) = self.history[place];
         let now = self.engine.at(self.now);
         let is_undone = self.engine.withdraw(now, number, at);
-        // If another shard owns the number by now, only its lockout ends.
+        // If another shard owns the number by now, only the lockout in this shard's state ends.
         let newest = self.engine.shard().newest(number);
         if is_undone && newest.is_some_and(|newest| newest.allocated_at != at) {
             self.history.remove(place);
@@ -226,7 +227,7 @@ fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
         .collect()
 }
 
-/// Makes further allocations, whose outcomes do not depend on the data structures.
+/// Makes further allocations. Their outcomes must not depend on the engine's data structures.
 fn future(rig: &mut Rig) -> Vec<Outcome> {
     (0..60_u32)
         .map(|i| {

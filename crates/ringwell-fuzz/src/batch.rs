@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::memory::bounded;
 
-/// The shortest row has two bytes (`1,`) and takes at most a hundred bytes of memory. The memory
-/// for rows is doubled when it grows.
+/// The shortest row is two bytes long (`1,`) and takes at most a hundred bytes of memory. The
+/// memory for rows is doubled when it grows.
 const MEMORY_TIMES: u64 = 200;
 
 /// Checks any body: both readers of JSON agree, only JSON is accepted, and the response is JSON

@@ -77,8 +77,8 @@ pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
     }
     let plan = RecoveryPlan { shard: sample::SHARD, from: 1, snapshot: None };
     let outcome = match recovered(&files, &plan) {
-        // A disk cannot produce a frame with corrected checksums: the test only requires that
-        // nothing panics.
+        // A disk cannot produce a frame with corrected checksums, so for such frames the test only
+        // requires that nothing panics.
         _ if is_forged => return Outcome::Refused,
         Ok((recovered, seen)) => judge_prefix(sample, &files, &recovered, &seen),
         Err(_) => {

@@ -7,7 +7,7 @@ use ringwell_mesh::frame::{
 
 use crate::memory::bounded;
 
-/// A row takes at most 64 times as much memory as it has bytes in an answer.
+/// A row of an answer takes at most 64 times as many bytes of memory as it has in the frame.
 const MEMORY_TIMES: u64 = 64;
 
 /// Reads any frame as each kind, and checks that each value has only one encoding and that memory

@@ -83,8 +83,9 @@ impl RunningServer for Quiet {
     fn changed(&self, _version: u64) {}
 }
 
-/// Sends any requests. Each one consists of `METHOD TARGET`, a line break and its body; a line with
-/// `%%` separates two requests. A request that begins with `~` is sent without a token.
+/// Sends any requests to a new server. Each request consists of `METHOD TARGET`, a line break and a
+/// body; a line with `%%` separates two requests. A request that begins with `~` is sent without a
+/// token.
 pub fn manage(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -96,8 +97,9 @@ pub fn manage(text: &[u8]) {
     });
 }
 
-/// Like [`manage`], but sends the requests to PostgreSQL and SQLite: with both, every request gets
-/// the same status, and the final pools are the same. Starts a new PostgreSQL server.
+/// Like [`manage`], but sends the requests to two servers: one with its pools in PostgreSQL, and
+/// one with its pools in SQLite. On both, every request must get the same status, and the final
+/// pools must be the same. Starts a new PostgreSQL server.
 pub fn manage_postgres(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);

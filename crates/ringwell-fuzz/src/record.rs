@@ -37,7 +37,8 @@ pub fn record(body: &[u8]) {
     }
     let again: Result<Vec<_>, _> = group.records().map(|r| r.map(|(_, record)| record)).collect();
     let wanted: Vec<_> = records.iter().map(|(_, record)| *record).collect();
-    // If the base differs, so may the positions, and with them `previous`.
+    // If the first record does not have the time of the group, the positions of the written records
+    // may differ, and `previous` with them.
     assert!(!begins_with_group(&records) || again == Ok(wanted));
 }
 

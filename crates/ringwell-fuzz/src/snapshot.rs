@@ -45,7 +45,7 @@ pub fn snapshot(bytes: &[u8]) {
 }
 
 fn check(file: &[u8]) {
-    // A chunk's payload is read in one piece, and may have up to 512 KiB.
+    // A chunk's payload is read in one piece, and may be up to 512 KiB long.
     let read = || bounded(file.len() + (1 << 19), 8, || read(file));
     let Ok((through, contents)) = read() else { return };
     let again = read_back(through, &contents);
@@ -88,8 +88,9 @@ fn forged(mut bytes: &[u8]) -> Vec<u8> {
     [file, head.to_vec(), end].concat()
 }
 
-/// Changes the file by pieces of three bytes: a position of two bytes, and the change there. An odd
-/// byte at the end truncates the file.
+/// Damages the file at a position for every three bytes of `bytes`: the first two are the position,
+/// and the third contains the bits to flip. If there is a further byte at the end, it truncates the
+/// file.
 fn check_damaged(bytes: &[u8]) {
     let contents = sample();
     let good = write(THROUGH, &contents);

@@ -1,5 +1,5 @@
-//! Tests more than 20,000 damaged journals: recovery returns a true prefix, reports a doubt, or
-//! refuses the journal.
+//! Tests more than 20,000 damaged journals: recovery returns a true prefix, reports that the end
+//! may be lost, or refuses the journal.
 
 use std::collections::BTreeMap;
 

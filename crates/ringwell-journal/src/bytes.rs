@@ -4,8 +4,8 @@
 //! shortest form, so that every value has a single encoding.
 
 /// The records of the open group. Room for the next record is reserved before the record is
-/// written, so that bounds are checked only once. This room contains zeros or bytes of earlier
-/// groups.
+/// written, so that bounds are checked only once. The reserved bytes contain zeros or bytes of
+/// earlier groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Whenever the room grows, it grows by this many bytes more than were requested.
+    /// Whenever the buffer grows, it grows by this many bytes more than were requested.
     const GROWTH: usize = 4_096;
 
     pub(crate) fn len(&self) -> usize {
@@ -46,11 +46,11 @@ impl Body {
             // Zeroed memory costs nothing if it is requested as a whole.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            // Grows only as far as needed, because new room must be filled, whereas untouched
-            // memory costs nothing.
+            // Grows only as far as needed, because new bytes must be filled with zeros, whereas
+            // memory that is never touched costs nothing.
             self.bytes.resize(self.len + growth, 0);
         }
-        assert!(self.bytes.len() - self.len >= wanted, "the room is shorter than was asked for");
+        assert!(self.bytes.len() - self.len >= wanted, "the buffer has less room than requested");
     }
 
     /// Marks the next `count` bytes as written.
@@ -63,7 +63,7 @@ impl Body {
     pub(crate) fn take(&mut self, spare: Vec<u8>) -> Vec<u8> {
         let mut bytes = std::mem::replace(&mut self.bytes, spare);
         self.usual = std::mem::take(&mut self.len);
-        assert!(self.usual <= bytes.len(), "more was written than there was room for");
+        assert!(self.usual <= bytes.len(), "more bytes were written than the buffer can hold");
         bytes.truncate(self.usual);
         bytes
     }
@@ -267,7 +267,7 @@ impl<'a> Cursor<'a> {
         for index in 0..10 {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7F);
-            // The tenth byte has room for only one bit.
+            // Only one bit of the tenth byte may be set, because a value has 64 bits.
             if index == 9 && bits > 1 {
                 return None;
             }

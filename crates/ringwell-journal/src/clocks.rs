@@ -40,13 +40,13 @@ impl Clocks {
         self.wall_offset.saturating_sub(self.shard_offset)
     }
 
-    /// Returns the wall clock at the shard time `at`.
+    /// Returns the wall-clock time at the shard time `at`.
     #[must_use]
     pub fn wall(&self, at: Millis) -> Millis {
         shifted(at, self.wall_less_shard())
     }
 
-    /// Whether the boot began after the shard time `at`.
+    /// Whether the machine booted after the shard time `at`.
     fn began_after(&self, at: Millis) -> bool {
         i128::from(self.shard_offset) > i128::from(at.0)
     }
@@ -88,10 +88,10 @@ pub struct Noted {
     pub clocks: Clocks,
 }
 
-/// Returns the lead of the wall clock over shard time when a group with the clocks `then` was
-/// sealed, as far as it is known now. If the wall clock was corrected later, its last setting
-/// applies to all events since the boot. `now` contains the current clocks. A group of format 1 has
-/// no clocks. Shard time is then used as the wall clock.
+/// Returns the time by which the wall clock was ahead of shard time when a group with the clocks
+/// `then` was sealed, according to the clocks that are known now. If the wall clock was corrected
+/// later, its last setting applies to all events since the boot. `now` contains the current clocks.
+/// A group of format 1 has no clocks. Shard time is then used as the wall clock.
 ///
 /// If the last setting of an earlier boot is far from the current setting, but a boot before that
 /// had a setting close to the current one, then that last setting was wrong. In this case the
@@ -136,8 +136,9 @@ pub fn wall_less_shard_at(
     Some(wall_less_shard(clocks, now, noted))
 }
 
-/// Returns the wall clock at the beginning of the next known boot after an event at the shard time
-/// `at`, if the event happened before that boot. The arguments are those of [`wall_less_shard_at`].
+/// Returns the wall-clock time at the beginning of the next known boot after an event at the shard
+/// time `at`, if the event happened before that boot. The arguments are those of
+/// [`wall_less_shard_at`].
 pub fn wall_before(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -161,13 +162,14 @@ fn clocks_after(
     between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then)
 }
 
-/// If the wall clock was set ahead, or was ahead by more than this after a reboot, it determines
-/// the age of history only after this time. The delay is needed because dropped history cannot be
-/// restored.
+/// If the wall clock was set ahead, or was ahead by more than this time after a reboot, it
+/// determines the age of history only once this time has passed. The delay is needed because
+/// dropped history cannot be restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// Returns the wall clock at the shard time `now`, as far as it is trusted for the age of history.
-/// `clocks` contains the current clocks, and `noted` the recorded ones, newest first.
+/// Returns the wall-clock time at the shard time `now`, corrected to a time that is trusted for
+/// computing the age of history. `clocks` contains the current clocks, and `noted` the recorded
+/// ones, newest first.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -178,14 +180,14 @@ pub fn believed_wall(
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
     let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
-    // The newest clocks count however old they are, because nothing has been recorded since.
+    // The newest clocks are included even if they are old, because nothing has been recorded since.
     let recent = here.enumerate().filter(|(index, then)| {
         *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
     });
     let offsets = recent.map(|(_, then)| then.clocks.wall_offset);
     let offset = offsets.fold(clocks.wall_offset, i64::min);
     let wall = shifted(since_boot, offset);
-    assert!(offset <= clocks.wall_offset, "more is believed than the wall clock shows");
+    assert!(offset <= clocks.wall_offset, "the offset used is larger than the wall clock's");
     let mut before = noted.clone().filter(|noted| noted.clocks.boot != clocks.boot);
     match before.next() {
         Some(then) if since_boot < BELIEF => {

@@ -15,7 +15,7 @@ pub enum Durability {
     Memory,
 }
 
-/// A text that names no durability.
+/// The error for a text that is not the name of a durability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown durability {0:?}: use disk, os or memory")]
 pub struct UnknownDurability(pub String);

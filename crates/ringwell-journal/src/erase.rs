@@ -65,7 +65,10 @@ pub fn parameters_in(
         if !params.is_empty() && wanted(&record, params) {
             let start = params.as_ptr().addr() - body.as_ptr().addr();
             let range = start..start + params.len();
-            assert!(body.get(range.clone()) == Some(params), "the parameters are elsewhere");
+            assert!(
+                body.get(range.clone()) == Some(params),
+                "the parameters are not in this part of the body"
+            );
             found.push(range);
         }
     }
@@ -95,8 +98,8 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     true
 }
 
-/// Returns the pieces of a frame that contain `range` of its body. Each piece is an offset in the
-/// frame and the range of the body at that offset.
+/// Returns the pieces of a frame that contain the bytes `range` of the frame's body. Each piece is
+/// an offset in the frame and the range of the body at that offset.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -116,7 +119,8 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
     pieces
 }
 
-/// Returns the state of the checksum before `bytes` that leads to `state` after them.
+/// Returns the state that the checksum must have before `bytes` so that it has the state `state`
+/// after them.
 fn backward(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(state, |state, byte| {
         let index = index_of(state);
@@ -124,7 +128,7 @@ fn backward(state: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// Returns the bytes that lead from the state `from` to the state `to`.
+/// Returns the bytes that change the checksum's state from `from` to `to`.
 fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     let mut indices = [0; PATCH_BYTES];
     let mut state = to;
@@ -138,12 +142,12 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
         state = (state >> 8) ^ TABLE[index];
         byte
     });
-    assert!(state == to, "the bytes lead to another state");
+    assert!(state == to, "the bytes lead to a different checksum state");
     bytes
 }
 
-/// Returns the index of the table entry that the last byte added. Every entry has a different
-/// highest byte.
+/// Returns the index of the table entry that was combined with the checksum for the last byte.
+/// Every entry has a different highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

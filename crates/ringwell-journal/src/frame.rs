@@ -71,9 +71,15 @@ pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize 
 /// # Panics
 /// Panics if `out` has another length.
 pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
-    assert!(out.len() == frame_bytes(&group.header), "the frame needs another buffer");
+    assert!(
+        out.len() == frame_bytes(&group.header),
+        "the buffer's length differs from the frame's"
+    );
     let body_len = group.body.len();
-    assert!(body_len == group.header.body_len as usize, "the header has another length");
+    assert!(
+        body_len == group.header.body_len as usize,
+        "the header contains a different body length"
+    );
     let mut header = [0; HEADER_BYTES];
     let header = encode_header(&group.header, salt, &mut header);
     let mut body = group.body.as_slice();
@@ -137,7 +143,7 @@ pub fn decode_body(
         let part = (len - body.len()).min(BLOCK_BYTES - skip);
         body.extend_from_slice(&block[skip..skip + part]);
     }
-    assert!(body.len() <= len, "more was read than the header names");
+    assert!(body.len() <= len, "more bytes were read than the header specifies");
     // The checksum covers the whole body. If it is right, every block was written, even if a stamp
     // is wrong.
     if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {

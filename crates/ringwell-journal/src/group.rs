@@ -2,9 +2,9 @@
 //!
 //! Independent of how groups are stored. Each sealed group has its epoch, a dense number and the
 //! hash of the previous group. Any ordered store can therefore be checked for gaps, duplicates and
-//! forks, be it files with segments or a replicated log with one message per group. Invariant:
-//! group numbers are dense, and times and epochs never go back. Source: docs/spec/journal.md,
-//! "Groups".
+//! forks, whether it consists of segment files or is a replicated log with one message per group.
+//! Invariant: group numbers are dense, and times and epochs never go back. Source:
+//! docs/spec/journal.md, "Groups".
 
 use ringwell_core::{Millis, Position};
 
@@ -14,8 +14,8 @@ use crate::place::{BODY_BYTES_MAX, N_END, behind, position, position_parts, star
 use crate::record::{DecodeError, Record, Records};
 
 /// A group whose body has reached this length accepts no further batch. The remaining 384 KiB up to
-/// [`BODY_BYTES_MAX`] have room for nearly every batch in progress. A longer batch continues in the
-/// next group.
+/// [`BODY_BYTES_MAX`] suffice for the rest of nearly every batch in progress. A longer batch
+/// continues in the next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
 /// The end of a journal: the data about earlier groups that the next group needs.
@@ -191,7 +191,7 @@ impl Writer {
     /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
-        assert!(tip.is_sane(), "no group can follow");
+        assert!(tip.is_sane(), "no group can follow this one");
         let start = start_of(tip.next_n);
         let (body, summed) = (Body::default(), Summed::default());
         Self { tip, clocks: None, base: Millis::ZERO, body, summed, start }
@@ -203,7 +203,7 @@ impl Writer {
     /// # Panics
     /// Panics if the clocks have no boot.
     pub fn set_clocks(&mut self, clocks: Clocks) {
-        assert!(clocks.boot != 0, "clocks without a boot read back as none");
+        assert!(clocks.boot != 0, "clocks without a boot would be read back as no clocks");
         self.clocks = Some(clocks);
     }
 
@@ -288,7 +288,8 @@ impl Writer {
     }
 
     /// Adds the records written so far to the group's checksum while they are still in the
-    /// processor's cache. By the time the group is sealed, many other batches have displaced them.
+    /// processor's cache. By the time the group is sealed, other batches have displaced these
+    /// records from the cache.
     #[inline]
     pub fn sum(&mut self) {
         if self.body.len() >= self.summed.len + Summed::PIECE {
@@ -316,7 +317,10 @@ impl Writer {
         assert!(header.is_sane(), "the group could not be read back");
         // Checked only in debug builds. The body is no longer in the processor's cache, so the
         // check would take 13 instructions per row of 100 bytes.
-        debug_assert!(crc32c::crc32c(&body) == body_crc, "the checksum lacks a part of the body");
+        debug_assert!(
+            crc32c::crc32c(&body) == body_crc,
+            "the checksum does not cover the whole body"
+        );
         self.tip = Tip::after(&header);
         self.start = start_of(self.tip.next_n);
         Some(Group { header, body })

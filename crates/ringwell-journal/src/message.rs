@@ -19,7 +19,7 @@ pub use packing::Packer;
 use packing::{PLAIN, ZSTD, unpack};
 
 const MAGIC: [u8; 4] = *b"RPm1";
-/// The bytes of [`MAGIC`] that all versions share.
+/// The number of bytes of [`MAGIC`] that all versions share.
 const MARK_BYTES: usize = 3;
 const HEADER_BYTES: usize = 120;
 
@@ -63,7 +63,10 @@ pub fn encode_packed_message(packer: &mut Packer, author: &Author, group: &Group
 
 fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> Vec<u8> {
     let is_whole = packing != PLAIN || body.len() == header.body_len as usize;
-    assert!(is_whole && body.len() <= BODY_BYTES_MAX, "the header has another length");
+    assert!(
+        is_whole && body.len() <= BODY_BYTES_MAX,
+        "the header contains a different body length"
+    );
     let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&author.shard.to_le_bytes());
@@ -81,7 +84,7 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     out.extend_from_slice(&packing.to_le_bytes());
     let crc = crc32c::crc32c(&out);
     out.extend_from_slice(&crc.to_le_bytes());
-    assert!(out.len() == HEADER_BYTES, "a message's header has another length");
+    assert!(out.len() == HEADER_BYTES, "a message's header has the wrong length");
     let written = (*author, *header, packing);
     assert!(read_header(&out) == Some(written), "a message's header reads back differently");
     out.extend_from_slice(body);
@@ -110,8 +113,8 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     Ok((author, Group { header, body }))
 }
 
-/// Whether no process that served this shard wrote the message. This is so if the message does not
-/// begin like a message of any version, or if it is an intact message of another shard.
+/// Whether no process that served this shard wrote the message. This is the case if the message
+/// does not begin like a message of any version, or if it is an intact message of another shard.
 #[must_use]
 pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
     let is_of_other = |(author, _): (Author, _)| author.shard != shard;

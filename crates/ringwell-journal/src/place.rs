@@ -22,7 +22,7 @@ pub(crate) const N_END: u64 = 1 << (u64::BITS - OFFSET_BITS);
 #[inline]
 #[must_use]
 pub const fn position(n: u64, offset: usize) -> Position {
-    assert!(offset < BODY_BYTES_MAX, "offset outside of a body");
+    assert!(offset < BODY_BYTES_MAX, "offset outside the body");
     assert!(n < N_END, "group number too large");
     Position(n << OFFSET_BITS | offset as u64)
 }
@@ -38,7 +38,7 @@ pub(crate) const fn start_of(n: u64) -> Position {
 /// Panics like [`position`].
 #[inline]
 pub(crate) const fn behind(start: Position, offset: usize) -> Position {
-    assert!(offset < BODY_BYTES_MAX, "offset outside of a body");
+    assert!(offset < BODY_BYTES_MAX, "offset outside the body");
     Position(start.0 | offset as u64)
 }
 

@@ -150,7 +150,7 @@ pub enum Record<'a> {
         /// The position of the number's previous record in this journal, or [`Position::NONE`].
         previous: Position,
     },
-    /// Nothing is handed out before `until`, because part of the history is in doubt.
+    /// Nothing is handed out before `until`, because part of the history is uncertain.
     Hold {
         /// The time.
         at: Millis,
@@ -159,7 +159,8 @@ pub enum Record<'a> {
         /// The time from which numbers are handed out again.
         until: Millis,
     },
-    /// Time passed without other events. A tick keeps the newest recorded time current.
+    /// Time passed without other events. A tick records the current time although nothing else
+    /// happened.
     Tick {
         /// The time.
         at: Millis,

@@ -3,9 +3,9 @@
 //! Walks the frames in order, checks that each frame continues the one before it, and passes them
 //! to a visitor. At the end of the journal, an unfinished write is distinguished from damage. Never
 //! changes anything. Invariant: the visitor receives the beginning of the journal as it was
-//! written, without gaps. No group after the frames passed to the visitor was ever answered, unless
-//! the verdict reports that this is in doubt or an error is returned. Source: docs/spec/journal.md,
-//! "Recovery".
+//! written, without gaps. No answer was ever sent for a group after the frames that the visitor
+//! received, unless the verdict reports that this is uncertain or an error is returned. Source:
+//! docs/spec/journal.md, "Recovery".
 
 mod error;
 mod walk;
@@ -106,15 +106,16 @@ pub enum Verdict {
     /// The next frame was never completely written, and no answer was sent for it. The journal ends
     /// before this frame.
     Torn(Cut),
-    /// The next frame was written and has been damaged since. The frame may have been answered, so
-    /// the shard's pools must hand out nothing for one lockout. The first record of the next group
-    /// must be a `Hold`.
+    /// The next frame was written and has been damaged since. Answers may have been sent for this
+    /// frame, so the shard's pools must hand out nothing for one lockout. The first record of the
+    /// next group must be a `Hold`.
     Rotten(Cut),
 }
 
 impl Recovered {
-    /// Whether answered data at the end of the journal may be lost. The engine must then hold all
-    /// pools for one lockout, and this hold must be the first record that it appends.
+    /// Whether records whose answers were sent may be missing from the end of the journal. The
+    /// engine must then hold all pools for one lockout, and this hold must be the first record that
+    /// it appends.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         matches!(self.verdict, Verdict::Rotten(_))
@@ -199,7 +200,10 @@ pub fn recover<S: Segments>(
     let Recovery { segments, tip, frames, .. } = recovery;
     assert!(frames == tip.next_n - plan.from, "a frame was left out or visited twice");
     let end = segments.last().map(|info| (info.next_n, info.last_at));
-    assert!(end == Some((tip.next_n, tip.last_at)), "the last segment ends elsewhere");
+    assert!(
+        end == Some((tip.next_n, tip.last_at)),
+        "the last segment does not end where the journal ends"
+    );
     Ok(Recovered { tip, journal, verdict, segments, frames })
 }
 
@@ -362,7 +366,7 @@ where
             self.frames += 1;
         }
         self.tip = Tip::after(&frame.group);
-        assert!(self.tip.next_n == n + 1, "frames are not dense");
+        assert!(self.tip.next_n == n + 1, "the numbers of frames have a gap");
         self.doubt = None;
         Ok(())
     }

@@ -41,9 +41,9 @@ pub struct SegmentHeader {
     /// The end of the journal before the first frame. `tip.next_n` is the number of the first
     /// frame.
     pub tip: Tip,
-    /// The length of the file when it was taken into use. The file may be shortened only after the
-    /// block of [`encode_end`] has been written. `None` if the head was written by a version that
-    /// did not record the length.
+    /// The length of the file when it was first used for this segment. The file may be shortened
+    /// only after the block of [`encode_end`] has been written. `None` if the head was written by a
+    /// version that did not record the length.
     pub file_bytes: Option<u64>,
 }
 
@@ -56,7 +56,8 @@ pub enum SegmentFault {
     Checksum,
     /// The block was written by a newer version of the program.
     Version(u32),
-    /// The block's checksum is right, but no group can have the number or the epoch in it.
+    /// The block's checksum is right, but no group can have the number or the epoch that the block
+    /// contains.
     Tip,
 }
 
@@ -73,7 +74,8 @@ pub const fn salt(start: u64, segno: u64) -> u64 {
 
 impl SegmentHeader {
     /// The random value that was drawn by the startup that began the segment. Older releases drew a
-    /// random salt for each segment, so each of their segments seems to have a startup of its own.
+    /// random salt for each segment, so each of their segments seems to have been begun by a
+    /// different startup.
     #[must_use]
     pub const fn start(&self) -> u64 {
         salt(self.salt, self.segno)
@@ -182,7 +184,7 @@ impl SegmentHeader {
 /// Panics only if an invariant of the journal is broken.
 #[must_use]
 pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
-    assert!(n > 0, "groups are counted from one");
+    assert!(n > 0, "group numbers start at one");
     let mut block = [0; BLOCK_BYTES];
     block[..8].copy_from_slice(&END_MAGIC);
     block[8..16].copy_from_slice(&salt.to_le_bytes());

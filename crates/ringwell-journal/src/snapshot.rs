@@ -2,10 +2,10 @@
 //!
 //! A snapshot consists of a header, typed chunks of entries with one checksum each, and an end with
 //! a BLAKE3 hash of everything. Entries have a fixed width, and ten million of them are read in
-//! about a second. A snapshot may be taken in pieces while the shard continues. An entry counts
-//! only if the journal has no newer record for its number, so the entries need not be consistent
-//! with each other. A snapshot may be published only when every record that it can cover is stored.
-//! See [`Snapshot::through`]. Knows nothing of files. Source: docs/spec/journal.md, "Snapshots".
+//! about a second. A snapshot may be taken in pieces while the shard continues. An entry is used
+//! only if the journal has no newer record of its number, so the entries need not be consistent
+//! with each other. A snapshot may be published only when every record that it may cover is stored.
+//! See [`Snapshot::through`]. Does not depend on files. Source: docs/spec/journal.md, "Snapshots".
 
 mod reader;
 mod writer;
@@ -63,7 +63,7 @@ pub struct SnapshotHeader {
 pub struct Snapshot {
     /// The data in the header.
     pub header: SnapshotHeader,
-    /// The last frame that the snapshot may cover. The journal must reach this frame.
+    /// The last frame whose records the snapshot may include. The journal must reach this frame.
     pub through: u64,
     /// The count of entries of all kinds.
     pub entries: u64,

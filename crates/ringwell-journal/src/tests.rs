@@ -1,5 +1,5 @@
 //! Tests with the committed journals in `fixtures/journal`: old journals stay readable, and this
-//! version writes the same bytes as in the newest journal.
+//! version writes exactly the bytes of the newest one.
 
 use std::convert::Infallible;
 
@@ -230,7 +230,7 @@ fn answers(fixture: &Fixture) -> [AnswerEntry; 2] {
                 row: RowKey { batch: BATCH, row },
                 at: Millis(AT + 6),
                 answer,
-                // The fixture's version wrote no pool.
+                // The version that wrote the fixture did not write the pool.
                 pool: PoolId(0),
             }
         },

@@ -33,8 +33,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     let start = match head.parse(bytes) {
         Ok(httparse::Status::Complete(start)) => start,
         Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
-        Ok(httparse::Status::Partial) => return Err(BadAnswer("the head does not end")),
-        Err(_) => return Err(BadAnswer("this is not HTTP/1.1")),
+        Ok(httparse::Status::Partial) => return Err(BadAnswer("the response's head is too long")),
+        Err(_) => return Err(BadAnswer("the response is not HTTP/1.1")),
     };
     let mut length = None;
     let mut closes = head.version == Some(0);
@@ -48,9 +48,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     }
     let length = length.ok_or(BadAnswer("no content-length"))?;
     if length > BODY_BYTES_MAX {
-        return Err(BadAnswer("the body is too long"));
+        return Err(BadAnswer("the response's body is too long"));
     }
-    let end = start + usize::try_from(length).map_err(|_| BadAnswer("the body is too long"))?;
+    let end = start
+        + usize::try_from(length).map_err(|_| BadAnswer("the response's body is too long"))?;
     if bytes.len() < end {
         return Ok(None);
     }
@@ -122,13 +123,13 @@ mod tests {
     #[test]
     fn malformed_answers_are_refused() {
         let why = |bytes: &str| read(bytes.as_bytes()).unwrap_err().0;
-        assert_eq!(why("SSH-2.0-x\r\n"), "this is not HTTP/1.1");
+        assert_eq!(why("SSH-2.0-x\r\n"), "the response is not HTTP/1.1");
         assert_eq!(why("HTTP/1.1 200 OK\r\n\r\n"), "no content-length");
         assert_eq!(why("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"), "no content-length");
         let long = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", u64::MAX);
-        assert_eq!(why(&long), "the body is too long");
+        assert_eq!(why(&long), "the response's body is too long");
         let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
-        assert_eq!(why(&endless), "the head does not end");
+        assert_eq!(why(&endless), "the response's head is too long");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum CompareError {
     #[error("a run has fewer than {INTERVALS_MIN} whole intervals: measure longer")]
     TooShort,
     /// A run has no answer with status 200.
-    #[error("a run has no answer with status 200: there is nothing to compare")]
+    #[error("a run got no answer with status 200: there is nothing to compare")]
     NoAnswers,
 }
 
@@ -175,7 +175,8 @@ impl Comparison {
             let _ = writeln!(text, "{difference}");
         }
         if !self.differences.is_empty() {
-            text += "The settings differ: the comparison below ignores that.\n";
+            text += "The runs have different settings, which the comparison below does not take \
+                     into account.\n";
         }
         let _ = writeln!(text, "{:<10}{:>12}{:>12}{:>8}   95 % confidence", "", "A", "B", "B/A");
         for line in &self.lines {

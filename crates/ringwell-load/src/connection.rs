@@ -206,7 +206,9 @@ impl Connection {
             };
             match answer::read(bytes) {
                 Ok(Some(answer)) if answer.body.end < bytes.len() => {
-                    return Received::Bad(BadAnswer("bytes after the answer"));
+                    return Received::Bad(BadAnswer(
+                        "the response is followed by unexpected bytes",
+                    ));
                 }
                 Ok(Some(answer)) => return Received::Whole(answer, place),
                 Ok(None) if place == AnswerBuffer::Given => {

@@ -41,13 +41,13 @@ impl Outcome {
         let latency = over_time(
             &[("p50", "#2563eb", &p50), ("p99", "#dc2626", &p99)],
             self.interval_seconds,
-            "Latency by time, ms",
+            "Latency over time, ms",
             ms,
         );
         let rate = over_time(
             &[("batches/s", "#059669", &rates)],
             self.interval_seconds,
-            "Answered batches a second by time",
+            "Answered batches per second over time",
             round,
         );
         format!(

@@ -102,7 +102,7 @@ impl Feed {
         is_dry && self.retries.is_empty()
     }
 
-    /// The count of batches that are due but not yet taken.
+    /// Removes all batches that are due but were not sent, and returns their count.
     pub(crate) fn left(&mut self) -> u64 {
         let mut left = 0;
         while self.next_ns().is_some() {

@@ -200,11 +200,11 @@ impl Setting {
 }
 
 fn merge(into: &mut Latencies, more: &Latencies) {
-    #[expect(clippy::expect_used, reason = "all histograms here have the same bounds")]
+    #[expect(clippy::expect_used, reason = "these histograms have the same bounds")]
     into.add(more).expect("same bounds");
 }
 
-#[expect(clippy::cast_precision_loss, reason = "no run counts to 2^53")]
+#[expect(clippy::cast_precision_loss, reason = "no count of a run reaches 2^53")]
 fn count(count: u64) -> f64 {
     count as f64
 }

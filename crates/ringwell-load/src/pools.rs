@@ -64,8 +64,8 @@ pub struct Pool {
 pub enum PoolsError {
     /// The file cannot be read.
     #[error(
-        "cannot read the pools from {}: {source}; `ringwell demo` writes such a list into its \
-            data directory; pass it with --pools", path.display()
+        "cannot read the pools from {}: {source}; set --pools to a list of pools, such as the one \
+         that `ringwell demo` writes into its data directory", path.display()
     )]
     Read {
         /// The file.
@@ -147,7 +147,7 @@ impl Pool {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "1 to 1e12, as checked before"
+            reason = "the value is 1 to 1e12, as checked above"
         )]
         let lifetime_ms = (lifetime_seconds * 1e3).round() as u64;
         Ok(Self { id, ring_pool_key, overflow_number, lifetime_ms, first_number, numbers })

@@ -203,7 +203,7 @@ fn check(plan: &LoadPlan) -> Result<(), LoadError> {
         (plan.connections < plan.threads, "each thread needs a connection"),
         (plan.duration < Duration::from_millis(10), "a run takes 10 ms or more"),
         (plan.timeout.is_zero(), "a timeout of 0 leaves no time to answer"),
-        (plan.retry && plan.history.is_none(), "only a run with a history can send again"),
+        (plan.retry && plan.history.is_none(), "only a run with a history can repeat batches"),
         (
             plan.deadline.is_some_and(|deadline| deadline < Duration::from_millis(1)),
             "a deadline is 1 ms or more",

@@ -36,12 +36,14 @@ impl FromStr for Target {
             return Ok(Self(TargetAddress::Unix(PathBuf::from(path))));
         }
         if text.starts_with("https://") {
-            return Err("https is not supported: connect behind the proxy that ends TLS");
+            return Err(
+                "https is not supported: use the server's own address, not that of a TLS proxy",
+            );
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !path.is_empty() {
-            return Err("name host and port only: the path is that of the API");
+            return Err("specify only the host and the port: the API determines the path");
         }
         let port = authority.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {

@@ -19,7 +19,7 @@ impl Outcome {
         if self.interrupted {
             let seconds = self.seconds;
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "ended early: figures are of the first {seconds:.2} s");
+            let _ = writeln!(text, "ended early: the figures cover only the first {seconds:.2} s");
         }
         let rows = counts.rows + counts.error_rows;
         let share = percent(counts.overflow_rows, rows);
@@ -39,7 +39,7 @@ impl Outcome {
             (
                 "rows",
                 format!(
-                    "{} with a number, of these {} overflow ({share}); {} errors",
+                    "{} with a number, including {} with overflow numbers ({share}); {} errors",
                     grouped(counts.rows),
                     grouped(counts.overflow_rows),
                     grouped(counts.error_rows)
@@ -127,9 +127,10 @@ impl Progress {
 
 fn counted(setting: &Setting) -> &'static str {
     match setting.mode.as_str() {
-        "open" => "from the moment when a batch was due",
+        "open" => "from the time at which a batch was due",
         _ => {
-            "from the moment when a batch was sent (closed loop: a stall counts once per connection)"
+            "from the time at which a batch was sent (closed loop: a stall counts once per \
+             connection)"
         }
     }
 }
@@ -154,7 +155,7 @@ pub(crate) fn failures(counts: &Counts) -> String {
         (counts.reset, "reset"),
         (counts.timeouts, "timed out"),
         (counts.bad_answers, "not HTTP"),
-        (counts.unanswered, "unanswered at the end"),
+        (counts.unanswered, "unanswered at the end of the run"),
         (counts.unsent, "never sent: no connection was free"),
     ];
     let named = named.iter().filter(|(count, _)| *count > 0);

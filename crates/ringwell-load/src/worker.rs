@@ -33,8 +33,8 @@ const EVENTS: usize = 1_024;
 const TICK_NS: u64 = 50_000_000;
 /// The pause before a lost connection is opened again.
 const RECONNECT_NS: u64 = 50_000_000;
-/// In this time before a batch is due, the thread does not sleep, because waking up takes about
-/// this long.
+/// If the next batch is due within this time, the thread does not sleep, because waking up takes
+/// about this long.
 const SPIN_NS: u64 = 60_000;
 /// The time for which the generator waits for answers in progress after SIGINT.
 const STOP_NS: u64 = 1_000_000_000;
@@ -293,7 +293,7 @@ impl<'a> Worker<'a> {
         let now = now_ns();
         let connection = &mut self.connections[place];
         let ConnectionState::Busy { due_ns, .. } = connection.state else {
-            return self.unreadable(place, BadAnswer("an answer without a request"), feed);
+            return self.unreadable(place, BadAnswer("a response without a request"), feed);
         };
         let bytes = match lies {
             AnswerBuffer::Given => &self.buffer[..answer.body.end],

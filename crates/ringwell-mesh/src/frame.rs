@@ -37,7 +37,7 @@ mod kind {
     pub(super) const PING: u8 = 4;
 }
 
-/// Flag bits. Each one that is set marks an optional field as present.
+/// Flag bits. A flag that is set marks an optional field as present.
 mod flag {
     /// Flag of an ask: the digest of a repeatable batch follows.
     pub(super) const RETRY: u8 = 1;
@@ -63,8 +63,8 @@ const VARINT_BYTES_MAX: usize = 10;
 const HEAD_BYTES_MAX: usize = 64;
 /// The flags, the pool, the row's index, and the lengths of the two parts of the parameters.
 const ROW_BYTES_MIN: usize = 5;
-/// The fields of [`ROW_BYTES_MIN`] and the visitor, if the row's index and the lengths fit in 32
-/// bits.
+/// The fields of [`ROW_BYTES_MIN`] at their maximum lengths, and the visitor. The row's index and
+/// the lengths fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
 /// Only the kind of the row's answer.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
@@ -139,7 +139,7 @@ pub enum RowAnswer {
         /// The time when the next number becomes free, according to the owner's clock.
         until: Millis,
     },
-    /// The owner's journal has no room at the moment.
+    /// The owner's journal has no free space at the moment.
     JournalFull,
     /// The owner's journal failed, and only a restart repairs it.
     JournalFailed,

@@ -329,7 +329,7 @@ impl Window {
     /// including its own.
     fn grow(&mut self, in_flight: u32) {
         let WindowState::Open { window } = &mut self.state else {
-            return; // Only a ping opens a link. This was sent before the link shut.
+            return; // Only a ping opens a link. This request is from before the link shut.
         };
         // If most of the window is unused, the answer is no evidence that a larger window would
         // work.

@@ -48,7 +48,7 @@ pub(crate) async fn servers(
     }
     match away.last() {
         Some((address, error)) if 2 * away.len() >= settings.monitor.len() => {
-            let reason = format!("{address}/varz, which has its settings: {error}");
+            let reason = format!("cannot read the server's settings from {address}/varz: {error}");
             Err(unreached(settings, &reason))
         }
         _ => Ok(away),
@@ -191,7 +191,7 @@ pub(crate) fn stream(
         "allow_rollup_hdrs",
         "sealed",
         "no_ack",
-        // No stream of Ringwell has any of these.
+        // No stream of Ringwell uses any of these settings.
         "republish",
         "mirror",
         "sources",

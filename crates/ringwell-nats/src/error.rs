@@ -20,12 +20,12 @@ pub enum NatsError {
         /// The reason.
         reason: String,
     },
-    /// With a setting of a server or a stream, answered allocations could be lost.
+    /// A setting of a server or a stream could cause answered allocations to be lost.
     #[error(transparent)]
     Unfit(#[from] Unfit),
 }
 
-/// A setting with which answered allocations could be lost.
+/// A setting that could cause answered allocations to be lost.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
     /// Ringwell is not tested with this version of the server.

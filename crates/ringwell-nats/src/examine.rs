@@ -50,7 +50,7 @@ async fn look(
     let mut found = Examined::default();
     let named = settings.monitor.len();
     let checked = named - away.len();
-    found.fit.push(format!("{checked} servers of a tested version flush each message"));
+    found.fit.push(format!("{checked} servers have a tested version and flush each message"));
     for (address, error) in &away {
         found.doubtful.push(format!("{address} cannot be reached, so it was not checked: {error}"));
     }
@@ -107,9 +107,9 @@ async fn look_at_machines(
         }
     }
     if !has_doubt {
-        found
-            .fit
-            .push(format!("clocks of the servers differ from this one by at most {off_most:.1?}"));
+        found.fit.push(format!(
+            "the servers' clocks differ from this machine's by at most {off_most:.1?}"
+        ));
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ async fn look_at_permissions(
     if !client.server_info().auth_required {
         found.doubtful.push(
             "anyone who can reach the servers may publish to the streams and stop shards: set \
-             `authorization` in their configuration, and `credentials` in this one"
+             `authorization` in their configuration, and `credentials` in this server's"
                 .to_owned(),
         );
     }
@@ -163,8 +163,8 @@ async fn look_at(
     }
     if foreign > 0 {
         found.doubtful.push(format!(
-            "stream {name} has {foreign} messages of another program, which are skipped: allow only \
-             Ringwell to publish there"
+            "stream {name} has {foreign} messages from another program, which are skipped: allow \
+            only Ringwell to publish there"
         ));
     }
     for server in behind {

@@ -181,7 +181,8 @@ impl Logs for NatsLogs {
         self.runtime.spawn(async move {
             let _ = done.send(beats.silence(&stream).await);
         });
-        // An error means that the thread has ended, and startup will report that.
+        // An error means that the thread that talks to the servers has ended. Startup will report
+        // that.
         over.recv().ok().flatten()
     }
 

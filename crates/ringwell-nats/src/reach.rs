@@ -22,7 +22,8 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Records that a request made progress: it was stored, or refused for a reason of its own.
+    /// Records that a request made progress: it was stored, or refused for a reason that lies in
+    /// the request itself.
     pub(crate) fn progressed(&self) {
         *self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -41,9 +42,10 @@ impl Reach {
             let server = client.server_info().server_name;
             tracing::warn!(
                 server,
-                "this server stores nothing: reconnecting to any of the servers"
+                "this server of the journal does not store messages: reconnecting to any of the \
+                servers"
             );
-            // An error means that the connection is closed for good.
+            // An error means that the connection is permanently closed.
             let _ = client.force_reconnect().await;
         }
     }

@@ -28,14 +28,15 @@ use crate::error::{NatsError, Unfit, unreached};
 use crate::notes;
 use crate::reach::Reach;
 
-/// The time after which an append without an answer may have been lost together with its leader.
+/// The time after which an append without an answer counts as possibly lost together with the
+/// stream's leader.
 const APPEND_MAX: Duration = Duration::from_secs(2);
 
-/// The corresponding time for all other requests.
+/// The time after which any other request without an answer counts as lost.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The first and the longest time after which an unanswered request is sent again, if it changes
-/// nothing. While a stream has no leader, no server answers. The next leader does not receive the
+/// The initial and the maximum time after which an unanswered request that changes nothing is sent
+/// again. While a stream has no leader, no server answers. The next leader does not receive the
 /// requests that were sent before its election.
 const AGAIN_MIN: Duration = Duration::from_millis(250);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
@@ -378,7 +379,8 @@ impl Stream {
         tracing::error!(
             stream = self.name,
             place = n,
-            "a server of the journal has lost a message: asking another one. Check its disk"
+            "a server of the journal has lost a message: asking another server. Check the disk of \
+            the first one"
         );
         let mut found = None;
         for _ in 0..OTHERS {
@@ -535,7 +537,8 @@ mod tests {
     fn answers_to_an_append_have_exactly_their_documented_meaning() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
-        // These answers are about another message, or about a message of another program.
+        // The first answer has the place of another message. The second one reports a duplicate, so
+        // it is about another program's message.
         assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
         assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
         let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));

@@ -112,7 +112,8 @@ async fn dispatch(
             let now = *started.insert(thread.platform.moment());
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
-            // The decoded form of a compressed body takes memory too.
+            // The decoded form of a compressed body needs memory in addition to the compressed
+            // form.
             if body.len() != sent && !room.take(body.len()) {
                 thread.stats.bodies_refused.add(1);
                 return Err(RequestError::NoRoom);
@@ -170,7 +171,8 @@ fn terms(
 }
 
 /// The header fields of an answer to a batch. [`time_headers`] replaces the times in each answer.
-/// They are copied as a whole, because inserting each field takes twice as many instructions.
+/// The map is copied as a whole, because inserting each field separately takes twice as many
+/// instructions.
 static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     time_headers(&mut response, Duration::ZERO);

@@ -1,8 +1,9 @@
 //! Requests unknown ring pools from the main application, in the request path.
 //!
 //! Each pool is requested only once, no matter how many batches wait for it. A pool that the
-//! application returns is added to the process's directory, and a refusal is remembered for a
-//! while. Rows of known pools do not wait for the application. Source: docs/spec/application.md.
+//! application returns is added to the process's directory, and if the application does not return
+//! a pool, this is remembered for a while. Rows of known pools do not wait for the application.
+//! Source: docs/spec/application.md.
 
 mod age;
 mod call;

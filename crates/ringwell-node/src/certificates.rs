@@ -21,7 +21,7 @@ pub(crate) struct Watched {
 /// A file's modification time and length.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// The modification times and lengths of some files. Record them before reading the files.
+/// The modification times and lengths of some files. Must be recorded before the files are read.
 #[derive(Debug)]
 pub(crate) struct Stamps(Vec<(PathBuf, Stamp)>);
 

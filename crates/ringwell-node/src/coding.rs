@@ -142,8 +142,8 @@ mod tests {
             let body = batch(rows, more);
             assert_eq!(decoded(&body), Ok(Bytes::from(body.clone())), "{rows} rows {more}");
         }
-        // Identical rows compress far better than that, but a short body with such rows is still
-        // accepted.
+        // Identical rows compress by a larger factor than [`INFLATION_MAX`], but a short body with
+        // such rows is still accepted.
         let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=key"},"#;
         let body = format!(r#"{{"requests":[{}"#, row.repeat(1_000));
         assert!(decoded(body.as_bytes()).is_ok());
@@ -159,7 +159,7 @@ mod tests {
         let limit = INFLATED_BYTES_MIN;
         assert!(decoded(&vec![b' '; limit]).is_ok());
         assert_eq!(decoded(&vec![b' '; limit + 1]), Err(RequestError::Inflated { limit }));
-        // The limit for all bodies is checked before the multiple of the compressed size.
+        // The limit in bytes is checked before the limit that depends on the compressed size.
         assert_eq!(decoded(&vec![b' '; 8 << 20]).unwrap_err().status(), 413);
     }
 }

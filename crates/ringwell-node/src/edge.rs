@@ -1,7 +1,7 @@
 //! The part of a connection below the HTTP library. It repairs the first request line if a client
 //! did not escape its query, and replaces the library's own refusals, which have no body, with
-//! answers that have one. If a request was refused before all of it was read, the client may finish
-//! sending before the connection is closed.
+//! answers that have one. If a request was refused before all of it was read, the connection stays
+//! open until the client has finished sending.
 //!
 //! Only the first line of a connection is examined. Later, it is not certain that the next bytes
 //! are a request line. All other bytes pass through unchanged, and are not copied.
@@ -121,7 +121,7 @@ impl<S: AsyncRead + Unpin> Edge<S> {
 }
 
 /// Whether these first bytes may begin a line that needs repair. Nearly all clients send POST
-/// requests, whose lines need none.
+/// requests, whose first lines need no repair.
 fn may_need_repair(read: &[u8]) -> bool {
     let is_begun = |begin: &[u8]| read.iter().zip(begin).all(|(read, wanted)| read == wanted);
     !read.is_empty() && (is_begun(b"GET /") || is_begun(b"HEAD /"))
@@ -252,7 +252,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Edge<S> {
         if let Closing::Not = self.closing {
             ready!(self.write_refusal(cx))?;
             ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            // The time for this is limited in the same way as the time for an answer.
+            // The time for discarding the rest of the request is limited in the same way as the
+            // time for an answer.
             self.watch.enter(Phase::Write);
             self.closing = Closing::Lingering(DROPPED_BYTES_MAX);
         }

@@ -45,8 +45,8 @@ fn data_directory(config: &Config) -> Result<(), ServeError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             // Without permission to look at the path, it cannot be checked.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
-            // An ancestor of this path is a file instead of a directory. The loop reaches that file
-            // later.
+            // An ancestor of this path is a file instead of a directory. A later iteration of this
+            // loop reaches that file.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
             Err(error) => error,
             Ok(_) if place.is_dir() => return Ok(()),

@@ -273,8 +273,8 @@ impl Handle {
         shard: u16,
         number: PromoNumber,
     ) -> Result<Option<Millis>, AskError> {
-        // Periods with losses or wrong clocks do not matter when the newest allocation is looked
-        // up.
+        // The look-up is for the newest allocation, so periods in which records were lost or clocks
+        // were wrong do not matter.
         let at = Moment::Shard(Millis(u64::MAX));
         let (begun, wall) = (Tokio.moment(), Tokio.wall());
         let past = self

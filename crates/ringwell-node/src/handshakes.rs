@@ -1,8 +1,9 @@
 //! The TLS handshakes that are in progress at a listener. Their number is limited, so that
 //! strangers cannot use up memory by never finishing their handshakes.
 //!
-//! If there is no room for a new handshake, the address with the most handshakes loses its oldest
-//! one. If the new client has that address itself, the new client is refused instead.
+//! If the maximum is reached when a new handshake begins, the address with the most handshakes
+//! loses its oldest one. If the new client has that address itself, the new client is refused
+//! instead.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -211,7 +211,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
 }
 
 /// Serves a client after the TLS handshake, unless too many handshakes are in progress. Returns
-/// whether there was room for the handshake.
+/// whether the handshake was admitted.
 fn welcome_secure(
     thread: &Rc<HttpShard>,
     socket: TcpStream,
@@ -244,14 +244,14 @@ fn welcome_secure(
     true
 }
 
-/// Serves a new connection in its own task if there is room for it, and returns whether there was.
+/// Serves a new connection in its own task if a place is free, and returns whether one was.
 fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let Some(open) = admit(thread, who) else {
         spawn(async move {
-            // A client that does not read this answer in time never sees it.
+            // If the client does not read this answer in time, the connection is closed without it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
@@ -263,7 +263,7 @@ where
 /// Takes a place for another connection on this thread, if a place is free.
 ///
 /// Any client in the world may connect to a listener that serves only web pages. Such listeners may
-/// therefore use only half of the places, and the others always remain for other clients.
+/// therefore use only half of the places, and the other half always remains for other clients.
 fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
     // Shards that exist only for their history have no listeners.
     let shards = thread.directory().shards();
@@ -364,7 +364,8 @@ fn respond(
                 }
             },
         };
-        // Successful requests are rarely left unread. If they are, the answer announces the close.
+        // If part of a request was left unread, its answer announces that the connection will
+        // close. Successful requests are rarely left unread, so only refusals are considered here.
         if !response.status().is_success() && response.headers().contains_key(header::CONNECTION) {
             watch.linger();
         }
@@ -571,8 +572,8 @@ async fn collect(
     let mut taken = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::Broken)?;
-        // Refuses trailer fields. The library accepts a bare LF before and within them, so it could
-        // read the next request as one of these fields.
+        // Refuses trailer fields. The HTTP library accepts a bare LF before and within trailer
+        // fields, so it could mistake the next request for one of them.
         let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
         let bytes = first.len().max(all.len()) + data.len();
         if bytes > limit {

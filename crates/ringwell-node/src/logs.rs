@@ -44,9 +44,9 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The limit counts the copy's uncompressed bodies, so the stream never exceeds it. The
-        // remaining quarter of the stream is for records that are written while its oldest part is
-        // being removed.
+        // The limit applies to the uncompressed size of the copy, so the same groups never take up
+        // more than this in the stream. The remaining quarter of the stream is for records that are
+        // written while its oldest part is being removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
@@ -76,8 +76,8 @@ fn first_shard(membership: Option<&Membership>) -> u16 {
 /// Returns the name of the placement to which the logs belong.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
-        // If one process has all logs, it passes lockouts on to the shards that now own the
-        // numbers.
+        // If one process has all logs, it can pass lockouts on to the shards that now own the
+        // numbers, so every placement gets the same name.
         None => "one process".to_owned(),
         Some(_) => placement_name(directory.placement()),
     }
@@ -119,9 +119,9 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
     logs.serving(first, Box::new(sign));
 }
 
-/// Returns when this process should end so that its supervisor restarts it, and logs the reason:
-/// either a journal in a log has failed, or other processes have taken over its shards and it would
-/// become a standby.
+/// Returns when this process should end so that its supervisor restarts it, and logs the reason.
+/// Either a journal in a log has failed, or other processes have taken over this process's shards,
+/// so that it should become a standby.
 pub(crate) async fn is_over(node: &Node) {
     let Some(replicated) = &node.config.journal.replicated else { return pending().await };
     // Without standbys, an operator decides which of two processes serves, so lost shards do not

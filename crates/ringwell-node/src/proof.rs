@@ -10,7 +10,8 @@ use crate::disk::{Damage, Reader};
 use crate::shard::ShardThread;
 use ringwell_driver::node::HistoryState;
 
-/// The maximum number of groups that are read at once. They have a few megabytes together.
+/// The maximum number of groups that are read at once. Together, these groups take up a few
+/// megabytes.
 const GROUPS_AT_ONCE: u64 = 64;
 
 /// The pause between two reads, so that other disk requests are not delayed.

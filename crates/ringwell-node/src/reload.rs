@@ -28,7 +28,7 @@ pub(crate) async fn again(
             ),
             Some(Err(faults)) => refuse(&faults, cause),
             None => {
-                tracing::warn!("{cause}: nothing to reload: no settings come from a file");
+                tracing::warn!("{cause}: nothing to reload, because no settings come from a file");
             }
         }
         return;

@@ -417,7 +417,8 @@ struct ShardPlan {
 }
 
 pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
-    // Look-ups read history files on other threads, which have a lower priority than batches.
+    // Look-ups read history files on the runtime's other threads, which get a lower priority than
+    // the thread that serves batches.
     let mut runtime = Builder::new_current_thread();
     runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }
@@ -474,7 +475,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let http = shard_of(server, shard, engine, &clock, peers);
     let thread = Rc::clone(&*http);
-    // This is determined early, because a request for older history may index that history.
+    // The unread groups are determined before any request is served, because a request for older
+    // history may index some of them.
     let unread = store.reader().unread();
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();

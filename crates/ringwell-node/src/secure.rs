@@ -68,7 +68,8 @@ impl Secure {
                     tracing::warn!("{warning}");
                 }
             }
-            // The other of the two files may not have been replaced yet.
+            // Perhaps only one of the two files, the certificate and the key, has been replaced so
+            // far.
             Err(error) => tracing::error!(%error, "the certificate for clients is unchanged"),
         };
         let watched = Watched::begin(seen, changed).map_err(ServeError::Thread)?;

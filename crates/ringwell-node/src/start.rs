@@ -93,7 +93,7 @@ pub(crate) fn start(
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
     // The data of other nodes is compared with the journals as they were before this process took
-    // over the shards, so the group that it wrote then does not count.
+    // over the shards, so the group that this process wrote during the take-over does not count.
     let own = u64::from(logs.is_some());
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
@@ -230,7 +230,7 @@ fn take_over(
 }
 
 /// Refuses to start if a log exists for a shard beyond these, because none of these shards would
-/// respect its lockouts.
+/// respect the lockouts in that log.
 fn refuse_more_shards(
     logs: &dyn Logs,
     membership: Option<&Membership>,
@@ -356,8 +356,8 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
             journal = %directory.display(),
             %verdict,
             "the last answered allocations may be lost: all pools of the shard answer with \
-                overflow numbers for one lockout, then resume by themselves. If the verdict names \
-                damage, check the disk; `ringwell journal verify` checks the whole journal"
+                overflow numbers for one lockout, then resume by themselves. If the verdict \
+                mentions damage, check the disk; `ringwell journal verify` checks the whole journal"
         );
     }
     Started { shard, engine, store, log, lengthened: doubts.lengthened }

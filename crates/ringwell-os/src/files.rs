@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::platform;
 
 /// New files are accessible only to their owner, because they contain visitors' parameters and
-/// keys. These files contain visitors' parameters, and keys.
+/// keys.
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -158,7 +158,7 @@ impl Files for OsFiles {
     }
 
     fn random(&self, path: &Path) -> Result<[u8; 16], FileError> {
-        random().context("draw random bytes for", path)
+        random().context("get random bytes for", path)
     }
 
     fn moment(&self) -> Duration {

@@ -48,7 +48,7 @@ pub enum LockError {
         /// The text in the file, which identifies the owner.
         pid: String,
     },
-    /// The path of the lock file contains something else.
+    /// The file at the lock file's path is not a lock of Ringwell.
     #[error(
         "{} is not a lock of this program: it must be a plain file with a process number. Nothing was \
          written to it; move it away",

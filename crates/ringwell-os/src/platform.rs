@@ -57,7 +57,7 @@ pub(crate) fn mount_of(_: &Path) -> Option<u64> {
 }
 
 /// Returns the directory of a btrfs file system in sysfs, whose name is the file system's UUID.
-/// `statvfs` reports only the exclusive or of the UUID's first and third words.
+/// `statvfs` does not report the UUID itself, but only the XOR of its first and third words.
 #[cfg(target_os = "linux")]
 fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     const BTRFS: rustix::fs::FsWord = 0x9123_683e;
@@ -76,7 +76,8 @@ fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     std::fs::metadata(Path::new("/sys/fs/btrfs").join(name)).ok()
 }
 
-/// Returns the name of the directory's file system, if it is one that does not keep its promises.
+/// Returns the name of the directory's file system, if it is one that may lose flushed data in a
+/// power cut.
 #[cfg(target_os = "linux")]
 pub(crate) fn doubtful_file_system(directory: &Path) -> io::Result<Option<&'static str>> {
     use rustix::fs::FsWord;

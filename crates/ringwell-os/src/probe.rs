@@ -12,8 +12,8 @@ use crate::files::{Context, create};
 use crate::platform;
 
 const FLUSHES: usize = 50;
-/// No disk stores a block in less time. Only memory does, or a disk that answers from a volatile
-/// cache.
+/// No disk stores a block in less time. Only memory is that fast, or a disk that acknowledges
+/// writes from a volatile cache.
 const BELIEVABLE: Duration = Duration::from_micros(20);
 
 /// The result of the test.
@@ -23,7 +23,7 @@ pub struct Probe {
     pub flush_p50: Duration,
     /// The 99th percentile of the durations of the flushes.
     pub flush_p99: Duration,
-    /// The name of the file system, if it is one that does not keep its promises.
+    /// The name of the file system, if it is one that may lose flushed data in a power cut.
     pub doubtful_file_system: Option<&'static str>,
 }
 
@@ -55,14 +55,14 @@ impl Probe {
         let mut warnings = Vec::new();
         if let Some(name) = self.doubtful_file_system {
             warnings.push(format!(
-                "the data directory is on {name}, which does not keep files through a power cut \
-                 or does not promise to; allocations may be forgotten"
+                "the data directory is on {name}, which may lose files in a power cut: allocations \
+                may be lost"
             ));
         }
         if self.flush_p50 < BELIEVABLE {
             warnings.push(format!(
                 "half of the test flushes took less than {} us: the disk probably answers before \
-                 it has stored anything, and allocations may be forgotten in a power cut",
+                it has stored the data, so allocations may be lost in a power cut",
                 self.flush_p50.as_micros().max(1)
             ));
         }

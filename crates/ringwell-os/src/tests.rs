@@ -294,7 +294,7 @@ fn after_a_failure_nothing_is_stored() {
     let settings = Settings { spare_segments: 0, ..settings(data.path()) };
     let mut shard = open(&settings);
     shard.store(60_000);
-    // After this, the next segment cannot be created.
+    // From now on, the next segment cannot be created.
     fs::remove_dir_all(settings.shard_directory(0)).unwrap();
     let group = shard.group(100_000);
     let Appended::Failed(error) = shard.append(&group) else { panic!() };
@@ -341,14 +341,14 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
-    // Another shard gets a journal. Both journals are remembered, under the same name and under a
-    // new one.
+    // A second shard gets a journal. Both journals are recorded, and stay recorded when the data
+    // directory gets a new name.
     let more = read_or_draw(&one, &both);
     assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
     let renamed = Identity::rename(&OsFiles, one.path()).unwrap();
     assert_ne!(renamed.id, drawn.id);
     assert_eq!(renamed.journals, both);
-    // A journal that is no longer written is forgotten.
+    // The entry of a journal that is no longer written is removed.
     assert_eq!(read_or_draw(&one, &first).journals, first);
     // These files were written by earlier releases.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();

@@ -72,9 +72,9 @@ impl Callers {
     }
 
     /// The share of callers whose number has already gone to another visitor when they call, if the
-    /// number that has been free longest is handed out next. A number is then reused only after all
-    /// `numbers` have been handed out, at `rate` allocations a second. A lockout that is shorter
-    /// than this time has no effect.
+    /// number that has been free longest is always handed out next. A number is then reused only
+    /// after all `numbers` have been handed out, at `rate` allocations a second. A lockout shorter
+    /// than the time that this takes has no effect.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }

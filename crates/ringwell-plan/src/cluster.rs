@@ -99,7 +99,7 @@ pub enum EstimateError {
     #[error("{0} must be above 0")]
     NotAbove0(&'static str),
     /// The traffic is more than one cluster can carry.
-    #[error("this takes more than {SHARDS_MAX} shards, the most that a cluster can have")]
+    #[error("this load needs more than {SHARDS_MAX} shards, the maximum for a cluster")]
     TooMuch,
 }
 
@@ -214,7 +214,7 @@ fn of_numbers(traffic: &Traffic, needs: &Needs) -> Vec<Figure> {
     let numbers_how = match traffic.numbers {
         Some(_) => "as given".to_owned(),
         None => format!(
-            "pools of {}, each with the largest load of which {} % overflow (Erlang B)",
+            "pools of {} numbers, each with the load at which {} % of its rows overflow (Erlang B)",
             traffic.pool_numbers,
             traffic.target * 100.0
         ),
@@ -224,20 +224,20 @@ fn of_numbers(traffic: &Traffic, needs: &Needs) -> Vec<Figure> {
             "batches",
             needs.batches,
             Unit::CountPerSecond,
-            format!("numbers a second over {} rows", traffic.rows_per_batch),
+            format!("numbers per second, divided by {} rows per batch", traffic.rows_per_batch),
         ),
         figure(
             "numbers locked out at once",
             needs.locked,
             Unit::Count,
-            "numbers a second times lifetime (Little)".to_owned(),
+            "numbers per second, multiplied by the lifetime (Little's law)".to_owned(),
         ),
         figure("numbers in all pools", needs.numbers, Unit::Count, numbers_how),
         figure(
             "every number handed out once",
             needs.numbers / traffic.numbers_per_second,
             Unit::Seconds,
-            "numbers in all pools over numbers a second".to_owned(),
+            "numbers in all pools, divided by numbers per second".to_owned(),
         ),
     ]
 }
@@ -251,8 +251,8 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             cores,
             Unit::Cores,
             format!(
-                "CPU of a batch (HTTP, and a part for each row) and of the {:.1} shards that it \
-                    involves; without proxy and TLS",
+                "CPU of a batch (HTTP, plus a part for each row) and of its requests to {:.1} \
+                 shards; without proxy and TLS",
                 layout.asked(traffic.rows_per_batch)
             ),
         ),
@@ -260,7 +260,10 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             "shards, one per core",
             f64::from(shards),
             Unit::Count,
-            format!("cores at most {} % busy, at least one per node", traffic.busy * 100.0),
+            format!(
+                "each core at most {} % busy; at least one shard per node",
+                traffic.busy * 100.0
+            ),
         ),
         figure(
             "memory of all nodes",
@@ -268,7 +271,12 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             Unit::Bytes,
             format!("numbers, and {} idle connections", traffic.connections),
         ),
-        figure("nodes", f64::from(nodes), Unit::Count, format!("machines of {shape}, none spare")),
+        figure(
+            "nodes",
+            f64::from(nodes),
+            Unit::Count,
+            format!("machines with {shape}, without a spare"),
+        ),
     ]
 }
 
@@ -289,7 +297,7 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "journal, each batch flushed alone",
             most.max(least),
             Unit::BytesPerSecond,
-            format!("each batch takes whole blocks of 4 KiB on {asked:.1} shards"),
+            format!("each batch writes whole blocks of 4 KiB on {asked:.1} shards"),
         ),
         figure(
             "history that is kept",
@@ -298,7 +306,8 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "8 GiB per shard (journal.history_bytes) of a busy journal, at most 30 days".to_owned(),
         ),
         figure("disk for journals", kept.min(least * HISTORY_AGE), Unit::Bytes, {
-            "the history that is kept, without prepared segments and snapshots".to_owned()
+            "for the history that is kept; prepared segments and snapshots are not included"
+                .to_owned()
         }),
     ]
 }

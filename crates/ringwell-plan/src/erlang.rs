@@ -10,7 +10,7 @@
 /// The maximum count of numbers that [`numbers_for`] tries, which is more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
-/// The steps in which the integral for a fractional count of numbers is computed.
+/// The number of steps in which the integral for a fractional count of numbers is computed.
 const STEPS: u32 = 4_000;
 /// The upper limit of the integral. The integrand decreases like `e^-u`, so the part beyond this
 /// limit is smaller than the precision of an `f64`.

@@ -13,15 +13,15 @@ use crate::fault::Kind;
 use crate::model::{Grant, Judged, Wanted};
 use crate::world::{ORIGIN_US, World};
 
-/// The look-ups of calls have numbers from this one on. The look-ups at the end of a run are
+/// The look-ups of calls are numbered from this value on. The look-ups at the end of a run are
 /// numbered from zero.
 const FIRST: usize = 1 << 32;
 
 impl World {
     /// Calls a number that has not been given to another visitor since its visitor saw it.
     pub(crate) fn ring(&mut self) {
-        // Assumes that the call began slightly earlier, because the clocks of owners may differ by
-        // that much.
+        // Assumes that the call began slightly earlier, because the clocks of owners may differ
+        // slightly.
         let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
@@ -50,17 +50,17 @@ impl World {
     /// Checks that each call that was attributed leads to the visitor who was shown the number.
     pub(crate) fn check_calls(&mut self) -> Judged {
         for Rung { which, mut wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
-            // The number may have gone out again before the answer. In that case, the first
-            // visitor's record may already be dropped, and a wrong clock may date the next visitor
-            // before the call.
+            // The number may have been handed out again before the look-up was answered. In that
+            // case, the first visitor's record may already have been dropped, and a wrong clock may
+            // date the next visitor's allocation before the call.
             let was_right = {
                 let model = self.shared.model.borrow();
                 let later = model.grants_after(&wanted);
                 wanted.is_newest &= later.is_empty();
                 later.iter().all(|it| self.was_right(self.cluster.home(it.shard), it.true_us))
             };
-            // If there is no answer, the node was down, or ended in the meantime. If the visitor's
-            // record was not on the disk in time, the call is looked up again later.
+            // If there is no answer, the node was down, or it ended before it answered. If the
+            // visitor's record was not on the disk in time, the call is looked up again later.
             let answer = self.looked.remove(&which).and_then(Result::ok);
             let answer = answer.filter(|it| was_right && (it.held.is_some() || !has_gaps));
             if let Some(found) = answer.filter(|it| it.missing != Some(Missing::TooLong)) {

@@ -98,12 +98,13 @@ pub(crate) struct Clients {
     gap_us: u64,
     pub(crate) length_us: u64,
     only: Option<BTreeSet<u32>>,
-    /// Batches that are to be repeated, because their clients have no answer.
+    /// Batches that are to be repeated, because their clients got no answer.
     again: Vec<u32>,
     probes: u32,
 }
 
-/// The id of one sending of a batch, which consists of the batch's index and the attempt.
+/// The id of one attempt to send a batch, which consists of the batch's index and the number of the
+/// attempt.
 fn sent(index: u32, attempt: u8) -> u64 {
     u64::from(index) << 8 | u64::from(attempt)
 }
@@ -252,8 +253,8 @@ impl World {
             return Err(Violation { rule: "panic", text, number: 0, shard });
         }
         let last_us = deadline_us + LATE_MAX_US;
-        // If the thread was idle after the deadline, it had time to answer, so a late answer is its
-        // own fault.
+        // If the thread was idle after the deadline, it had time to answer earlier, so a late
+        // answer is its own fault.
         let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
         let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
         Model::answered_late(id, shard, late_us)?;
@@ -282,7 +283,8 @@ impl World {
             };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // The other numbers belong to repeatable rows, and clients do not return those.
+        // Clients release only numbers that they cannot request again, so numbers for visitors and
+        // for repeatable batches are left out.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -313,8 +315,8 @@ impl World {
         }
     }
 
-    /// Handles an answer that has arrived. Some clients repeat the batch nevertheless, and some
-    /// release numbers.
+    /// Handles an answer that has arrived. Some clients repeat the batch although it was answered,
+    /// and some release numbers.
     fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);

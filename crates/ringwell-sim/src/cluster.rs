@@ -135,7 +135,7 @@ impl Cluster {
         let nodes = (0..self.nodes).map(of).collect();
         let placement = map.owners(self.homes.len()).placement();
         let map = ClusterMap::new(map.version, nodes, placement);
-        let map = map.unwrap_or_else(|| unreachable!("each shard is of one node"));
+        let map = map.unwrap_or_else(|| unreachable!("each shard belongs to one node"));
         let secret = Secret::parse("a-secret-of-this-run");
         let secret = secret.unwrap_or_else(|error| unreachable!("a secret made here: {error}"));
         let member = Membership::new(ClusterFile::of_map(map, secret), &name(node));

@@ -1,10 +1,11 @@
-//! Data directories that are restored from copies, and what the other nodes know that such a copy
-//! lacks.
+//! Data directories that are restored from copies, and the facts that such a copy lacks but other
+//! nodes know.
 //!
-//! Either an operator marks the restored data (`ringwell restore`, `serve --restored`), or only the
-//! other nodes can detect that it is a copy. The rules for operators are respected: a copy is not
-//! restored if a new map is newer than the copy, if a move is newer and a node that knows of the
-//! move is down, or while a lockout of a longer lifetime may last.
+//! An operator may mark the restored data (`ringwell restore`, `serve --restored`). Without a mark,
+//! only the other nodes can detect that the data is a copy. The rules for operators are respected:
+//! a copy is not restored if there is a map newer than the copy, if a move is newer than the copy
+//! and a node that knows of the move is down, or while a lockout may last that is longer than its
+//! pool's present lifetime.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -154,8 +155,8 @@ impl World {
     pub(crate) fn bring_back(&mut self, lost: &Lost) {
         let Lost { node, shard, at, before, .. } = *lost;
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
-        // If a new disk has no identity yet, nothing shows that this journal is not the one that
-        // was written last.
+        // If a new disk has no `identity.json` yet, nothing shows that the journal to be brought
+        // back is not the one that was written last.
         let may_not = known.is_none()
             || self.faults.are_over
             || self.is_in_between()
@@ -170,8 +171,9 @@ impl World {
         let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
-                // Nothing was served without this journal, so nothing is missing. However, a copy
-                // may have been restored in the meantime.
+                // The node served nothing while it lacked this journal, so bringing the journal
+                // back leaves no answer missing. However, a copy may have been restored in the
+                // meantime.
                 let since = self.nodes[node].older.filter(|older| !older.is_marked);
                 since.or(before)
             } else {
@@ -210,7 +212,8 @@ impl World {
         self.stop(node, false);
         let mark = if is_marked { restored_mark() } else { None };
         self.nodes[node].files.disk().put_back(&copied.files, mark);
-        // If the data that is replaced here never served, it still lacks what it lacked before.
+        // If the node has not served with the data that is replaced here, the answers that were
+        // already missing from that data are missing from the copy too.
         let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
         let since_us = before.min(copied.at);
         self.nodes[node].older = Some(Older { is_marked, since_us });
@@ -226,7 +229,7 @@ impl World {
     fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
         let node = copied.node;
         if self.nodes[node].before_moves.is_some() {
-            // The node's current data is not the data with which it served last.
+            // The node's current data is a copy with which it has not served yet.
             return None;
         }
         let (now, leaving) = self.owners_served(node)?;
@@ -242,7 +245,8 @@ impl World {
             let (now, then) = (now.get(bucket)?, then.get(bucket)?);
             if is_own(now) {
                 own.insert(bucket);
-                // If a bucket was gained since, no node would serve it until there is a new map.
+                // If the node has gained a bucket since the copy was made, no node would serve that
+                // bucket until there is a new map.
                 has_gained |= now != then;
             }
         }

@@ -12,7 +12,7 @@ use crate::fault::{Faults, Kind};
 use crate::older::Copy;
 use crate::random::Random;
 
-/// The unit of a write. After a power cut, a write may end at any sector.
+/// The unit of a write, in bytes. After a power cut, a write may end after any of its sectors.
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
@@ -73,7 +73,7 @@ enum Change {
 
 /// The disk of one machine.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an independent state")]
+#[expect(clippy::struct_excessive_bools, reason = "each field is an independent state")]
 pub(crate) struct Disk {
     files: BTreeMap<u64, File>,
     next_file: u64,
@@ -87,9 +87,9 @@ pub(crate) struct Disk {
     /// Increases whenever a process ends, so that later calls of this process have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
-    /// Whether nothing becomes durable until the disk is mounted again.
+    /// Whether the disk has failed, so that nothing becomes durable until it is mounted again.
     pub(crate) is_dead: bool,
-    /// Whether the disk's file system has noticed this, and therefore refuses writes too.
+    /// Whether the file system has noticed the failure, and therefore refuses writes too.
     pub(crate) is_read_only: bool,
     /// The number of times that the disk was mounted again.
     pub(crate) mounts: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Disk {
     /// The ends that files have lost. An operator can restore them from a copy.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
-    /// Whether a disk that was lost before this one had already violated its guarantees.
+    /// Whether an earlier disk of this machine, which was lost, had violated its guarantees.
     pub(crate) former_was_to_blame: bool,
     /// Whether groups count as stored without a flush, which is the durability `os`.
     pub(crate) is_os: bool,
@@ -305,7 +305,8 @@ impl Disk {
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
         // The map is text, so a damaged map is detected when it is read. However, nothing can
-        // detect a map from before a move, so flushes of the map never lie.
+        // detect an intact map from before a move, so every flush of the map that reports success
+        // has stored it.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;
@@ -381,8 +382,8 @@ impl Disk {
         }
     }
 
-    /// Handles a process that is killed: of its writes that bypass the cache, only a part is
-    /// stored.
+    /// Handles a process that is killed: only a part of each of its unflushed writes that bypass
+    /// the cache is stored.
     pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
         self.life += 1;
@@ -431,7 +432,7 @@ impl Disk {
         self.names = names;
         for (id, file) in &mut self.files {
             let dirty = std::mem::take(&mut file.dirty);
-            // If the process did not get as far as serving, its groups were not answered.
+            // If the process had not begun to serve, no answers depended on its groups.
             let has_groups = self.is_os && self.has_served && segments.contains(id);
             for block in dirty {
                 let fate = faults.stream(Kind::Power).below(3);
@@ -494,8 +495,8 @@ impl Disk {
         Some(name)
     }
 
-    /// Flips bits, but only one in each block until a start has noticed it. Two flipped bits in one
-    /// block may hide a frame, and no format can detect that.
+    /// Flips bits, but only one in each block until a start of the node has noticed the flipped
+    /// bit. Two flipped bits in one block may hide a frame, and no format can detect that.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
         let is_there =
             |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;

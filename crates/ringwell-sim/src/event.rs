@@ -46,7 +46,8 @@ pub(crate) enum Event {
     Manage,
     /// Numbers that were just added to a pool move on to another pool.
     LendOn(u64, Vec<u64>, Random),
-    /// The process or its machine ends just after some step, if the node is still in this life.
+    /// The process is killed or its machine loses power just after some step, if the node is still
+    /// in this life.
     CrashAfter(usize, u32),
     /// A node begins to serve, and an operator acts immediately.
     Hasty(usize, u32),
@@ -64,7 +65,7 @@ pub(crate) enum Event {
     ListReaches(usize, u32),
     /// A changed list of pools has arrived at the last node.
     ListSpread,
-    /// The last fault is over.
+    /// The period with faults is over.
     Calm,
     /// Every pool is requested from every shard.
     Probe,
@@ -101,7 +102,7 @@ pub(crate) struct Rung {
     pub(crate) which: usize,
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
-    /// Whether it was known at the time of the call that history is missing. If a disk is lost
-    /// later, this is forgotten.
+    /// Whether it was known at the time of the call that history is missing. This is recorded with
+    /// the call, because a node that loses its disk later no longer knows it.
     pub(crate) has_gaps: bool,
 }

@@ -1,7 +1,7 @@
 //! The kinds of faults: how often each kind happens in a run, and which faults have happened.
 //!
 //! This is swarm testing: each run draws which kinds of faults are enabled, and how often they
-//! happen. If a kind were always enabled, it could hide the effects of other kinds.
+//! happen. A kind that was always enabled could hide the effects of other kinds.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -205,8 +205,8 @@ impl Faults {
         &mut self.streams[kind as usize]
     }
 
-    /// Returns the number of faults of each kind, added up over both tables, without the kinds that
-    /// never happened.
+    /// Returns the number of faults of each kind, added up over this table and `others`, without
+    /// the kinds that never happened.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

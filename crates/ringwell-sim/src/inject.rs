@@ -23,7 +23,7 @@ use crate::world::{MS, ORIGIN_US, SECOND, World};
 /// Clocks are set either by so little that the new time is trusted, or by so much that it is
 /// refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
-/// These other steps are so small that lockouts are lengthened by more than the step.
+/// Other steps of the clock, which are so small that lockouts are lengthened by more than the step.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
@@ -135,7 +135,8 @@ impl World {
         self.queue.add(self.now() + after, Event::Remount(node));
     }
 
-    /// Sets the wall clock wrong, because the clock that runs while a machine is off is inaccurate.
+    /// Sets the wall clock to a wrong time, because the clock that runs while a machine is off is
+    /// inaccurate.
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
@@ -224,7 +225,7 @@ impl World {
         owners.insert(pool, to);
         let map = self.cluster.change(owners);
         let (loses, gets) = (self.cluster.home(from), self.cluster.home(to));
-        self.tell(loses, &[], || format!("pool {pool} goes from shard {from} to shard {to}"));
+        self.tell(loses, &[], || format!("pool {pool} moves from shard {from} to shard {to}"));
         self.nodes[loses].map = map;
         self.stop(loses, false);
         if loses != gets {
@@ -404,8 +405,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns two look-ups for each number: at the time of its allocation, and at the last time
-    /// when this was still the newest allocation.
+    /// Returns two look-ups for each allocation: at the time when it was made, and at the last time
+    /// when it was still the newest one of its number.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -438,7 +439,7 @@ impl World {
         look_ups
     }
 
-    /// Returns the precision with which look-ups according to the wall clock find an allocation.
+    /// Returns the precision, in microseconds, of look-ups that give a wall-clock time.
     pub(crate) fn dated_within_us(&self) -> u64 {
         self.pace.dated_within_us(self.clients.length_us)
     }
@@ -519,11 +520,14 @@ impl World {
                 let is_named = is_unread || matches!(at, Moment::Shard(_));
                 let is_gone = held.pool.is_none() && is_named && (!wanted.is_newest || is_to_blame);
                 if !is_right && !is_gone {
-                    format!("{held:?} was said, {} was given", wanted.params)
+                    format!("the look-up found {held:?}, but {} was handed out", wanted.params)
                 } else if let Some(end_us) = self.missed_end(wanted, &held)
                     && !is_to_blame
                 {
-                    format!("{held:?} was said, the number went out again at {end_us} us")
+                    format!(
+                        "the look-up found {held:?}, but the number was handed out again at \
+                        {end_us} us"
+                    )
                 } else {
                     return Ok(());
                 }
@@ -531,14 +535,17 @@ impl World {
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
             }
-            // The number's owner was asked to doubt its own state of the number.
+            // The number's owner treats its own state of the number as doubtful, because it was
+            // requested to.
             Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
             Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
-            Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
+            Ok(other) => {
+                format!("the look-up found {other:?}, but {} was handed out", wanted.params)
+            }
             Err(_) if is_to_blame => return Ok(()),
             Err(why) => why,
         };
-        let text = format!("allocated at {}, asked for {at:?}: {fault}", wanted.at_ms);
+        let text = format!("allocated at {}, looked up at {at:?}: {fault}", wanted.at_ms);
         let (number, shard) = (wanted.number, wanted.shard);
         Err(Violation { rule: "attribution", text, number, shard })
     }
@@ -560,7 +567,8 @@ impl World {
         })
     }
 
-    /// Returns when the number went out again, if the look-up's result `held` does not show this.
+    /// Returns when the number was handed out again, if the look-up's result `held` does not show
+    /// this.
     fn missed_end(&self, wanted: &Wanted, held: &PastAllocation) -> Option<u64> {
         let by = |end_us: u64| Millis((ORIGIN_US + end_us + self.dated_within_us()) / 1000);
         let is_missed = |end_us: &u64| held.next_allocated_at.is_none_or(|it| it > by(*end_us));
@@ -568,8 +576,8 @@ impl World {
     }
 }
 
-/// Whether the lockout of the visitor found lasts at the time `at`. If an operator ended the
-/// lockout, the record of that may have been lost as well.
+/// Whether the lockout of the visitor that the look-up found has not ended at the time `at`. If an
+/// operator ended the lockout earlier, the record of that may have been lost as well.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

@@ -12,8 +12,8 @@ use crate::model::{Judged, PoolRule, TakenUp, Violation};
 use crate::world::World;
 
 impl World {
-    /// Reports which pools left or arrived, and which lockouts and holds were adopted, since the
-    /// last poll.
+    /// Reports which pools have left or arrived, and which lockouts and holds have been adopted,
+    /// since the last poll of a task.
     pub(crate) fn judge_changes(&mut self) -> Judged {
         let changed = std::mem::take(&mut *self.shared.changed.borrow_mut());
         let answers_lost = std::mem::take(&mut *self.shared.answers_lost.borrow_mut());
@@ -23,8 +23,8 @@ impl World {
         Ok(())
     }
 
-    /// Reports a node that begins to serve with data from before moves. The pools that it still has
-    /// count as its own.
+    /// Reports a node that begins to serve with data from before moves. The model treats the pools
+    /// that the node still has as its own.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
         let shards = self.cluster.shards_of(node);
         shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
@@ -52,7 +52,8 @@ impl World {
         }
         for (id, number, at_ms) in self.shared.model.borrow().unseen(batch) {
             let Some(thread) = running.threads.get(&id) else { continue };
-            // It is not known here which shard received the request, so all shards must have run.
+            // The shard that received the request is not known here, so all shards must have had
+            // time to process the disconnection.
             let mut threads = running.threads.values();
             let has_time = threads.all(|it| it.was_idle_at + UNSEEN_US / 2 > self.now());
             let engine = thread.shard.engine.borrow();

@@ -89,7 +89,10 @@ fn run_seeds(plan: &LogRunPlan, next: &AtomicU64, sum: &Mutex<Sum>) {
         sum.numbers += numbers;
         sum.take_overs += report.take_overs;
         sum.from_the_living += report.from_the_living;
-        #[expect(clippy::cast_precision_loss, reason = "microseconds of a few hours")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a few hours have fewer than 2^52 microseconds"
+        )]
         let hours = *length_us as f64 / 3.6e9;
         sum.hours += hours;
         for (fault, count) in &report.faults {

@@ -36,8 +36,8 @@ pub(crate) struct Shared {
     /// The true time since the run began, in microseconds.
     pub(crate) now: Cell<u64>,
     pub(crate) clocks: Vec<MachineClock>,
-    /// The faults that happen in disk calls. They are drawn in the same way as the world's faults,
-    /// but no kind of fault is used in both tables.
+    /// The faults that happen in disk calls. They are drawn in the same way as the faults that
+    /// `World` injects, but no kind of fault is used in both tables.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
     /// Frames that processes have sent and that are not yet in transit.
@@ -175,7 +175,7 @@ impl Shared {
         self.hash.set(mix(self.hash.get() ^ with));
     }
 
-    /// Records a broken promise. Only the first one counts.
+    /// Records a broken promise. Only the first broken promise of a run is kept.
     pub(crate) fn judge(&self, judged: Judged) {
         if let Err(violation) = judged {
             self.broken.borrow_mut().get_or_insert(violation);
@@ -250,7 +250,8 @@ impl Sim {
 impl Platform for Sim {
     const TURNS_TO_READ: usize = 1;
 
-    /// The number is so small that a snapshot consists of many pieces here too.
+    /// This is so small that even a snapshot of the simulator's few numbers consists of many
+    /// pieces.
     const SNAPSHOT_ENTRIES: u32 = 8;
 
     type Files = SimFiles;
@@ -298,7 +299,8 @@ impl Platform for Sim {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // The work is done immediately but reported later, and the disk may change in between.
+        // The work is done immediately but reported later, so the disk may change before the caller
+        // learns of the result.
         let done = work();
         let known = self.disk();
         async move {
@@ -351,7 +353,7 @@ impl Watch for Sim {
     }
 
     fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]) {
-        self.tell(number, || format!("shard {shard} takes {number} back, which no one saw"));
+        self.tell(number, || format!("shard {shard} takes back {number}, which reached no client"));
         let times = (at[0].0, at[1].0);
         let mut model = self.shared.model.borrow_mut();
         model.withdrawn(shard, number.to_code(), times, engine.newest_group());
@@ -407,7 +409,7 @@ impl Net for Wire {
     fn close(&self) {}
 
     fn stats(&self) -> NetStats {
-        let latency = Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits are few"));
+        let latency = Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits are allowed"));
         NetStats { connections: 0, connects: 0, latency, clock_ahead_ms: 0 }
     }
 }

@@ -177,7 +177,10 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
         sum.rows += report.rows;
         sum.polls += report.polls;
         sum.numbers += report.numbers;
-        #[expect(clippy::cast_precision_loss, reason = "microseconds of a few hours")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a few hours have fewer than 2^52 microseconds"
+        )]
         let hours = report.length_us as f64 / 3.6e9;
         sum.hours += hours;
         for (kind, count) in report.faults {

@@ -156,7 +156,7 @@ impl World {
             process.rereads.finish(request);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
-                // The operator repeats the change until the disk has space.
+                // The disk was full, so the operator repeats the change until it has space.
                 Err(ChangeError::Lifetimes(_)) => {
                     drop(one);
                     sim.sleep_until(sim.moment() + LIST_AGAIN).await;
@@ -247,7 +247,7 @@ impl World {
     }
 
     /// Moves the numbers `lent`, which have just moved to `from`, on to another pool of the same
-    /// node. The pool that they leave may be held because of them.
+    /// node. The pool that these numbers leave may be held because of them.
     pub(crate) fn lend_on(&mut self, from: u64, lent: &[u64], mut drawn: Random) {
         if self.is_listing || self.faults.are_over {
             return;
@@ -275,7 +275,7 @@ impl World {
         let come: Vec<u64> = std::mem::take(&mut self.pools_away.numbers).into_keys().collect();
         rule.numbers.extend(&come);
         rule.numbers.sort_unstable();
-        self.tell(0, &come, || format!("numbers come to pool {pool}"));
+        self.tell(0, &come, || format!("numbers are added to pool {pool}"));
     }
 
     /// Moves numbers from one pool to another. Sometimes the numbers soon move on.
@@ -305,7 +305,7 @@ impl World {
             return Vec::new();
         }
         let Some(rule) = self.cluster.pools.get_mut(&from) else { return Vec::new() };
-        // One number stays, so that no pool becomes empty.
+        // At least one number stays in the pool, so that no pool becomes empty.
         let mut remaining = rule.numbers.len();
         let lent: Vec<u64> = rule
             .numbers
@@ -315,7 +315,7 @@ impl World {
                 goes
             })
             .collect();
-        self.tell(0, &lent, || format!("numbers go from pool {from} to pool {to}"));
+        self.tell(0, &lent, || format!("numbers move from pool {from} to pool {to}"));
         if let Some(rule) = self.cluster.pools.get_mut(&to) {
             rule.numbers.extend(&lent);
             rule.numbers.sort_unstable();

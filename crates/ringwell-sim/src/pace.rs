@@ -32,8 +32,8 @@ const CUT_US: u64 = 5 * MINUTE;
 const AGAIN_US: u64 = 2 * HOUR;
 
 /// In each second, shard time approaches the wall clock by half a millisecond. In addition, a shard
-/// dates the reports of other shards with its own clocks. After a run of a minute, look-ups
-/// according to the wall clock are therefore only this precise.
+/// converts the times in reports from other shards with its own clocks. After a run of a minute,
+/// look-ups that give a wall-clock time are therefore only this precise.
 const DATED_WITHIN_US: u64 = 30 * MS;
 
 /// The intervals of a run.
@@ -89,7 +89,7 @@ impl Pace {
         self.has_hours.then_some(2 * HOUR)
     }
 
-    /// Returns the precision with which look-ups according to the wall clock find an allocation.
+    /// Returns the precision, in microseconds, of look-ups that give a wall-clock time.
     pub(crate) fn dated_within_us(&self, length_us: u64) -> u64 {
         if self.has_hours { DATED_WITHIN_US + length_us / 1_000 } else { DATED_WITHIN_US }
     }

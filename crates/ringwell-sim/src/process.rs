@@ -59,7 +59,7 @@ pub(crate) struct Thread {
     pub(crate) busy_until: u64,
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// The time until which the thread is slow or paused. Calls from before that time are not
+    /// The time until which the thread is slow or paused. Calls that began before that time are not
     /// judged.
     pub(crate) stalled_until: u64,
     /// The last time at which the thread had nothing left to do.
@@ -195,7 +195,7 @@ async fn keep_list(sim: Sim, process: Arc<Process>) {
     }
 }
 
-/// Does the work that the journal's second thread does in a server.
+/// Prepares spare segments, as a separate thread of the journal does in a server.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
         if let Stored::Left(filed) = &*journal {

@@ -8,8 +8,8 @@ use ringwell_directory::{Owners, bucket};
 use crate::world::World;
 
 impl World {
-    /// Returns the owners with which a node starts: those on its disk if they have the same version
-    /// as its cluster file, otherwise those of the cluster file.
+    /// Returns the owners with which a node starts: the owners on its disk if they have the same
+    /// version as its cluster file, or the owners in the cluster file if they do not.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = self.nodes[node].files.served();
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
@@ -19,8 +19,9 @@ impl World {
     }
 
     /// Returns the shard that owns each pool, as the operator sees it. That is the shard that owns
-    /// the pool according to its own disk, else the destination of a pool in transit, else the
-    /// owner according to the newest cluster file.
+    /// the pool according to its own disk. If there is no such shard, it is the shard to which the
+    /// pool is in transit, and if the pool is not in transit, the owner according to the newest
+    /// cluster file.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());

@@ -1,7 +1,8 @@
 //! Shortens a failed run to a smaller run that fails in the same way.
 //!
 //! It leaves out kinds of faults, then single faults and batches, as long as the same promise is
-//! still broken. If a fault or a batch is left out, the others are drawn as before.
+//! still broken. If a fault or a batch is left out, the other faults and batches are drawn as
+//! before.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Machines that are suspended for longer than a list of pools may take to reach all nodes.
 //!
 //! In the meantime, numbers move from their pools to pools of other nodes. The new list is already
-//! on the machine when the machine resumes, or reaches it within the time that operators are
-//! allowed.
+//! on the machine when the machine resumes, or reaches it within the time that operators have for
+//! distributing a list.
 
 use crate::fault::Kind;
 use crate::random::Random;
@@ -16,7 +16,7 @@ const LENGTH_US: (u64, u64) = (11 * SECOND, 28 * SECOND);
 const LIST_WITHIN_US: u64 = 6 * SECOND;
 
 /// The kinds of faults that may keep a node from getting another node's answer in time. A node that
-/// continues with its old list needs such an answer.
+/// continues with its old list of pools needs such an answer.
 const OUT_OF_REACH: [Kind; 18] = [
     Kind::Kill,
     Kind::Power,
@@ -51,7 +51,7 @@ impl World {
             return;
         }
         self.pause_until(node, until);
-        self.tell(node, &[], || format!("stands still for {} ms", length / MS));
+        self.tell(node, &[], || format!("pauses for {} ms", length / MS));
         let can_ask = !OUT_OF_REACH.iter().any(|kind| self.faults.is_on(*kind));
         self.nodes[node].list_from = if is_late && can_ask { until + late } else { 0 };
         self.lend_away(node, drawn);

@@ -116,7 +116,7 @@ impl World {
                 let shard = u16::try_from(shard).unwrap_or(u16::MAX);
                 self.tell(node, &[], || format!("shard {shard} does not start: {error}"));
                 if !self.nodes[node].files.disk().may_refuse() {
-                    let text = format!("refused on a disk that did nothing wrong: {error}");
+                    let text = format!("refused, although the disk had no fault: {error}");
                     return Err(Violation { rule: "refused", text, number: 0, shard });
                 }
                 self.nodes[node].is_refused = true;
@@ -346,7 +346,7 @@ impl World {
     /// Sends the complete list of pools to a node.
     pub(crate) fn list_arrives(&mut self, node: usize, life: u32) {
         if self.nodes[node].life == life {
-            self.tell(node, &[], || "gets the whole list of pools".to_owned());
+            self.tell(node, &[], || "receives the complete list of pools".to_owned());
             self.bring_list(node);
         }
     }
@@ -462,13 +462,15 @@ impl World {
     pub(crate) fn repair(&mut self, node: usize) {
         let can_mend = self.nodes[node].files.disk().can_mend() && self.nodes[node].older.is_none();
         if self.now() < self.shortened_until && !can_mend {
-            // Numbers with longer lockouts must be free before there is a new map.
+            // If the node has to begin with empty data, it gets a new map. Before that, numbers
+            // whose lockouts are longer than their pool's lifetime must be free.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
-        // Data that is older than the answers would have to be marked.
+        // If the data is older than the answers that were sent, a restored copy of it would have to
+        // be marked, so the node begins with empty data instead.
         let is_whole = self.nodes[node].files.disk().mend() && self.nodes[node].older.is_none();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
@@ -495,7 +497,7 @@ impl World {
         }
     }
 
-    /// Loses a disk. The node then starts with an empty one.
+    /// Loses a node's disk. The node then starts with an empty disk.
     pub(crate) fn lose_disk(&mut self, node: usize) {
         if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
             self.absent = None;

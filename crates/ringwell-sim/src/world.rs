@@ -87,11 +87,12 @@ pub(crate) struct World {
     /// The durability of all nodes.
     pub(crate) durability: Durability,
     pub(crate) chance: Random,
-    /// For each pair of nodes, the time until which nothing gets from the first node to the second.
+    /// For each pair of nodes, the time until which no frame gets from the first node to the
+    /// second.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
     pub(crate) map_change: Option<usize>,
-    /// Each move that an operator has requested holds a reference to this until the move is
-    /// answered.
+    /// Counts the moves in progress: each move that an operator has requested holds a reference to
+    /// this until the request is answered.
     pub(crate) commands: Rc<()>,
     /// Whether a list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
@@ -108,7 +109,7 @@ pub(crate) struct World {
     /// The calls that were made during the run.
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
-    /// Calls over links that have no answer or a bad one.
+    /// Calls over links that have got no answer or a bad one.
     pub(crate) links: crate::net::Links,
     /// The random stream from which the next turn is drawn.
     turns: Random,

@@ -1,8 +1,7 @@
 //! Bugs that are planted on purpose. Each must be found within a limited number of seeds.
 //!
-//! If the simulator finds nothing, this means something only if the simulator is known to find
-//! bugs. The bugs are in production code only if the code is built with them, as `planted_bugs.rs`
-//! does.
+//! A simulator that finds nothing proves something only if it is known to find bugs. The bugs are
+//! in production code only if the code is built with them, as `planted_bugs.rs` does.
 #![cfg(canary)]
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -14,11 +13,12 @@ use ringwell_sim::{Bug, Kind, Options, run};
 /// The maximum number of seeds that are tried for a bug.
 const SEEDS_MAX: u64 = 400;
 
-/// Bugs that are tested elsewhere. Bugs in the rules of `ringwell-core` affect the whole process
-/// (`rule_bugs.rs`). Bugs in the code for a log shared by machines are found by runs with such a
-/// log (`log_bugs.rs`). The others need a coincidence that is too rare for the seeds tried here, so
-/// tests of the driver find them (its `bugs.rs`). For example, the bug that copies keep their name
-/// was found here until all buckets of doubtful data were held.
+/// Bugs that are tested elsewhere. Bugs in the rules of `ringwell-core` affect the whole process,
+/// so `rule_bugs.rs` tests them. Bugs in the code for a log shared by machines are found by runs
+/// with such a log (`log_bugs.rs`). The other bugs need a coincidence that is too rare for the
+/// seeds tried here, so tests of the driver find them (see its `bugs.rs`). An example is the bug
+/// that copies keep their name, which is rarely visible because all buckets of doubtful data are
+/// held.
 const ELSEWHERE: &[Bug] = &[
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
@@ -55,7 +55,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OneServerAsked,
 ];
 
-/// Bugs that are first found in a later seed than most others. They are tried from this seed on.
+/// Bugs that no early seed finds. For each of them, the first seed to try.
 const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867), (Bug::LengthenedUnsaved, 3688)];
 
 /// A bug that only few seeds find, and only if several kinds of faults have their highest rates and
@@ -65,7 +65,7 @@ struct Coincidence {
     on: &'static [Kind],
     /// Whether the runs take hours.
     has_hours: bool,
-    /// The first seed to try, which is the one that last found the bug.
+    /// The first seed to try, which is the seed that found the bug most recently.
     from: u64,
     rules: &'static [&'static str],
 }
@@ -163,7 +163,8 @@ const ASKED_FOR: [Kind; 15] = [
     Kind::CopiedJournal,
 ];
 
-/// A bug, the kinds of faults that are frequent, and the promises of which the bug must break one.
+/// A bug, the kinds of faults that are frequent, and the promises. The bug must break one of these
+/// promises.
 type Case = (Bug, &'static [Kind], &'static [&'static str]);
 
 const CASES: &[Case] = &[

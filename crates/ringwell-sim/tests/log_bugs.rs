@@ -9,7 +9,7 @@ use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};
 /// The number of seeds within which a bug must be found.
 const SEEDS_MAX: u64 = 400;
 
-/// A bug, the faults that are frequent, and the promises of which the bug must break one.
+/// A bug, the faults that are frequent, and the promises. The bug must break one of these promises.
 type Case = (Bug, &'static [LogFault], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -69,7 +69,8 @@ fn every_bug_planted_in_the_log_is_found() {
         // Without the bug, the same seed must break nothing.
         let holds = |seed: &u64| run_log(&of(*seed, None)).violation.is_none();
         let breaks = |seed| run_log(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
-        // In many seeds, a harmless symptom appears first.
+        // In many seeds, the bug first breaks a promise other than those that are listed for it, so
+        // such seeds do not count.
         let is_promise = |(_, broken): &(u64, Violation)| rules.contains(&broken.rule);
         let mut broken = (0..SEEDS_MAX).filter_map(breaks).filter(is_promise);
         match broken.find(|(seed, _)| holds(seed)) {

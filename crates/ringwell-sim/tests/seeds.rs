@@ -38,9 +38,10 @@ fn no_seed_breaks_a_promise_and_every_kind_of_fault_strikes() {
                         return;
                     }
                     let on = match seed {
-                        // Calls are made only if they are requested: see below.
+                        // Calls are made only in runs that request them; the reason is given at the
+                        // test of calls below.
                         0 => vec![Kind::Call],
-                        // This fault happens too rarely by itself.
+                        // At its normal rate, this fault would happen too rarely in these seeds.
                         1..10 => vec![Kind::LostWrite],
                         _ => Vec::new(),
                     };

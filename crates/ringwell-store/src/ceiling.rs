@@ -31,7 +31,7 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
-    /// The network's maximum count of numbers, and the count that is left.
+    /// The network's maximum count of numbers, and the count of numbers that it may still add.
     ceiling: Option<(u64, u64)>,
 }
 

@@ -22,8 +22,8 @@ use crate::{Refusal, StoreError};
 
 /// A change in progress. Other changes wait until this one is committed or dropped.
 ///
-/// A failed step may leave half of its work. In this case drop the change, or go back to a save
-/// point.
+/// A step that fails may have been applied in part. After a failure, drop the change or go back to
+/// a save point.
 pub struct Change {
     pub(crate) tx: Transaction<'static, Any>,
     pub(crate) version: u64,
@@ -53,8 +53,8 @@ impl Change {
         now: Millis,
         (margin, inventory, orders): (Millis, Inventory, Orders),
     ) -> Result<Self, StoreError> {
-        // This statement runs first, because its lock on the row makes other writers of PostgreSQL
-        // wait here.
+        // This statement runs first, because with PostgreSQL its lock on the row makes other
+        // writers wait here.
         let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
         let row = query.fetch_one(&mut *tx).await?;
         let version = from_db(row.try_get(0)?, "the version")?;
@@ -117,7 +117,8 @@ impl Change {
             let mut ranges = rotation.map(numbers::Run::range).collect::<Result<Vec<_>, _>>()?;
             let mut pool = pool;
             if ranges.is_empty() {
-                // A pool may wait for its first number, but the other rules already apply to it.
+                // A pool may be without numbers until it gets its first one, but all other rules
+                // already apply to it.
                 ranges.extend(NumberRange::new(PLACEHOLDER, 1));
                 pool.overflow = None;
             }
@@ -438,9 +439,10 @@ impl Change {
         Ok(())
     }
 
-    /// A new pool with the id of a removed pool does not have that pool's lockouts, so numbers must
-    /// wait before they enter it, as for any other pool. Sites may still name the removed pool. An
-    /// author limited to one network can therefore only reuse ids that belonged to that network.
+    /// Prepares for a new pool with the id of a removed pool. The new pool does not have the
+    /// removed pool's lockouts, so numbers must wait before they enter it, as for any other pool.
+    /// Sites may still refer to the removed pool. An author limited to one network can therefore
+    /// only reuse ids that belonged to that network.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let db_id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1 RETURNING network");
@@ -470,7 +472,8 @@ impl Change {
     }
 }
 
-/// Ids from this one onward are exceptional, because no directory has this many pools.
+/// Ids of this size or more are never assigned in sequence, because no directory has this many
+/// pools.
 pub(crate) const FAR: u64 = 1 << 53;
 
 /// An index contains at most three ids per row, and PostgreSQL limits such a row to 2,704 bytes.
@@ -482,7 +485,7 @@ pub(crate) fn check_length(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(Refusal::LongId(ID_BYTES_MAX).into()) }
 }
 
-/// Stands in for the numbers of a pool that has none. Any valid number would do.
+/// A stand-in for the numbers of a pool that has none. Any valid number would work.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,

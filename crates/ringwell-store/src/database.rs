@@ -1,8 +1,8 @@
 //! The connection to SQLite or PostgreSQL: where the database is, how it is opened, and how
 //! transactions begin.
 //!
-//! Knows nothing of tables. Each statement is written once, in the dialect that both databases
-//! understand: `$1` for arguments, and BIGINT, TEXT and NULL for values.
+//! Does not depend on the tables. Each statement is written once, in the dialect that both
+//! databases understand: `$1` for arguments, and BIGINT, TEXT and NULL for values.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -99,9 +99,9 @@ impl Kind {
             // Readers do not wait for a writer, and a change is on the disk when it is confirmed.
             // The undo data of a long change stays in memory, because an import of 10,000 lines
             // wrote 580 MB of it to a file. Changed pages stay in memory too until the change is
-            // complete. The write-ahead log is copied into the database once it has 64 MB, instead
-            // of 4 MB. Each copy flushes many pages, and the flushes of allocations on the same
-            // disk must wait for it.
+            // complete. The write-ahead log is copied into the database once it reaches 64 MB,
+            // instead of 4 MB. Each copy flushes many pages, and the flushes of allocations on the
+            // same disk must wait for it.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -202,13 +202,14 @@ impl Database {
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(WAIT_MAX)
-            // A database server may have closed the connection, whereas a file cannot.
+            // A database server may have closed the connection, so it is tested before use. A file
+            // cannot.
             .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
                 let (found, path) = (found.clone(), path.clone());
                 Box::pin(async move {
-                    // The connection pool tries again until its time is over, and then reports no
-                    // reason.
+                    // The connection pool tries again until its timeout expires, and then reports
+                    // no reason.
                     greet(connection, kind).await.inspect_err(|error| {
                         note(&found, error);
                         if let Some(left_out) = UNUSABLE.pass() {
@@ -288,15 +289,15 @@ impl Database {
         }
         create_private(path)?;
         let first = async {
-            // A connection pool repeats a failed connection until its time is over, and hides the
-            // reason.
+            // A connection pool repeats a failed connection until its timeout expires, and hides
+            // the reason.
             let mut first = AnyConnection::connect(&sqlite_url(path, "rwc")).await?;
             greet(&mut first, self.kind).await?;
             schema::upgrade(self.schema, self.kind, &mut first).await?;
             Ok(first)
         };
         let first = first.await.map_err(|error| of_damage(path, error))?;
-        // The database works even without this mark.
+        // The database works even if the lock file does not record that it has been used.
         if let Err(error) = file::mark(path, true) {
             tracing::warn!(%error, "cannot write next to {}", path.display());
         }
@@ -335,7 +336,7 @@ impl Database {
 
     /// Waits until an error shows that the file is damaged. This is needed because a connection
     /// pool whose new connections fail reports no reason, and reports the failure only when its
-    /// time is over.
+    /// timeout expires.
     pub async fn damaged(&self) -> FileFault {
         // The sending end of the channel stays open as long as `self` exists.
         let _ = self.damage.subscribe().wait_for(Option::is_some).await;

@@ -9,10 +9,10 @@ use crate::provider::ProviderError;
 /// The reason why the database did not carry out a request. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database cannot be reached, or it failed. Asking again later may help.
+    /// The database cannot be reached, or it failed. A later attempt may succeed.
     #[error("the directory's database {}", trouble(.0))]
     Database(#[source] sqlx::Error),
-    /// The database can be reached but does not answer. Trying again later may help.
+    /// The database can be reached but does not answer. A later attempt may succeed.
     #[error("the directory's database did not answer in time")]
     Silent,
     /// The file cannot be used as a database.
@@ -32,7 +32,7 @@ pub enum StoreError {
     /// The stored data breaks a rule that every writer obeys.
     #[error("the directory's database is damaged: {0}")]
     Damaged(String),
-    /// Numbers cannot be bought now. Trying again later may help.
+    /// Numbers cannot be bought now. A later attempt may succeed.
     #[error(transparent)]
     Provider(ProviderError),
     /// The change would break a rule.
@@ -69,8 +69,8 @@ pub enum Refusal {
         /// The state of the number, as in `in the rotation of ring pool 7`.
         holder: String,
     },
-    /// The number is not free, and the author may not learn why because the number is in another
-    /// network.
+    /// The number is not free, and the reason is not shown to the author because the number is in
+    /// another network.
     #[error("{0} cannot be used by this network")]
     NumberUnusable(PromoNumber),
     /// The id belongs or belonged to another network.
@@ -82,10 +82,10 @@ pub enum Refusal {
     /// `allow_overflow` can only be set when the pool is created.
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
-    /// A ring pool may not have this many numbers.
+    /// The requested size exceeds this maximum count of numbers in a ring pool.
     #[error("max_pool_size: a ring pool may have at most {0} numbers here")]
     PoolCeiling(u32),
-    /// The pools of a network may not have this many numbers in total.
+    /// The pools of the network would contain more numbers than its ceiling.
     #[error("network {network} may have at most {most} numbers in its ring pools")]
     NetworkCeiling {
         /// The network.
@@ -93,16 +93,16 @@ pub enum Refusal {
         /// Its ceiling.
         most: u64,
     },
-    /// The configuration names no seller of numbers.
+    /// The configuration does not specify a seller of numbers.
     #[error("this server cannot buy numbers: set `offers` under [inventory]")]
     NoProvider,
-    /// A whole list can only be imported into a database without pools.
+    /// A whole list can be imported only into a database without pools.
     #[error(
         "the directory already has ring pools or numbers, but a whole list requires an empty \
             directory: use an empty database, or add ring pools with `ringwell pools import`"
     )]
     NotEmpty,
-    /// The directory has its maximum count of sites.
+    /// The directory already contains the maximum count of sites.
     #[error("a directory has at most {0} sites")]
     SitesMax(i64),
     /// The id is too long for an index of PostgreSQL.
@@ -147,13 +147,14 @@ impl StoreError {
     }
 }
 
-/// Says what is wrong with a database, as in `the database {}`. An error of the database itself, for
-/// example a missing table, differs from one that cannot be reached.
+/// Describes the fault of a database, as in `the database {}`. An error that the database returns,
+/// such as a missing table, has a different text from a failure to reach the database.
 #[must_use]
 pub fn trouble(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => format!("answers with an error: {error}"),
-        // The library retries a refused connection until the time is over, and then reports no reason.
+        // The library retries a refused connection until its timeout expires, and then reports no
+        // reason.
         sqlx::Error::PoolTimedOut => "does not answer: connection timed out: check that the \
                                       database is running, and check its address, user and password"
             .to_owned(),

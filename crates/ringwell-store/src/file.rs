@@ -97,8 +97,8 @@ impl FileFault {
         }
     }
 
-    /// The message to show if the file is a call log. A call log is repaired on its own, because
-    /// restoring the whole data directory would restore older journals too.
+    /// The message to show if the file is a call log. A damaged call log is repaired separately,
+    /// because restoring the whole data directory would replace the journals by older ones.
     #[must_use]
     pub fn of_calls(&self) -> String {
         let path = match self {
@@ -194,12 +194,12 @@ fn was_used(path: &Path) -> bool {
     fs::metadata(lock_of(path)).is_ok_and(|found| found.len() > 0)
 }
 
-/// Whether there is a file at `path`. Anything else than a file is refused, because opening it may
+/// Whether there is a file at `path`. Anything other than a file is refused, because opening it may
 /// block forever: a named pipe waits for its other end.
 ///
 /// # Errors
-/// If the path leads to something else than a file, or its metadata cannot be read. The error names
-/// the path.
+/// If the path leads to something other than a file, or its metadata cannot be read. The error
+/// names the path.
 pub fn file_exists(path: &Path) -> io::Result<bool> {
     let shown = path.display();
     match fs::metadata(path) {
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(fault(&path), "none");
     }
 
-    /// SQLite's own message names no file.
+    /// SQLite's own message does not contain the file's name.
     #[tokio::test]
     async fn a_file_beside_the_database_that_cannot_be_opened_is_named() {
         let folder = TempDir::new().unwrap();
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(fault(&path), "none");
     }
 
-    /// The pool of connections would otherwise try again until its time is over.
+    /// The pool of connections would otherwise try again until its timeout expires.
     #[tokio::test]
     async fn a_damaged_database_is_refused_at_once() {
         let folder = TempDir::new().unwrap();

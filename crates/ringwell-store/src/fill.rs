@@ -33,9 +33,9 @@ impl PoolSize {
     }
 }
 
-/// Returns the count of numbers that a pool with `settings` gets at first. This is its maximum size
-/// if it is to be filled at once. Otherwise it is a tenth of that, rounded up, but at least one
-/// number and the overflow number if there is to be one.
+/// Returns the count of numbers that a pool with `settings` gets at first. This is the pool's
+/// maximum size if the pool is filled immediately. Otherwise it is a tenth of that, rounded up, but
+/// at least one number, plus the overflow number if the pool has one.
 #[must_use]
 pub fn first_size(settings: &crate::PoolSettings) -> u64 {
     let all = u64::from(settings.max_pool_size);

@@ -1,8 +1,8 @@
 //! Lets busy pools grow, and returns unused numbers.
 //!
-//! Owns the sizes of the steps. Only the shards know busy pools and unused numbers, so both are
-//! passed in as arguments. The time is an argument too. The audit log records all changes under a
-//! separate author. With `dry_run`, the changes are not applied.
+//! Owns the sizes of the steps. Only the shards record which pools are busy and which numbers are
+//! unused, so both are passed in as arguments. The time is an argument too. The audit log records
+//! all changes under a separate author. With `dry_run`, the changes are not applied.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 

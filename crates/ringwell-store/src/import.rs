@@ -1,9 +1,9 @@
 //! Imports a whole list of pools into an empty directory. This is how the pools of a configuration
 //! file move to a database.
 //!
-//! Ranges stay ranges, and each statement inserts several rows: 10 million numbers in 100,000 pools
-//! take 200,000 rows. Pools that were checked together are not checked again. The database itself,
-//! however, refuses numbers that are in two pools.
+//! Ranges are stored as ranges, and each statement inserts several rows: 10 million numbers in
+//! 100,000 pools take 200,000 rows. Pools that were checked together are not checked again. The
+//! database itself, however, refuses numbers that are in two pools.
 
 use std::fmt::Write;
 
@@ -65,8 +65,8 @@ impl Store {
                 begun => break begun?,
             }
         };
-        // The lock on the version ensures that a list imported by another server is complete by
-        // now.
+        // This change has locked the version, so if another server was importing its list, that
+        // import is now complete.
         if change.version() > 1 {
             return Ok(false);
         }

@@ -79,9 +79,9 @@ impl Store {
         Ok(is_former && self.forget_node(ONLY_NODE, node, now).await?)
     }
 
-    /// Confirms `version`, as [`Self::confirm`] does. On a full disk, a node may serve `version`
-    /// without recording it if the node confirmed the same version before its restart. Returns
-    /// whether the confirmation was recorded.
+    /// Confirms `version`, as [`Self::confirm`] does. If the disk is full, the confirmation cannot
+    /// be recorded. A node may serve `version` nevertheless if it had confirmed the same version
+    /// before its restart. Returns whether the confirmation was recorded.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -12,7 +12,8 @@ use sqlx::any::AnyRow;
 use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
 use crate::{Refusal, StoreError};
 
-/// The current state of a number. Whether a number is locked is known only to the shards.
+/// The current state of a number. The state does not include whether the number is locked, which
+/// only the shards record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NumberState {
     /// In a pool's rotation.

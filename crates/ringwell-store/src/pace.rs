@@ -2,8 +2,8 @@
 //!
 //! A list of 10,000 pools keeps the directory's thread and the database's thread busy for seconds.
 //! The two wake each other about 200,000 times a second. On a core that these threads shared with a
-//! shard, the kernel threads that complete disk writes had to wait just as long. No answer left the
-//! shard for up to two seconds. Source: docs/decisions/015-management-rests.md.
+//! shard, the kernel threads that complete disk writes had to wait for those seconds. No answer
+//! left the shard for up to two seconds. Source: docs/decisions/015-management-rests.md.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts to measure the time of work.
+    /// Begins measuring the time that work takes.
     #[must_use]
     pub fn begin() -> Self {
         Self { begun: Instant::now() }

@@ -39,7 +39,7 @@ pub struct PoolSettings {
     pub lifetime: Millis,
     /// The maximum number of numbers, including the overflow number.
     pub max_pool_size: u32,
-    /// Whether this pool is used by pages that name no pool.
+    /// Whether pages that do not specify a pool use this one.
     pub preferred: bool,
     /// Whether the pool gets all its numbers at once.
     pub fill_immediately: bool,

@@ -30,7 +30,7 @@ pub(crate) struct Orders {
     provider: Option<Arc<dyn Provider>>,
     /// The purchases to order when the change is committed.
     purchases: Vec<Purchase>,
-    /// Whether this change has already looked for numbers that were bought but not added to the
+    /// Whether this change has already searched for numbers that were bought but not added to the
     /// inventory.
     has_looked: bool,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// The time between two log lines.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// Lets one log line per minute pass about a repeated failure. Meant for a `static` next to the log
+/// Permits one log line per minute about a repeated failure. Meant for a `static` next to the log
 /// call.
 #[derive(Debug)]
 pub struct Repeated(Mutex<RepeatedState>);
@@ -18,14 +18,14 @@ struct RepeatedState {
 }
 
 impl Repeated {
-    /// Starts with no failure.
+    /// Creates a value for a failure that has not occurred yet.
     #[must_use]
     pub const fn new() -> Self {
         Self(Mutex::new(RepeatedState { last: None, left_out: 0 }))
     }
 
-    /// Returns the count of lines suppressed since the last one that passed, or `None` if this line
-    /// is suppressed too.
+    /// Returns the count of lines suppressed since the last permitted one, or `None` if this line
+    /// must be suppressed too.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

@@ -201,9 +201,10 @@ impl Change {
         Ok(placed)
     }
 
-    /// Replaces or removes a pool's overflow number. If a visitor may hold the new number, it is
-    /// only promised, and the pool keeps its previous overflow number until the promise is kept.
-    /// Any earlier promise ends. Returns `true` if the change took effect at once.
+    /// Replaces or removes a pool's overflow number. If a visitor may hold the new number, the
+    /// number is only promised to the pool, which keeps its previous overflow number until no
+    /// visitor can hold the new one. Any earlier promise ends. Returns `true` if the change took
+    /// effect at once.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::NetworkCeiling`], or
@@ -224,8 +225,8 @@ impl Change {
         let is_counted = run.is_some_and(is_counted);
         let is_there = self.place_overflow(id, number).await?;
         if is_counted || pool.overflow.is_some() {
-            // The new number may replace another one. It depends on other pools whether that number
-            // still counts, so all numbers are counted again.
+            // The new number may replace another one. Whether the replaced number still counts
+            // depends on other pools, so all numbers are counted again.
             self.check_network_ceiling(id).await?;
         } else {
             self.use_room(room, 1)?;
@@ -379,7 +380,8 @@ impl Change {
             && run.state == NumberState::Overflow
             && self.is_overflow_of(network, run.first).await?
         {
-            // Several pools of a network may share an overflow number, as in a configuration file.
+            // Several pools of a network may share an overflow number, as is also allowed in a
+            // configuration file.
             placed.entered += run.count();
             return run.insert(&mut self.tx).await;
         }

@@ -13,7 +13,7 @@ use crate::{Refusal, StoreError};
 /// Returns a value in the form that the database stores. Values that the database cannot store are
 /// refused.
 pub(crate) fn to_db(value: u64, what: &str) -> Result<i64, StoreError> {
-    let unfit = || Refusal::Unfit(format!("{what} is at most {}, not {value}", i64::MAX));
+    let unfit = || Refusal::Unfit(format!("{what} must be at most {}, but is {value}", i64::MAX));
     Ok(i64::try_from(value).map_err(|_| unfit())?)
 }
 

@@ -1,7 +1,7 @@
 //! Web sites whose pages show a number to each visitor.
 //!
-//! Owns the rows of sites. A site may name a pool that does not exist. Rows for that pool then
-//! overflow, and the site's pages keep their own number. Source: docs/spec/site.md.
+//! Owns the rows of sites. A site may refer to a pool that does not exist. Requests for a number of
+//! that pool then get none, and the site's pages keep their own number. Source: docs/spec/site.md.
 
 use ringwell_config::{Site, SiteText};
 use serde::Serialize;

@@ -53,7 +53,7 @@ pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
 /// The prefix of SHA-256 hashes in the database.
 const SHA256: &str = "sha256:";
-/// The maximum time that a request waits until its token's hash is replaced. If the replacement
+/// The maximum time that a request waits for its token's hash to be replaced. If the replacement
 /// fails, the next request can try again.
 const REPLACE_MAX: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 8;

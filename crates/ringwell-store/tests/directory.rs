@@ -166,7 +166,7 @@ async fn a_change_that_is_dropped_never_was(rig: Rig) {
     // A change without effect creates no version.
     assert_eq!(change(&store, 2).await.commit().await.unwrap(), 1);
     assert_eq!(store.version().await.unwrap(), 1);
-    // A part of a change can be undone too.
+    // Part of a change can be undone too.
     let mut third = change(&store, 3).await;
     third.save_point().await.unwrap();
     third.remove_pool(PoolId(1)).await.unwrap();
@@ -233,7 +233,7 @@ async fn the_database_itself_refuses_overlapping_numbers(rig: Rig) {
         })
         .unwrap()
     };
-    // `import` leaves this check to the author of the list and to the database.
+    // `import` itself does not check that pools have different numbers: the database does.
     let twice = [pool(1, "8885550100", 10), pool(2, "8885550109", 3)];
     let result = change(&store, 0).await.import(&twice, &Scope::of_file()).await;
     let message = result.unwrap_err().to_string();
@@ -253,7 +253,7 @@ async fn a_number_enters_another_pool_after_every_lockout(rig: Rig) {
     let rest = [range("8885550100", 3), range("8885550105", 5)];
     assert_eq!(rotation(&store, 1).await, rest);
 
-    // No node has confirmed the version, so the number still waits a year later.
+    // The node has not confirmed this version, so the number still waits a year later.
     assert_eq!(store.due(at(400 * 86_400)).await.unwrap(), None);
     assert_eq!(store.numbers_of(PoolId(2)).await.unwrap()[0].ready, None);
     store.confirm("n1", 2, at(20)).await.unwrap();
@@ -280,7 +280,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     store.confirm("n1", 2, at(11)).await.unwrap();
     store.confirm("n2", 2, at(500)).await.unwrap();
     assert_eq!(store.due(at(1_000_000)).await.unwrap(), None);
-    // The third node is permanently gone.
+    // From here on, the third node is permanently gone.
     assert!(store.forget_node("n3", "tests", at(600)).await.unwrap());
     assert!(!store.forget_node("n3", "tests", at(700)).await.unwrap());
     let known: Vec<String> = store.nodes().await.unwrap().into_iter().map(|it| it.name).collect();
@@ -333,7 +333,8 @@ async fn a_shorter_lifetime_does_not_shorten_lockouts_of_before(rig: Rig) {
     third.commit().await.unwrap();
     let ready = store.numbers_of(PoolId(2)).await.unwrap()[0].ready;
     assert_eq!(ready, Some(at(20) + LIFETIME + Store::MARGIN));
-    // Once the lockouts of the longer lifetime are over, the shorter lifetime applies.
+    // Once all lockouts that began during the longer lifetime are over, the shorter lifetime
+    // applies.
     let later = 20 + 2 * 30 * 60;
     let moved = [range("8885550101", 1)];
     let mut fourth = change(&store, later).await;
@@ -532,12 +533,13 @@ async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
     second.add_to_inventory(&[range("8885550200", 3)], None).await.unwrap();
     second.add_to_inventory(&[range("8885550300", 9)], Some("7")).await.unwrap();
     second.add_to_inventory(&[range("8885550400", 9)], Some("8")).await.unwrap();
-    // A single number goes into rotation, not to overflow.
+    // If a pool has only one number, the number goes into rotation and does not become the overflow
+    // number.
     assert_eq!(second.fill(PoolId(2), 1).await.unwrap(), 1);
     assert_eq!(second.fill(PoolId(2), 5).await.unwrap(), 4);
     let size = second.size(PoolId(2)).await.unwrap();
     assert_eq!(size, PoolSize { rotation: 4, overflow: 1, ..PoolSize::default() });
-    // A number for another network is not drawn.
+    // A number that only another network may use is not drawn.
     assert_eq!(second.fill(PoolId(2), 50).await.unwrap(), 7);
     assert_eq!(second.shrink(PoolId(2), 3).await.unwrap(), 9);
     assert_eq!(second.shrink(PoolId(2), 0).await.unwrap(), 1);

@@ -1,5 +1,6 @@
-//! Whatever changes are made, and however late they reach the nodes, no number goes to a visitor
-//! while a visitor of another pool may hold it, and no overflow number is in a rotation.
+//! Tests, with random changes that reach the nodes at random times, that no number goes to a
+//! visitor while a visitor of another pool may hold it, and that no overflow number is in a
+//! rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -45,8 +46,8 @@ struct World {
     shown: HashMap<PromoNumber, Millis>,
     random: u64,
     seed: u64,
-    /// The count of allocations of numbers that had been in another pool. Only a high count makes
-    /// the test meaningful.
+    /// The count of allocations of numbers that had been in another pool. The test is meaningful
+    /// only if this count is high.
     moved: u32,
     last_pool: HashMap<PromoNumber, PoolId>,
     _rig: Rig,
@@ -138,7 +139,7 @@ impl World {
         let result = act(&mut change, what, PoolId(pool), range, lifetime).await;
         match result {
             Ok(()) => drop(change.commit().await),
-            // Most of the random changes do not fit the current state.
+            // Most of the random changes are impossible in the current state, so they are refused.
             Err(StoreError::Refused(_)) => {}
             Err(error) => panic!("seed {}: {error}", self.seed),
         }

@@ -158,7 +158,7 @@ async fn a_pool_that_waits_for_local_numbers_gets_them_when_there_are_some(rig: 
     assert_eq!(store.fill_short(NOW, false).await.unwrap(), (4, grown));
     assert_eq!(has(&store).await, ["2135550100+2"]);
     assert_eq!(store.audit_log(None, 1).await.unwrap()[0].who, "ringwell: filling");
-    // One number is still missing, because the inventory has no more.
+    // One number is still missing, because the inventory contains no more suitable numbers.
     assert_eq!(store.fill_short(NOW, false).await.unwrap(), (4, vec![]));
 }
 

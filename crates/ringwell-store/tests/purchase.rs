@@ -164,7 +164,7 @@ async fn a_change_that_cannot_be_paid_for_does_not_last(rig: Rig) {
 
 async fn a_pool_that_is_short_buys_up_to_its_network_s_ceiling(rig: Rig) {
     let shop = Shop::open(&rig, Buying::On).await;
-    // There is no price limit.
+    // Without a ceiling, nothing is bought, because the cost would be unlimited.
     assert_eq!(shop.make_pool(8).await, 0);
     shop.set_ceiling(6).await;
     let (_, resized) = shop.store.fill_short(NOW, true).await.unwrap();

@@ -1,4 +1,5 @@
-//! Tests that sites are stored unchanged, and that changing a site changes the directory.
+//! Tests that sites are stored as given, and that changing a site creates a new version of the
+//! directory.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 

@@ -104,8 +104,8 @@ async fn make(rig: &Rig, version: &str) {
     pool.close().await;
 }
 
-/// Asserts that nothing is lost, that pending work continues, and that the current kinds of changes
-/// work. The network must have the ceiling `ceiling`.
+/// Asserts that the upgrade loses nothing, that pending work continues, and that all current kinds
+/// of changes work. After the upgrade, the network must have the ceiling `ceiling`.
 async fn opens(rig: &Rig, ceiling: Option<u64>) {
     let store = Store::open(&rig.location).await.unwrap();
     let loaded = store.load_all().await.unwrap();

@@ -68,7 +68,8 @@ impl Context {
         Some(Self { trace, span, is_sampled: true })
     }
 
-    /// The context of a span in a recorded trace, from the bytes that [`Self::place`] returned.
+    /// Restores the context of a span in a recorded trace from the bytes that [`Self::place`]
+    /// returned.
     #[must_use]
     pub fn kept(place: [u8; PLACE_BYTES]) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);

@@ -4,9 +4,9 @@
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
 //! ```
-//! Each batch has 40 rows for 200 pools, and 6.3 KB. Prints the best and the median of several
-//! rounds. The best is the cost of the code, and the difference to the median is due to the
-//! machine.
+//! Each batch contains 40 rows and is 6.3 KB long; the batches of a round use 200 pools. Prints the
+//! best and the median of several rounds. The best is the cost of the code, and the difference
+//! between the best and the median is due to the machine.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![expect(clippy::cast_precision_loss, reason = "counts of rows are far below 2^52")]

@@ -50,7 +50,8 @@ impl Ask {
         }
     }
 
-    /// Searches the rest of the query, unless it has already been searched.
+    /// Searches the whole query for `ring_pool_key` and the visitor's parameter, unless this has
+    /// already been done.
     pub(crate) fn settle(&mut self, text: &[u8]) {
         if !self.is_settled {
             let query = Span::new(self.params[0].start(), self.params[1].end());

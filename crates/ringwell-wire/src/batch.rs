@@ -112,8 +112,8 @@ impl Batch {
     }
 
     /// Searches the rows' queries for visitors and repeated keys. Few batches contain visitors or
-    /// repeated keys. A single search of the whole text saves all other batches one search per row.
-    /// The search begins at the offset `from` of the text.
+    /// repeated keys. For all other batches, a single search of the whole text replaces one search
+    /// per row. The search begins at the offset `from` of the text.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

@@ -1,4 +1,4 @@
-//! The error classes, HTTP statuses and messages of the API, which no other file names.
+//! The error classes, HTTP statuses and messages of the API. No other file contains them.
 //!
 //! Source: docs/spec/api.md, "Errors".
 
@@ -236,8 +236,8 @@ impl RequestError {
         }
     }
 
-    /// Whether the connection must be closed because the rest of its input is not worth reading, or
-    /// cannot be trusted.
+    /// Whether the connection must be closed because the data that follows on it is not worth
+    /// reading or cannot be trusted.
     #[must_use]
     pub const fn closes(&self) -> bool {
         matches!(

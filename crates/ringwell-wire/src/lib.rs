@@ -1,7 +1,7 @@
 //! The codec of the published ring pool API: turns bytes into values and values into bytes.
 //!
-//! Knows the forms of requests and answers. Knows nothing of HTTP, of the pools that exist, or of
-//! how numbers are chosen. No input leads to a panic. Source: docs/spec/api.md.
+//! Owns the forms of requests and answers. Does not depend on HTTP, on the pools that exist, or on
+//! the choice of numbers. No input leads to a panic. Source: docs/spec/api.md.
 
 mod ask;
 mod batch;

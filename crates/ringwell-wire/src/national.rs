@@ -10,7 +10,8 @@ use std::cell::RefCell;
 
 use ringwell_core::PromoNumber;
 
-/// The count of hundreds whose texts a thread keeps, which take 64 KiB.
+/// The count of texts that a thread caches, one for each hundred numbers. Together they take 64
+/// KiB.
 const KEPT: usize = 1024;
 /// The maximum length in bytes of a cached text. A national form has at most 15 digits, a trunk
 /// prefix and separators.

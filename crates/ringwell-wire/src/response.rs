@@ -39,13 +39,15 @@ pub struct Tracking<'a> {
 const QUERY_VALUE: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The end of a row after its id, for an empty tracking URL. A brace may replace the comma.
+/// The part of a row after its id, for a pool without a tracking URL. A brace replaces the comma if
+/// the row has no id.
 const NUMBER_ROW: &[u8; 87] =
     br#","promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
 const FORMATTED_AT: usize = 27;
 const BARE_AT: usize = 57;
 
-/// The beginning of a row, with room for a short id. A bracket may replace the comma.
+/// The beginning of a row, with room for a short id. In the first row, a bracket replaces the
+/// comma.
 const ID_ROW: &[u8; 31] = br#",{"request_id":0000000000000000"#;
 const ID_AT: usize = 15;
 /// Ids that fit into a register are copied without a call.

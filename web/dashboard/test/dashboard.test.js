@@ -217,7 +217,7 @@ test('a call is on its own page with its visitor, and on the page of its number'
   assert.ok(text.includes(HOSTILE));
   // Why not? The overflow number is shown to many.
   await ring('CA2', '+12125559999');
-  await until(async () => (await (await get('calls.csv')).text()).includes('unknown: an overflow number, which many visitors see'));
+  await until(async () => (await (await get('calls.csv')).text()).includes('unknown: the number is an overflow number, which many visitors see'));
   assert.deepEqual(complaints, []);
   await context.close();
 });
@@ -258,7 +258,7 @@ const questions = {
   'why is this call unattributed': async (page) => {
     await page.click('nav >> text=Calls');
     await page.click('tr:has-text("unknown") th a');
-    assert.match(await page.textContent('.banner'), /The visitor is unknown: an overflow number, which many visitors see/);
+    assert.match(await page.textContent('.banner'), /The visitor is unknown: the number is an overflow number, which many visitors see/);
   },
   'which endpoint fails': async (page) => {
     await page.click('nav >> text=Webhooks');

@@ -112,6 +112,6 @@ fn ask(server: SocketAddr, pool: u64) -> anyhow::Result<()> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let number = (5_000_000_000 + pool).to_string();
-    ensure!(answer.contains(&number), "pool {pool} got no number: {answer}");
+    ensure!(answer.contains(&number), "no number was handed out from pool {pool}: {answer}");
     Ok(())
 }

@@ -46,8 +46,8 @@ pub(super) fn programs(profile: &str, smoke: bool) -> anyhow::Result<Programs> {
 
 /// Builds `ringwell` for a target, guided by the counts of the counting program.
 ///
-/// The counts come from a build for this machine's target, and are taken once for each state of the
-/// sources.
+/// The counts come from a build for this machine's target, and are collected again only after the
+/// sources have changed.
 ///
 /// # Errors
 /// If `llvm-profdata` is missing, a build fails, or the counting program does not serve.
@@ -123,7 +123,8 @@ fn profdata(host: &str) -> anyhow::Result<PathBuf> {
     let tool = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
     ensure!(
         tool.is_file(),
-        "{} is missing: `rustup component add llvm-tools`, or build unguided with --profile dist",
+        "{} is missing: run `rustup component add llvm-tools`, or build unguided with --profile \
+         dist",
         tool.display()
     );
     Ok(tool)

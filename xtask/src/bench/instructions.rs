@@ -34,7 +34,7 @@ pub(super) fn instructions(plan: &BenchInputs) -> anyhow::Result<Findings> {
         println!("200 pools of 500: {counted:.0} instructions a row");
         Some(counted)
     } else {
-        println!("valgrind is not installed: no instructions counted");
+        println!("valgrind is not installed: instructions were not counted");
         None
     };
     let raw = json!({"ns_few_pools": few, "ns_many_pools": many, "instructions": counted});

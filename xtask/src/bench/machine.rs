@@ -33,7 +33,10 @@ impl Machine {
     /// share one.
     pub(super) fn look(profile: &str) -> anyhow::Result<Self> {
         let cpus = std::thread::available_parallelism()?.get();
-        ensure!(cpus >= 2, "needs two cores: one for the server, one for the load");
+        ensure!(
+            cpus >= 2,
+            "this benchmark needs two cores: one for the server and one for the load"
+        );
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let info = read("/proc/cpuinfo");
         let model = info.lines().find_map(|line| line.strip_prefix("model name"));

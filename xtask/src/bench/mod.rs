@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     println!("{}", plan.machine.line());
     if args.smoke {
-        println!("Smoke run: small sizes, one second each; the figures mean nothing.");
+        println!("Smoke run: small sizes, one second each; do not use the figures.");
     }
     let mut raw = Map::new();
     let mut problems = Vec::new();

@@ -153,7 +153,7 @@ pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
 /// Instructions per request of each kind.
 fn counted(plan: &BenchInputs) -> anyhow::Result<Option<[f64; 2]>> {
     if !is_installed("valgrind") {
-        println!("valgrind is not installed: no instructions counted");
+        println!("valgrind is not installed: instructions were not counted");
         return Ok(None);
     }
     let mut counts = [0.0; 2];

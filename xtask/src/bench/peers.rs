@@ -34,7 +34,7 @@ struct Variant {
     /// The data left after a power cut.
     keeps: &'static str,
     kind: Kind,
-    /// The durability of Ringwell to compare it with.
+    /// The durability with which Ringwell runs for the comparison.
     beside: &'static str,
     samples: Vec<Sample>,
 }
@@ -138,7 +138,7 @@ impl Sample {
 fn measure(plan: &BenchInputs, running: &Running, pools: &Path) -> anyhow::Result<Sample> {
     let address = running.server.address;
     if !plan.smoke {
-        load(plan, address, pools, MANY, None)?; // compilers of the running program warm up
+        load(plan, address, pools, MANY, None)?; // lets just-in-time compilers warm up
     }
     let before = running.cpu_seconds()?;
     let many = load(plan, address, pools, MANY, None)?;
@@ -156,7 +156,8 @@ fn measure(plan: &BenchInputs, running: &Running, pools: &Path) -> anyhow::Resul
 
 impl Variant {
     /// The share of rows that may overflow. Only Ringwell has a deadline and bounded queues: when
-    /// other servers would be slow for a moment, some of its rows overflow.
+    /// the machine is busy, some of Ringwell's rows overflow, while another server's answers would
+    /// only be late.
     fn spared(&self) -> f64 {
         if matches!(self.kind, Kind::Ours(_)) { SPARED } else { 0.0 }
     }

@@ -1,5 +1,5 @@
-//! Sends complete requests to servers that run under cachegrind; counts instructions, and misses of
-//! two caches.
+//! Sends complete requests to servers that run under cachegrind; counts instructions and cache
+//! misses.
 //!
 //! Kernel code is not counted. There are two runs of different length. The cost of the startup is
 //! the same in both, so the difference does not contain it.
@@ -18,8 +18,7 @@ use crate::shell::target_dir;
 
 const SECONDS: [u32; 2] = [2, 12];
 const CONNECTIONS: [u32; 3] = [32, 64, 128];
-/// Models a core with a first-level cache of 48 KiB for data and one of 32 KiB for instructions,
-/// and a second-level cache of 2 MiB.
+/// Models a core with a 48 KiB L1 data cache, a 32 KiB L1 instruction cache and a 2 MiB L2 cache.
 const CACHES: [&str; 3] = ["--D1=49152,12,64", "--I1=32768,8,64", "--LL=2097152,16,64"];
 
 /// The counts of one run, or the mean per request.
@@ -27,9 +26,9 @@ const CACHES: [&str; 3] = ["--D1=49152,12,64", "--I1=32768,8,64", "--LL=2097152,
 struct Counted {
     requests: f64,
     instructions: f64,
-    /// Misses of instructions in the first-level cache.
+    /// Misses in the L1 instruction cache.
     first_misses: f64,
-    /// Misses of instructions and data in the cache of 2 MiB.
+    /// Misses in the L2 cache, for instructions and data together.
     large_misses: f64,
 }
 

@@ -16,8 +16,8 @@ use super::{BenchInputs, Findings};
 const CONNECTIONS: u32 = 64;
 
 /// The time for which the server with many pools is warmed up, so that each memory page of its
-/// history has been written once. The kernel has to zero new pages, which costs as much as
-/// everything else.
+/// history has been written once. The kernel has to zero new pages, which costs as much as all
+/// other work of the server.
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs the benchmark.
@@ -149,7 +149,7 @@ fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Valu
     Ok((raw, problems))
 }
 
-/// Frees the space now; otherwise the next run would.
+/// Removes the data of this run now; otherwise the next run would have to remove it.
 fn remove(data: &Path) {
     std::fs::remove_dir_all(data).ok();
 }

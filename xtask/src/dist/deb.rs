@@ -109,7 +109,8 @@ Description: server for ring pools of telephone numbers
     )
 }
 
-/// The repository's unit, with the path that the program has in a package.
+/// The systemd unit in the repository, changed to the path at which the package installs the
+/// program.
 fn unit() -> anyhow::Result<String> {
     let unit = read("deploy/ringwell.service")?.replace("/usr/local/bin/", "/usr/bin/");
     // The first lines of the file describe how to install it by hand.

@@ -178,7 +178,7 @@ impl Release {
         let context = self.out.join(&name);
         write(&context.join("Containerfile"), &read("deploy/package/Containerfile")?, 0o644)?;
         fs::create_dir_all(context.join("data"))?;
-        // The image's user must be able to write there.
+        // The image's user must be able to write to this directory.
         set_mode(&context.join("data"), 0o777)?;
         fs::copy(folder.join("bin/ringwell"), context.join("ringwell"))?;
         self.tarball(&name)

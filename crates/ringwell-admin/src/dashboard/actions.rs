@@ -1,9 +1,9 @@
-//! Applies the changes that pages offer: to a pool's size and key, a number's quarantine, and
-//! sites, and the replay of missed webhooks.
+//! Applies the changes that pages offer: to a pool's size and key, to a number's quarantine, and to
+//! web sites. Also replays missed webhooks.
 //!
-//! Each change has the same effect as the corresponding request under `/v1/`, and adds a line in
-//! the session's name to the audit log. Checks permission: the session's token must allow writing,
-//! and the form must come from the session's own page.
+//! Each change has the same effect as the corresponding request under `/v1/`, and adds a line to
+//! the audit log, with the session's user as its author. Checks permission: the session's token
+//! must allow writing, and the form must come from the session's own page.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -70,9 +70,9 @@ pub(super) async fn act(
             let body = html! {
                 h1 { "The new key of ring pool " (pool) }
                 p { code { (key) } }
-                p { "This key is shown only once. The previous key remains valid until "
-                    code { "DELETE /v1/pools/" (pool) "/key/previous" } "removes it: give the new \
-                        key to all clients first." }
+                p { "This key is shown only once. Give it to all clients. The previous key remains \
+                    valid until you remove it with "
+                    code { "DELETE /v1/pools/" (pool) "/key/previous" } "." }
                 p { a href={ "../" (pool) } { "Back to the ring pool" } }
             };
             page(&frame, "The new key", &body, false).into_response()
@@ -153,7 +153,7 @@ async fn change(
         }
         ["sites", key, "save"] => site_change(kept?, session, Wanted::Save(key), &field).await,
         ["sites", key, "remove"] => site_change(kept?, session, Wanted::Remove(key), &field).await,
-        _ => Err(NoPage::Missing("There is no such change.")),
+        _ => Err(NoPage::Missing("There is no such action.")),
     }
 }
 

@@ -15,13 +15,13 @@ use super::session::Session;
 use super::table::Table;
 use crate::Context;
 
-/// The maximum length of typed text, longer than anything that people type. The rest is cut off.
+/// The maximum length of text that a user enters, more than anyone needs. Longer text is cut off.
 const QUERY_TEXT_MAX: usize = 100;
 
 /// The figures that change while a page is open, each with its name.
 pub(super) type Live = Vec<(String, String)>;
 
-/// The contents of a page without its frame, and those of its JSON and CSV forms.
+/// The contents of a page without its frame, and of its JSON and CSV versions.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
@@ -56,7 +56,7 @@ pub(super) struct Asked<'a> {
     pub(super) context: Option<&'a Context>,
 }
 
-/// The requested form of a page.
+/// The requested format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Html,
@@ -92,7 +92,7 @@ impl Asked<'_> {
         self.context.map(|context| &context.store)
     }
 
-    /// A parameter of the query string, cut to the maximum length of typed text.
+    /// A parameter of the query string, cut to [`QUERY_TEXT_MAX`].
     pub(super) fn text(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(it, _)| it == name);
         let text = found.map_or("", |(_, value)| value.trim());

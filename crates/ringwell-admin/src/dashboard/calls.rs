@@ -310,7 +310,9 @@ fn why(call: &CallRow) -> String {
     match attribution.outcome {
         Attributed::Allocated => "known".to_owned(),
         Attributed::Pending => "is pending".to_owned(),
-        Attributed::Overflow => "unknown: an overflow number, which many visitors see".to_owned(),
+        Attributed::Overflow => {
+            "unknown: the number is an overflow number, which many visitors see".to_owned()
+        }
         Attributed::None => "unknown: no visitor was shown the number before the call".to_owned(),
         Attributed::Unknown => {
             format!(
@@ -337,7 +339,7 @@ fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
         }
         h2 { "The visitor" }
         ul { @for (name, value) in &shown.parameters { li { bdi { (name) } ": " bdi { (value) } } }
-            @if shown.parameters.is_empty() { li { "Nothing else is known about them." } } }
+            @if shown.parameters.is_empty() { li { "Nothing else is known about this visitor." } } }
         @if let Some(pool) = &it.pool {
             p { "From " a href={ (asked.up) "pools/" (pool.id) } { "ring pool " (pool.id) } "." }
         }

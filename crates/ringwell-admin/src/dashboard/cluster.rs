@@ -97,10 +97,10 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
     table
 }
 
-/// The percentage of slow requests from which a node counts as slow.
+/// A node counts as slow if more than this percentage of its requests were slow.
 const SLOW_PERCENT: u64 = 1;
 
-/// A node's state, and the advice to the operator.
+/// A description of a node's state, with advice for the operator.
 fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
     let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
     if !node.answers {
@@ -143,7 +143,7 @@ fn nodes(asked: &Asked<'_>, sample: &Sample) -> Table {
 }
 
 fn ms(link: &LinkStats, quantile: f64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "microseconds of a minute are below 2^52")]
+    #[expect(clippy::cast_precision_loss, reason = "a minute has fewer than 2^52 microseconds")]
     let ms = link.latency.value_at_quantile(quantile) as f64 / 1e3;
     ms
 }
@@ -158,7 +158,7 @@ fn details(sample: &Sample) -> Markup {
     html! { @if !links.is_empty() { details {
         summary { "Connections between shards" }
         div.wide tabindex="0" role="region" aria-label="Connections between shards" { table {
-            caption { "From each shard of this server to each shard of the others" }
+            caption { "From each shard of this server to each shard of the other nodes" }
             thead { tr {
                 th scope="col" { "From shard" } th scope="col" { "To shard" } th scope="col" { "Node" }
                 th scope="col" { "Requests" } th scope="col" { "Slow" } th scope="col" { "Lost" }

@@ -14,7 +14,7 @@ pub(super) struct Frame<'a> {
     /// The relative path to the first page.
     pub(super) up: &'static str,
     pub(super) session: Option<&'a Session>,
-    /// Whether the server accepts calls, so that the dashboard has pages of calls.
+    /// Whether the server accepts calls. If so, the dashboard has pages about calls.
     pub(super) has_calls: bool,
 }
 
@@ -100,7 +100,7 @@ fn head(frame: &Frame<'_>, session: &Session) -> Markup {
     }
 }
 
-/// Figures with their names. Figures with a key are updated while the page is open.
+/// Figures with their names. Figures that have a key are updated while the page is open.
 #[derive(Default)]
 pub(super) struct Tiles(Vec<(&'static str, Option<&'static str>, String)>);
 

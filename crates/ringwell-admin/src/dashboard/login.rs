@@ -69,11 +69,14 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
             used or is older than five minutes. Run `ringwell ui` for a new link.";
         return ask(StatusCode::UNAUTHORIZED, Some(fault));
     };
-    // Always starts a new session, because the present cookie may be another user's.
+    // Always starts a new session, because the current cookie may be another user's.
     ui.sessions().end(&headers);
     let cookie = ui.sessions().begin(&visitor, token).as_deref().and_then(set_cookie);
     let Some(cookie) = cookie else {
-        return ask(StatusCode::SERVICE_UNAVAILABLE, Some("The server has no random bytes."));
+        return ask(
+            StatusCode::SERVICE_UNAVAILABLE,
+            Some("The operating system provides no random bytes to the server."),
+        );
     };
     let mut response = redirect("./");
     response.headers_mut().insert(header::SET_COOKIE, cookie);

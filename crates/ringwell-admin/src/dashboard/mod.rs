@@ -47,8 +47,8 @@ use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
 
-/// Allows only scripts, styles and addresses of this server. Does not let scripts turn text into
-/// markup.
+/// Permits only this server's own scripts, styles and addresses. Does not permit scripts to turn
+/// text into markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
@@ -102,7 +102,7 @@ impl Dashboard {
         let _ = self.0.calls.set(calls);
     }
 
-    /// The reports of calls that are not stored yet. Zero if no calls are accepted.
+    /// The counts of reports of calls that are not stored yet. Zero if no calls are accepted.
     pub(crate) fn waiting_calls(&self) -> Waiting {
         self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
@@ -125,8 +125,8 @@ impl Dashboard {
         Some(format!("/ui/login#{code}"))
     }
 
-    /// The count of pools that are too small now, and of those that will be exhausted within an
-    /// hour. `None` if no sample was taken yet.
+    /// The count of pools that are too small now, and the count of pools that will be exhausted
+    /// within an hour. `None` if no sample was taken yet.
     pub(crate) fn in_trouble(&self) -> Option<[usize; 2]> {
         let sample = self.0.sampler.newest();
         (sample.at.0 > 0).then_some([sample.too_small, sample.exhausting])
@@ -233,7 +233,8 @@ impl Ui {
         session: &Session,
     ) -> Result<Live, NoPage> {
         if let Some(id) = path.strip_prefix("pools/") {
-            // Rendering the whole page would evaluate long formulas and scan the pool's numbers.
+            // Does not render the whole page, because that would evaluate long formulas and scan
+            // the pool's numbers.
             let asked = self.asked(path, query, session)?;
             return Ok(pool::live(&asked, pool_id(id)?).await);
         }

@@ -1,4 +1,4 @@
-//! The first page: shows whether all is well and, if not, the advice.
+//! The first page: shows whether all is well and, if not, the problems and the actions to take.
 
 use maud::{Markup, html};
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
@@ -170,9 +170,9 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
         add("amber", what, cause.advice(), "cluster");
     }
     if node.histories().any(|history| history == HistoryState::Damaged) {
-        let advice = "Look-ups of that time may fail. Run `ringwell journal verify` on a copy of \
-            the data.";
-        add("amber", "A part of the history cannot be read".to_owned(), advice, "cluster");
+        let advice = "Look-ups that need this part may fail. Run `ringwell journal verify` on a \
+            copy of the data.";
+        add("amber", "Part of the history cannot be read".to_owned(), advice, "cluster");
     }
     found.sort_by_key(|finding| finding.level != "red");
     found.dedup_by(|one, other| one.what == other.what);
@@ -268,18 +268,18 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
     })
 }
 
-/// Describes the data behind the forecast for the night.
+/// Describes the data on which the forecast for the next twelve hours is based.
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(
             "The forecast of the next twelve hours requires load data for a day and an hour; this \
-             server has been watching for {}. Until then, see which pools will be exhausted within \
+            server has collected data for {}. Until then, see which pools will be exhausted within \
              an hour.",
             several(sample.watched as u64, "hour")
         );
     }
-    "Estimated from the same hours of the previous day, times the ratio of the last hour to the \
-        same hour of that day (between half and twice)."
+    "Estimated from the same hours of the previous day, multiplied by the ratio of the last hour \
+    to the same hour of that day (at least 0.5, at most 2)."
         .to_owned()
 }
 

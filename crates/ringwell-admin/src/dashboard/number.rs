@@ -81,7 +81,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
 fn form(number: &str, at: &str) -> Markup {
     html! { form.find role="search" method="get" action="number" {
         label { "Promo number" input name="number" value=(number) inputmode="tel" maxlength="40" required; }
-        label { "Who had the number at (UTC; empty: now)"
+        label { "Time of the call (UTC; empty means now)"
             input name="at" value=(at) maxlength="40" placeholder="2026-11-21T06:30:00Z";
         }
         button { "Look it up" }
@@ -121,15 +121,14 @@ fn verdict(
             (moment(held.locked_until)) "."
         },
         Some(held) => html! {
-            b { "Free" } ", but no other visitor has had the number yet: the last visitor's \
-                lockout ended at "
-            (moment(held.locked_until)) "."
+            b { "Free" } " since " (moment(held.locked_until)) ", when the last visitor's \
+                lockout ended. No other visitor has received the number since then."
         },
         None => html! {
             b { @match missing {
-                Some(Missing::NotKept) => "The history of that time is no longer kept.",
+                Some(Missing::NotKept) => "The history from that time is no longer kept.",
                 Some(Missing::TooLong) => "The look-up took too long.",
-                Some(Missing::Damaged) => "The history of that time cannot be read.",
+                Some(Missing::Damaged) => "The history from that time cannot be read.",
                 None if is_shared => "This is an overflow number: many visitors see it at once.",
                 None => "No visitor had this number up to that time.",
             } }

@@ -1,4 +1,4 @@
-//! Shows whether one ring pool is large enough, and the effects of other sizes.
+//! One ring pool: shows whether it is large enough, and the effects of other sizes.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
         (chart(&format!("{id}.json"), "sizes", "Overflow by size", "The share of visitors without a \
             number of their own in the busiest hour, for other sizes of the pool (Erlang B)."))
         (table.html())
-        (chart(&format!("{id}.json"), "hours", "Load of the last day", &load_summary))
+        (chart(&format!("{id}.json"), "hours", "Load over the last day", &load_summary))
         (rests.html())
         (overflow.html())
         (facts(pool))
@@ -143,7 +143,7 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
             None => { "Even the largest allowed pool does not keep overflow below " (target) "." },
         }
         @if line.over < line.lifetime {
-            " The server has been watching for " (duration(line.over)) " only: check again after "
+            " Based on only " (duration(line.over)) " of data: check again after "
             (duration(line.lifetime)) "."
         }
     } }
@@ -182,7 +182,7 @@ fn tiles(state: Option<&PoolState>, line: Option<&PoolLine>) -> Tiles {
     tiles.live("allocated", "Handed out since startup", count(state.allocated.into()));
     if let Some(line) = line {
         tiles.live("load", "Needed at once", rate(line.load));
-        tiles.live("ahead", "Needed at once in an hour", rate(line.load_in_an_hour));
+        tiles.live("ahead", "Needed at once an hour from now", rate(line.load_in_an_hour));
         tiles.live("overflow", "Overflow lately", share(line.overflow));
     }
     tiles.add("Shard", state.shard.to_string());
@@ -197,7 +197,7 @@ fn sizes(sizing: Option<&Sizing>) -> Table {
         ("reuse_seconds", "Used again after"),
         ("misattributed", "Calls attributed to the next visitor"),
     ];
-    let mut table = Table::new("Effects of other sizes in the busiest hour", &columns);
+    let mut table = Table::new("Other pool sizes in the busiest hour", &columns);
     let Some(Sizing { forecasts, needed, here }) = sizing else {
         return table.or(html! { "The pool has had no recent requests for a number." });
     };
@@ -279,11 +279,11 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
 }
 
 /// A histogram of the time for which each number has been free. The sooner numbers are reused, the
-/// more late calls are attributed to the next visitor.
+/// more late calls are wrongly attributed to the next visitor.
 fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
-    let mut table = Table::new("Time for which its numbers have been free", &columns);
+    let mut table = Table::new("Time for which the pool's numbers have been free", &columns);
     let Some(rested) = rested else { return table.or(html! { "Another node serves the pool." }) };
     let of = |bound: u64| {
         if bound == 1 { "1 lifetime".to_owned() } else { format!("{bound} lifetimes") }

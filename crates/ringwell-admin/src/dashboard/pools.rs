@@ -40,8 +40,8 @@ impl Health {
         }
     }
 
-    /// The text for people. The sign in front has the same meaning as the colour, for people who
-    /// cannot see colours.
+    /// The text for people. The symbol at the beginning has the same meaning as the text's colour,
+    /// for people who cannot see colours.
     pub(super) fn html(self) -> Markup {
         let text = match self {
             Self::TooSmall => "✖ too small",
@@ -182,7 +182,7 @@ pub(super) fn columns() -> Vec<(&'static str, &'static str)> {
         ("used", "Used"),
         ("overflow", "Overflow lately"),
         ("overflow_in_an_hour", "Overflow in an hour"),
-        ("reuse_seconds", "A number is used again after"),
+        ("reuse_seconds", "Numbers are used again after"),
     ]
 }
 

@@ -37,9 +37,9 @@ const LOOK_MAX: Duration = Duration::from_mins(1);
 const POINTS_MAX: usize = 900;
 /// The period for which latency is shown.
 const LATENCY_TIME: Duration = Duration::from_mins(1);
-/// The share of visitors without a number above which a pool is too small.
+/// A pool is too small if more than this share of its visitors get no number.
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
-/// The shortest time of measurement from which a load is considered representative of an hour.
+/// A load is considered representative of an hour if it was measured over at least this time.
 const MEASURED_MIN: Millis = Millis(60_000);
 /// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
@@ -86,7 +86,7 @@ pub(super) struct PoolLine {
     /// The expected value of `overflow` an hour from now.
     pub(super) overflow_in_an_hour: f64,
     pub(super) health: Health,
-    /// The time when the pool will be too small, if that is within the next twelve hours.
+    /// The time from which the pool will be too small, if that is within the next twelve hours.
     pub(super) tonight: Option<Tonight>,
 }
 
@@ -153,7 +153,7 @@ pub(super) struct OtherNode {
     pub(super) answers: bool,
     /// The 99th percentile of latency, in milliseconds. `None` if there was no answer.
     pub(super) p99_ms: Option<f64>,
-    /// The number of requests that now wait for a place in a link's window.
+    /// The number of requests that are waiting for a place in a link's window.
     pub(super) waiting: u32,
     pub(super) requests: u64,
     /// The number of requests whose answer was slow or did not arrive in time.
@@ -367,7 +367,7 @@ fn recent_p99<'a>(
     if before.back().is_none_or(|(at, _)| now.duration_since(*at) >= step) {
         before.push_back((now, all));
     }
-    #[expect(clippy::cast_precision_loss, reason = "microseconds of a minute are below 2^52")]
+    #[expect(clippy::cast_precision_loss, reason = "a minute has fewer than 2^52 microseconds")]
     let ms = recent.value_at_quantile(0.99) as f64 / 1e3;
     (!recent.is_empty()).then_some(ms)
 }
@@ -443,7 +443,10 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
         let share = if load.asked == 0 {
             0.0
         } else {
-            #[expect(clippy::cast_precision_loss, reason = "counts of a lifetime are below 2^52")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "counts within a lifetime are below 2^52"
+            )]
             let share = load.exhausted as f64 / load.asked as f64;
             share
         };

@@ -1,9 +1,9 @@
 //! Sessions of the dashboard, and one-time links for logging in.
 //!
 //! Owns the secrets of cookies and links. Keeps only their SHA-256, so that neither a memory leak
-//! nor the duration of a comparison reveals a usable secret. Keeps only the hashes of tokens, too.
-//! Invariant: a session ends when its token is revoked, and at most [`SESSIONS_MAX`] sessions are
-//! open.
+//! nor the duration of a comparison reveals a usable secret. Of tokens, too, it keeps only the
+//! hashes. Invariant: a session ends when its token is revoked, and at most [`SESSIONS_MAX`]
+//! sessions are open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq;
 
 use crate::access::Visitor;
 
-/// The maximum number of open sessions, which exceeds the number of users of one server.
+/// The maximum number of open sessions, which is more than one server has users.
 const SESSIONS_MAX: usize = 1_000;
 /// The maximum number of links that have not been used yet.
 const LINKS_MAX: usize = 100;

@@ -19,12 +19,13 @@ use crate::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "never asked: nothing is stored"),
+    ("cookieless", "not requested, because nothing is stored"),
 ];
 
 /// The change that a form about sites requests.
 pub(super) enum Wanted<'a> {
-    /// Create a site. If the configuration has a site with the same key, its secret is kept.
+    /// Create a site. If the configuration has a site with the same key, the created site keeps the
+    /// secret of that site.
     New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),
@@ -193,15 +194,17 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
     };
     html! {
         (first)
-        (area("origins", "Origins of its pages, one per line: https://shop.example", text.origins.clone(), true))
-        (area("swaps", "Numbers on the pages and ring pools: +18005550100=16", swaps.collect(), true))
+        (area("origins", "Origins of the site's pages, one per line, as in https://shop.example",
+            text.origins.clone(), true))
+        (area("swaps", "Numbers on the pages, each with its ring pool, as in +18005550100=16",
+            swaps.collect(), true))
         (area("params", "More parameters to store, one per line", text.params.clone(), false))
         label { "The visitor's consent"
             select name="consent" { @for (value, words) in CONSENTS {
                 option value=(value) selected[value == text.consent] { (words) }
             } }
         }
-        label { "New numbers per minute and client address"
+        label { "Maximum new numbers per minute for each client address"
             input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
                 size="8" maxlength="10" required;
         }

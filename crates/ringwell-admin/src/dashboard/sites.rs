@@ -46,7 +46,7 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     let mut tiles = Tiles::default();
     tiles.live(
         "waiting",
-        "Visitors not known to be people yet",
+        "Visitors not yet confirmed to be people",
         count(asked.node.sites_waiting() as u64),
     );
     let body = html! {

@@ -41,7 +41,7 @@ struct OfSample {
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
-/// The key of a page's figures. Pages with the same key show the same figures.
+/// The key under which a page's figures are cached. Pages with the same key show the same figures.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PageKey {
     path: String,

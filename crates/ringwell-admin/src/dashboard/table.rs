@@ -15,7 +15,7 @@ pub(super) struct Cell {
     /// The text for programs.
     value: String,
     is_number: bool,
-    /// The contents that the script receives if whole rows change.
+    /// The contents without markup, which the page's script receives if whole rows change.
     plain: Plain,
     /// The name and the current value of a figure that changes while the page is open.
     live: Option<(String, String)>,
@@ -35,7 +35,7 @@ struct Plain {
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) caption: String,
-    /// For each column, a name for programs and a heading for people.
+    /// For each column, the name in CSV and JSON and the heading on the page.
     pub(super) columns: Vec<(&'static str, &'static str)>,
     pub(super) rows: Vec<Vec<Cell>>,
     /// The text that replaces an empty table, usually advice on the next step.

@@ -44,18 +44,18 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
 fn a_pool_is_busy_when_its_rows_overflow_or_would() {
     let mut loads = Loads::default();
     let mut counted = 0;
-    // 36 of 100 numbers are in use, which is far from full.
+    // 36 of 100 numbers are in use, so nearly no rows overflow.
     watch(&mut loads, 0, 200, 0, &mut counted);
     for step in 200..400 {
         counted += u32::from(step % 5 == 0);
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
-    // The same load is too high for 40 numbers: keeping overflow below 1 % takes 50.
+    // The same load is too high for 40 numbers: to keep overflow below 1 %, it needs 50.
     loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
-    // Rows that arrive together overflow even though the load is small.
+    // If rows arrive together, some overflow even though the load is small.
     loads.take(Millis(START.0 + 401 * STEP.0), &[asked(100, counted + 2, 1)]);
     assert_eq!(loads.busy(0.01), [POOL]);
 }
@@ -93,7 +93,7 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     assert!(loads.watched() >= Loads::WATCHED_MIN);
     let night = night(&loads);
     assert_eq!(night.len(), NIGHT);
-    // It is between 1:00 and 2:00 on the second day, so the next hour begins at 2:00.
+    // The time is between 1:00 and 2:00 on the second day, so the next hour begins at 2:00.
     assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
     // On the previous day, the load was 360: the rate times the lifetime of half an hour. The rate
     // is now one and a half times as high, which would make 540. The forecast may be lower, because

@@ -188,8 +188,8 @@ async fn write(
         if fills {
             fill(change, before.id, &network, size).await?;
         } else {
-            // If the pool got too few numbers when it was created, it takes the missing ones that
-            // are available now.
+            // If too few numbers were available when the pool was created, adds as many of the
+            // missing ones as are available now.
             change.fill(before.id, first).await?;
         }
         before.id

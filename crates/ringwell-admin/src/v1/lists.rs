@@ -335,7 +335,8 @@ impl List<'_> {
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
         {
-            // A list describes whole pools, so the overflow number is in the range of another line.
+            // The overflow number must then be in the range of another line of the same pool,
+            // because a list describes whole pools.
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
         let (is_new, modifications) = (before.is_none(), change.modifications());

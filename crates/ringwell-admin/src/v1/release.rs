@@ -11,7 +11,7 @@ use super::attribution::{newest_at, parse_moment, parse_number};
 use crate::problem::Problem;
 
 const HANDED_ON: &str = "the number's node was slow, and another visitor may have the number now, \
-    so no lockout was ended: try again, or name the allocation with allocated_at";
+    so no lockout was ended: try again, or set allocated_at to the time of the allocation";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +40,11 @@ pub(crate) async fn post(
     let allocated_at = match wanted.allocated_at.as_deref().map(parse_moment) {
         None => None,
         Some(Some(at)) => Some(at),
-        Some(None) => return Err(Problem::bad_request("allocated_at: must be a point in time")),
+        Some(None) => {
+            return Err(Problem::bad_request(
+                "allocated_at: must be a time, as in 2026-11-21T06:30:00Z",
+            ));
+        }
     };
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));

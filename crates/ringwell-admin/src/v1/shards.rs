@@ -121,7 +121,7 @@ impl OfShard {
 
 impl OfLink {
     fn new(stats: &LinkStats) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "microseconds of a minute are below 2^52")]
+        #[expect(clippy::cast_precision_loss, reason = "a minute has fewer than 2^52 microseconds")]
         let ms = |quantile| stats.latency.value_at_quantile(quantile) as f64 / 1e3;
         Self {
             shard: stats.shard,

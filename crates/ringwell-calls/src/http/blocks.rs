@@ -37,11 +37,12 @@ impl New {
             Problem::bad_request(how)
         })?;
         let answer = self.answer.as_deref().map_or(Some(Refusal::Rejected), Refusal::parse);
-        let answer = answer.ok_or_else(|| Problem::bad_request("answer: reject or busy"))?;
+        let answer =
+            answer.ok_or_else(|| Problem::bad_request("answer: must be reject or busy"))?;
         let fits = |note: &String| note.len() <= NOTE_BYTES_MAX && !note.contains(char::is_control);
         if !self.note.as_ref().is_none_or(fits) {
             return Err(Problem::bad_request(
-                "note: 200 bytes at most, without control characters",
+                "note: must be at most 200 bytes without control characters",
             ));
         }
         Ok(Block { caller, pool: self.pool, answer, note: self.note })

@@ -115,8 +115,8 @@ async fn rotate(
         Rotated::TooSoon(until) => Err(Problem::new(
             StatusCode::CONFLICT,
             format!(
-                "three secrets sign already: the oldest until {}. Try again then; if a secret has \
-                 leaked, remove the endpoint and create another",
+                "three secrets are already in use: the oldest expires at {}. Try again then. If a \
+                secret has leaked, remove the endpoint and create another",
                 moment(until)
             ),
         )),
@@ -176,7 +176,7 @@ async fn replay(
     let which = match only.as_deref() {
         None | Some("failed") => Which::Failed,
         Some("all") => Which::All,
-        Some(_) => return Err(Problem::bad_request("only: failed or all")),
+        Some(_) => return Err(Problem::bad_request("only: must be failed or all")),
     };
     let (since, until) = (time("since", since)?, time("until", until)?);
     let replay = Replay { since, until, types: known_types(types)?, event, which };

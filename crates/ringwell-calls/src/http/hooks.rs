@@ -50,8 +50,10 @@ enum Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, text) = match self {
-            Self::Unknown => (StatusCode::NOT_FOUND, "there is nothing here".to_owned()),
-            Self::Body(status) => (status, "the body is too large or too slow".to_owned()),
+            Self::Unknown => (StatusCode::NOT_FOUND, "this path does not exist".to_owned()),
+            Self::Body(status) => {
+                (status, "the body is too large or arrived too slowly".to_owned())
+            }
             Self::Fields => {
                 (StatusCode::PAYLOAD_TOO_LARGE, format!("there are more than {FIELDS_MAX} fields"))
             }
@@ -59,9 +61,10 @@ impl IntoResponse for Refused {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "send the request again with a signature".to_owned(),
             ),
-            Self::Unsigned { is_retried: false } => {
-                (StatusCode::FORBIDDEN, "the signature does not match; see the log".to_owned())
-            }
+            Self::Unsigned { is_retried: false } => (
+                StatusCode::FORBIDDEN,
+                "the signature does not match; see the server's log".to_owned(),
+            ),
             Self::Unreadable(text) => (StatusCode::BAD_REQUEST, text),
             Self::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "not stored yet".to_owned()),
             Self::NoDestination(number) => {
@@ -118,7 +121,7 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
 
 /// Logs the reason why a signature does not match, so that the operator can correct the
 /// configuration. The log line contains the provider, the URL and, if known, a hint. It does not
-/// contain the request's values.
+/// contain the values of the request's fields.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let shown = Shown::of(account, incoming);
@@ -220,7 +223,8 @@ fn connect(
     number: &str,
     from: Option<String>,
 ) -> Instruction {
-    // A plan always has a destination, and callers of this function pass valid indices.
+    // A destination always exists: a plan contains at least one, and callers of this function pass
+    // valid indices.
     let Some(to) = plan.to.get(place) else { return Instruction::Nothing };
     Instruction::Connect(Connect {
         call,

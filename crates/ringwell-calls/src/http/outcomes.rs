@@ -103,7 +103,9 @@ pub(super) async fn upload(
             Err(detail) => problems.push((place, detail)),
         }
         if place.0 >= LINES_MAX {
-            let detail = format!("at most {LINES_MAX} lines: send the rest in another request");
+            let detail = format!(
+                "a request may contain at most {LINES_MAX} lines: send the rest in another request"
+            );
             return Err(Problem::bad_request(detail));
         }
     }
@@ -199,15 +201,17 @@ fn checked(new: New) -> Result<OutcomeRow, Problem> {
         (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
     };
     if !is_name(&new.kind) || !is_name(&new.external_id) {
-        let fault = "type, external_id: 1 to 200 bytes without control characters";
+        let fault = "type, external_id: must be 1 to 200 bytes without control characters";
         return Err(Problem::bad_request(fault));
     }
     if !new.value.as_deref().is_none_or(is_decimal) {
-        return Err(Problem::bad_request("value: a decimal number as text, as in \"129.50\""));
+        return Err(Problem::bad_request(
+            "value: must be a decimal number as text, as in \"129.50\"",
+        ));
     }
     let is_code = |text: &str| text.len() == 3 && text.bytes().all(|b| b.is_ascii_uppercase());
     if !new.currency.as_deref().is_none_or(is_code) {
-        return Err(Problem::bad_request("currency: three capital letters, as in EUR"));
+        return Err(Problem::bad_request("currency: must be three capital letters, as in EUR"));
     }
     let read = |text: String| {
         parse_moment(&text)
@@ -216,8 +220,7 @@ fn checked(new: New) -> Result<OutcomeRow, Problem> {
     let now = now();
     let at = new.at.map(read).transpose()?.unwrap_or(now);
     if at > now + FUTURE_MAX {
-        let fault = "at: is in the future; an offset may be missing, as in \
-            2026-11-21T06:30:00-05:00";
+        let fault = "at: is in the future: check the offset, as in 2026-11-21T06:30:00-05:00";
         return Err(Problem::bad_request(fault));
     }
     let New { kind, value, currency, external_id, .. } = new;

@@ -35,8 +35,8 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The answer if the log does not contain a call. `waits` must be true if reports of calls were
-    /// waiting for the log before it was queried.
+    /// The answer to a request about a call that is not in the log. `waits` must be true if reports
+    /// of calls were waiting for the log before it was queried.
     pub(super) fn no_call(waits: bool) -> Self {
         if waits {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, CALL_MAY_WAIT);

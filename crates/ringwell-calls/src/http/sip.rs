@@ -54,8 +54,8 @@ struct Question {
     headers: BTreeMap<String, String>,
 }
 
-/// Reads a text or number. Any other value is read as empty, because the call must be connected all
-/// the same.
+/// Reads a text or number. Any other value is read as empty, because the call must be connected
+/// even if a member is invalid.
 fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(value)? {
         Value::String(text) => text,
@@ -188,8 +188,8 @@ impl SwitchAnswer {
         self.decision.plan.iter().flat_map(|plan| &plan.to).map(of).collect()
     }
 
-    /// The number to show to the callee: the number that the routing rule sets, or else the
-    /// caller's number.
+    /// The number to show to the callee: the number that the routing rule sets or, if there is
+    /// none, the caller's number.
     fn caller_id(&self) -> Option<&str> {
         let configured = self.decision.plan.as_ref().and_then(|plan| plan.caller_id.as_deref());
         configured.or_else(|| self.decision.caller.number())

@@ -141,8 +141,8 @@ impl Backlog {
         let incomplete = whole[end..].strip_prefix(b"\n").unwrap_or(&whole[end..]);
         if !incomplete.is_empty() {
             let (bytes, file) = (incomplete.len(), path.display());
-            tracing::info!(bytes, %file, "the last report in this file is incomplete and is left out: \
-                it was being written when the process ended");
+            tracing::info!(bytes, %file, "the last report in this file is incomplete and is left \
+                out: the process ended while writing it");
         }
         let lines = whole[..end].split(|byte| *byte == b'\n');
         let (mut changes, mut unread) = (Vec::new(), Vec::new());
@@ -174,8 +174,8 @@ impl Backlog {
     /// Appends `count` changes, given as their [`Self::lines`], and flushes the file.
     ///
     /// # Errors
-    /// If the changes cannot be written, although some of them may be in the file. The error names
-    /// the file.
+    /// If the changes cannot be written completely. Some of them may be in the file. The error
+    /// names the file.
     pub(super) fn keep(&mut self, lines: &[u8], count: usize) -> io::Result<()> {
         let is_new = !file_exists(&self.path)?;
         self.append(lines, is_new).map_err(|error| {
@@ -210,7 +210,7 @@ impl Backlog {
     }
 
     /// Whether the file was removed or replaced while it contained changes that are not stored yet.
-    /// Those changes must be kept again.
+    /// Those changes must be written to a new file.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {
@@ -226,7 +226,8 @@ impl Backlog {
     /// If the file cannot be removed. Its changes are then applied again after a restart, without
     /// effect.
     pub(super) fn stored(&mut self, count: usize) -> io::Result<()> {
-        // If the file was removed in between, `count` may include changes that were not kept again.
+        // If the file was removed in the meantime, `count` may include changes that were not
+        // written to the new file.
         self.count = self.count.saturating_sub(count);
         if count > 0 && self.count == 0 && file_exists(&self.path)? {
             fs::remove_file(&self.path)?;

@@ -49,7 +49,7 @@ pub struct CallChange {
     /// The result of the attribution, if the look-up is completed.
     pub attribution: Option<Attribution>,
     /// The number and the time for which `attribution` was looked up. If the call's number or time
-    /// has changed since then, the attribution is ignored.
+    /// has changed since the look-up, the attribution is ignored.
     pub looked_up: Option<(Option<String>, Millis)>,
     /// The entry in the list of blocked callers that refused the call.
     pub blocked: Option<String>,
@@ -215,7 +215,7 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events to publish now. Before the attribution is known, no events are published.
+/// The events to publish at this point. Before the attribution is known, no events are published.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {
         return Vec::new();

@@ -170,14 +170,14 @@ impl LogDatabase {
             return Err(StoreError::File(fault).into());
         }
         if is_replaced && database.damage().is_none() {
-            // Overwriting moves all changes into the previous file itself, and empties the files
-            // beside it.
+            // This also moves all changes from the write-ahead log into the previous file, and
+            // empties the files beside it.
             let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
         }
         let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
         // Reopening is not safe while the previous database is in use: an unfinished change could
-        // end up in the write-ahead log of both files, and examining the file would release its
-        // locks.
+        // be written to the write-ahead log that both files would share, and examining the file
+        // would release its locks.
         if closed.is_err() {
             return Err(self.in_use().into());
         }
@@ -189,7 +189,7 @@ impl LogDatabase {
         if is_replaced {
             let file = self.file().unwrap_or(Path::new("")).display();
             tracing::warn!(%file, "the file of the call log was removed or replaced while in use: \
-                the file now at its path is opened, or a new one is created");
+                the server opens the file now at its path, or creates a new one");
         }
         new.ready().await?;
         Ok(new)
@@ -197,7 +197,7 @@ impl LogDatabase {
 
     fn in_use(&self) -> StoreError {
         let path = self.file().map(Path::to_owned).unwrap_or_default();
-        let error = std::io::Error::other("requests still use it");
+        let error = std::io::Error::other("requests are still using it");
         StoreError::File(FileFault::Unreadable { path, error })
     }
 }

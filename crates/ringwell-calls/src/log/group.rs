@@ -204,8 +204,8 @@ impl Group {
 
 /// The placeholders for a statement's values, in order.
 pub(super) struct Places {
-    /// False for SQLite. It treats numbered placeholders as names, so the driver would search all
-    /// of them for each value.
+    /// False for SQLite. SQLite treats numbered placeholders as names, so the driver would search
+    /// all of them for each value.
     are_numbered: bool,
     last: usize,
 }

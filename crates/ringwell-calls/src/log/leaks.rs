@@ -16,7 +16,7 @@ use crate::attribution::{Attributed, Attribution};
 const CALLS_MIN: usize = 3;
 /// The period in which calls without a visitor are counted.
 const SPAN: Millis = Millis(7 * DAY);
-/// The time after the lockout beyond which a call by the visitor is unlikely.
+/// Once this much time has passed since the end of the lockout, a call by the visitor is unlikely.
 const LATE: Millis = Millis(DAY);
 /// The maximum number of calls to examine for one number.
 const CALLS_MAX: i64 = 50;
@@ -70,7 +70,8 @@ pub(super) async fn leak(
     tracing::warn!(
         pool,
         calls,
-        "a number was called that no visitor can have seen recently: number.leaking was written"
+        "a number was called that no visitor can have seen recently: the event number.leaking was \
+        written"
     );
     let days = SPAN.0 / DAY;
     Ok(Some(json!({ "number": number, "pool": attribution.pool, "calls": calls, "days": days })))

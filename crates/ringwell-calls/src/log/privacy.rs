@@ -106,8 +106,8 @@ impl Log {
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
             Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
         };
-        // Reads all calls first, because erasing one call may remove the data by which another one
-        // is found.
+        // Reads all calls first, because erasing the data of one call may remove the data by which
+        // another call is found.
         let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };
@@ -183,8 +183,8 @@ impl Log {
     }
 }
 
-/// Removes callers, parameters and verdicts from calls. Keeps times, pools and outcomes. Events
-/// keep their places.
+/// Removes callers, parameters and STIR/SHAKEN verdicts from calls. Keeps times, pools and
+/// outcomes. Events keep their places.
 async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<u64, LogError> {
     for row in rows {
         let id: String = row.try_get(0)?;

@@ -178,7 +178,8 @@ pub struct CallFilter {
     pub outcome: Option<Outcome>,
     /// Calls with this result of the attribution.
     pub attributed: Option<Attributed>,
-    /// Whether to select calls that were refused as blocked, or all others.
+    /// `true` selects calls that were refused because the caller is blocked, `false` all other
+    /// calls.
     pub blocked: Option<bool>,
     /// Calls with at least this robocall score.
     pub robocall: Option<u8>,

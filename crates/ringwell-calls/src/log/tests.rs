@@ -96,7 +96,8 @@ async fn a_report_without_an_event_dates_its_call() {
     writer.submit(found.clone()).unwrap().await.unwrap();
     let applied = writer.submit(started).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, Some((None, Millis(20_000))));
-    // If the call was removed before it is attributed, the attribution does not create it again.
+    // If a call is removed before it is attributed, storing the attribution does not create the
+    // call again.
     let gone = CallChange { provider_call: "CA2".to_owned(), ..found };
     assert_eq!(writer.submit(gone).unwrap().await.unwrap().unattributed, None);
     assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
@@ -204,7 +205,8 @@ async fn reports_are_kept_soon_while_the_database_does_not_answer() {
 #[tokio::test]
 async fn a_report_that_must_be_answered_soon_is_kept_before() {
     let mut is_kept = false;
-    // Repeats the test, because a busy machine may delay a thread or the disk once.
+    // Makes several attempts, of which one must succeed, because a busy machine may delay a thread
+    // or the disk.
     for _ in 0..5 {
         let (log, folder) = log().await;
         let writer = writer(&log);
@@ -221,7 +223,8 @@ async fn a_report_that_must_be_answered_soon_is_kept_before() {
     assert!(is_kept, "none of five");
 }
 
-/// Checks that reports survive if an operator removes the file while the database does not answer.
+/// Checks that reports survive if an operator removes the file of waiting changes while the
+/// database does not answer.
 #[tokio::test]
 async fn reports_are_kept_again_if_their_file_is_removed() {
     let (log, folder) = log().await;
@@ -339,13 +342,14 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     let start = 100 * DAY;
     assert_eq!(leaks("CA1", start, &none).await, 0);
     assert_eq!(leaks("CA2", start + 1, &none).await, 0);
-    // These calls have a visitor: one saw the number today, the other one calls some hours late.
+    // These two calls have a visitor: one visitor saw the number today, and the other calls some
+    // hours late.
     assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
     assert_eq!(leaks("CA6", start + 5, &none).await, 1);
-    // Calls of the previous week no longer count. After enough new calls, the number is reported
-    // again.
+    // The calls above are more than a week old and no longer count. After enough new calls, the
+    // number is reported again.
     assert_eq!(leaks("CA7", start + 8 * DAY, &none).await, 1);
     assert_eq!(leaks("CA8", start + 8 * DAY + 1, &none).await, 1);
     assert_eq!(leaks("CA9", start + 8 * DAY + 2, &none).await, 2);
@@ -356,7 +360,8 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     }
 }
 
-/// Checks calls by others in which an earlier visitor of the number is a candidate.
+/// Checks calls of other people that have the erased visitor among the candidates for their
+/// attribution.
 #[tokio::test]
 async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     let (log, _folder) = log().await;
@@ -542,8 +547,8 @@ fn complete(call: u64) -> CallChange {
     }
 }
 
-/// Limits the pages that a call changes. Flushing calls takes longer with more pages, and delays
-/// the flushes of allocations on the same disk.
+/// Checks that storing a call changes only a few pages of the database. With more pages, flushing
+/// calls would take longer and delay the flushes of allocations on the same disk.
 #[tokio::test]
 async fn a_call_changes_few_pages() {
     const CALLS: u64 = 1_000;

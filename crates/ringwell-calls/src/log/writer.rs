@@ -29,7 +29,8 @@ const GROUP_MAX: usize = 256;
 /// the next transaction. Each transaction flushes the disk, which delays the flushes of
 /// allocations. It also writes the pages that all calls change: the ends of tables and of indexes
 /// by time. At 500 calls a second, an interval of 10 ms instead of 3 ms reduces the pages written
-/// per call from 12.1 to 6.0, and the flushes from 253 to 96. This matters if flushes take long.
+/// per call from 12.1 to 6.0, and the flushes from 253 to 96. The difference matters on disks whose
+/// flushes take long.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
 /// The first and the longest pause before a failed transaction is repeated.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -37,9 +38,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// the time until the change's answer is due. A caller waits only a quarter of a second for an
 /// answer, but an unavailable database may take ten seconds to fail.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
-/// The time to wait for a slow database before a submitter is answered from the file. It applies to
-/// submitters that only require that the change is not lost. If the database stores the change
-/// within this time, the submitter can read it.
+/// The time to wait for a slow database before a submitter is answered because its change is in the
+/// file. It applies to submitters that require only that the change is not lost. If the database
+/// stores the change within this time, the submitter can read it.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
 /// The shortest time between two writes to the file.
 const KEEP_EVERY: Duration = Duration::from_millis(20);
@@ -52,7 +53,7 @@ static NOT_KEPT: Repeated = Repeated::new();
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
     waiting: watch::Sender<Waiting>,
-    /// The file for changes that the database cannot store, once its path is known.
+    /// The file for changes that the database cannot store, once the file's path is known.
     backlog: SharedBacklog,
 }
 
@@ -68,7 +69,7 @@ pub struct Waiting {
 
 /// The error if no more changes are accepted because too many are waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many changes of calls are waiting for the database")]
+#[error("too many changes to calls are waiting for the database")]
 pub struct WriterFull;
 
 #[derive(Debug)]
@@ -234,9 +235,9 @@ impl Run {
         }
     }
 
-    /// Runs `work` to its end. If `work` takes longer than the first duration of `patience`, or
-    /// past the [`Job::keep_at`] of a change, writes the changes that are only in memory to the
-    /// file. After the second duration, also answers their submitters.
+    /// Runs `work` until it completes. If `work` takes longer than the first duration of
+    /// `patience`, or past the [`Job::keep_at`] of a change, writes the changes that are only in
+    /// memory to the file. After the second duration, also answers their submitters.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
@@ -292,13 +293,14 @@ impl Run {
                 }
             }
             Err(error) if !error.is_transient() && count > 1 => {
-                tracing::warn!(%error, "a change of a call was refused; storing one by one");
+                tracing::warn!(%error, "the database refused changes to calls: storing them one by \
+                    one");
                 self.alone = count;
             }
             Err(error) if !error.is_transient() => {
                 let done: Vec<Job> = self.held.drain(..count).collect();
                 let calls: Vec<String> = done.iter().map(|job| job.change.id()).collect();
-                tracing::error!(%error, ?calls, "a change of a call cannot be stored");
+                tracing::error!(%error, ?calls, "a change to a call cannot be stored");
                 self.done(&done).await;
             }
             Err(error) => {
@@ -371,7 +373,8 @@ impl Run {
             Some(Ok(())) => true,
             Some(Err(error)) => {
                 if let Some(left_out) = NOT_KEPT.pass() {
-                    tracing::error!(%error, left_out, "reports of calls wait in memory only");
+                    tracing::error!(%error, left_out, "reports of calls are kept only in memory, \
+                        and are lost when the server stops");
                 }
                 false
             }

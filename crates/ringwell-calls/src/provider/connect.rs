@@ -30,7 +30,7 @@ pub struct Connect {
     pub timeout_s: u64,
     /// Whether an announcement is played to the callee first.
     pub whisper: bool,
-    /// The place of this destination in the list.
+    /// The index of this destination in the list of destinations.
     pub leg: super::Leg,
 }
 

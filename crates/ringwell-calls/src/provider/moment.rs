@@ -47,7 +47,8 @@ pub(super) fn believed(text: Option<&str>, received: Millis, target: &str) -> Mi
             path,
             time,
             left_out,
-            "a report's time cannot be read, is more than a minute ahead, or is more than 30 days \
+            "a report's time cannot be read, is more than a minute in the future, or is more than \
+            30 days \
              old: the time of arrival is used instead, and the call may be attributed to a later \
              visitor"
         );

@@ -33,7 +33,7 @@ impl Unsigned {
 }
 
 /// The parts of an unsigned request that the log may show. Contains no values of fields, because
-/// anyone may have sent the request, and it may concern anyone.
+/// anyone may have sent the request, and the values may be anyone's personal data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The URL for which the signature was checked, without its query.
@@ -92,8 +92,8 @@ pub(super) fn public_url(account: &Account, request: &Incoming) -> String {
     format!("{}{}", account.public_url, request.target)
 }
 
-/// Returns the URL as given and in its other form: without the port if it has one, or else with the
-/// default port.
+/// Returns the URL as given, and a variant of it: without the port if the URL has one, otherwise
+/// with the default port.
 pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     let mut all = vec![url.to_owned()];
     let Some((scheme, rest)) = url.split_once("://") else { return all };
@@ -137,5 +137,7 @@ pub(super) fn hint(
         with_and_without_port(&format!("{base}{}", request.target)).iter().any(|url| matches(url))
     };
     let base = bases.iter().find(fits)?;
-    Some(format!("a signature for {base} would have matched: set public_url of the account to it"))
+    Some(format!(
+        "a signature for {base} would have matched: set the account's public_url to that URL"
+    ))
 }

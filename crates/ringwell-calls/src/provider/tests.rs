@@ -50,7 +50,7 @@ impl Incoming {
     }
 }
 
-/// Checks the log lines about unsigned requests, which anyone may send, with any content.
+/// Checks the log lines about unsigned requests. Anyone can send such requests, with any content.
 #[test]
 fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
     let account = account(CallProvider::Generic, "https://calls.example", "a-secret");

@@ -23,7 +23,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     }
     let refused = |reason| Err(Unsigned::new(reason));
     let Some(claims) = claims(&account.secrets, token) else {
-        return refused("the token is not signed with the account's signature secret by HS256");
+        return refused("the token is not signed with HS256 and the account's signature secret");
     };
     let at = claims["iat"].as_u64().unwrap_or_default();
     if at.abs_diff(request.received.0 / 1000) > SECONDS_MAX {
@@ -32,11 +32,11 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         );
     }
     if claims["iss"] != "Vonage" {
-        return refused("the token is not issued by Vonage");
+        return refused("the token was not issued by Vonage");
     }
     if request.body.is_empty() {
         // The token does not cover the query string.
-        let hint = "set answer_method of the application to POST, so that there is a body to sign";
+        let hint = "set the application's answer_method to POST, so that there is a body to sign";
         return Err(Unsigned::new("there is no body").hint(Some(hint.to_owned())));
     }
     let hash = claims["payload_hash"].as_str().unwrap_or_default();

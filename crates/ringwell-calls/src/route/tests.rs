@@ -95,8 +95,8 @@ fn a_call_is_not_sent_where_it_would_come_back_without_end() {
         ..rule(to)
     };
     let nowhere: [&str; 0] = [];
-    // The call would loop: to the number itself, to another number of the same pool, and through a
-    // second pool.
+    // Calls to these destinations would loop: the number itself, another number of the same pool,
+    // and numbers from which the call would be sent back.
     assert_eq!(without_loops(&[rule("+11")], "+11"), nowhere);
     assert_eq!(without_loops(&[rule("+12")], "+11"), nowhere);
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+11")], "+11"), nowhere);
@@ -106,8 +106,8 @@ fn a_call_is_not_sent_where_it_would_come_back_without_end() {
     // Only the looping destination is removed, so the next one is called.
     let two = DestinationRule { to: vec!["+11".to_owned(), "+2".to_owned()], ..rule("") };
     assert_eq!(without_loops(&[two], "+11"), ["+2"]);
-    // The call does not loop: through another pool to a number elsewhere, and to an overflow
-    // number.
+    // Calls to these destinations do not loop: a number of another pool whose own destination is
+    // not on this server, an overflow number, and a SIP address.
     assert_eq!(without_loops(&[of(1, "+12"), of(2, "+2")], "+11"), ["+12"]);
     assert_eq!(without_loops(&[rule("+9")], "+11"), ["+9"]);
     assert_eq!(without_loops(&[rule("sip:desk@example.com")], "+11"), ["sip:desk@example.com"]);

@@ -146,7 +146,7 @@ impl Service {
     }
 }
 
-/// The latest time at which a call may have begun if it was reported for `at`. Most providers cut
+/// The latest time at which a call may have begun whose reported time is `at`. Most providers cut
 /// off fractions of seconds, and a visitor may see a number in the same second in which it is
 /// called.
 fn latest_within(at: Millis) -> Millis {

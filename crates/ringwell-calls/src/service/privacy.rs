@@ -56,12 +56,14 @@ impl Service {
             if let Err(error) = self.end_unreported(now()).await
                 && !self.inner.log.reports(&error)
             {
-                tracing::error!(%error, "calls without a destination cannot be ended now");
+                tracing::error!(%error, "calls without a destination cannot be recorded as ended \
+                    yet");
             }
             if let Err(error) = self.forget_due(now()).await
                 && !self.inner.log.reports(&error)
             {
-                tracing::error!(%error, "calls are kept longer than they should be");
+                tracing::error!(%error, "old calls cannot be redacted or removed yet: they are \
+                    kept longer than configured");
             }
             tokio::time::sleep(EVERY).await;
         }

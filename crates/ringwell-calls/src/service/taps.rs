@@ -53,7 +53,10 @@ impl Service {
         if self.inner.taps.try_send(tap).is_err()
             && let Some(left_out) = DROPPED.pass()
         {
-            tracing::warn!(left_out, "a tap is dropped: too many wait for the call log");
+            tracing::warn!(
+                left_out,
+                "a tap on a number was dropped: too many taps are waiting for the call log"
+            );
         }
     }
 
@@ -68,7 +71,7 @@ impl Service {
                 if !self.inner.log.reports(&error)
                     && let Some(left_out) = UNREAD.pass()
                 {
-                    let what = "a call is attributed without the taps of visitors";
+                    let what = "a call is attributed without regard to visitors' taps";
                     tracing::warn!(%error, left_out, "{what}");
                 }
                 return;

@@ -151,7 +151,7 @@ async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     assert_eq!(call.call.destination.as_deref(), Some("+18005550199"));
 }
 
-/// Most providers cut off fractions of seconds, so a call may be reported for a time before the
+/// Most providers cut off fractions of seconds, so the reported time of a call may be before the
 /// allocation.
 #[tokio::test]
 async fn a_call_reported_for_the_second_in_which_its_number_was_shown_is_attributed() {
@@ -208,7 +208,7 @@ async fn callers_are_stored_hashed_or_not_at_all() {
         assert_eq!((columns.len(), &columns[0]), (2, &columns[1]));
         assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
         assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
-        // A hashed caller must be found by the number.
+        // Calls by a hashed caller must be found by the caller's number.
         let whom = Whom::Caller(Caller::read("+14155551234"));
         let erased = service.log().erase(&whom, now()).await.unwrap();
         assert_eq!(erased.calls, if mode == CallerIds::Drop { 0 } else { 2 });
@@ -232,12 +232,12 @@ async fn erased_data_is_found_nowhere_in_the_files() {
     let caller = Caller::read("+14155551234");
     let whom = Whom::Caller(caller);
     let erased = service.log().erase(&whom, now()).await.unwrap();
-    // The three calls are attributed to the same allocation.
+    // The caller made three calls, which are attributed to the same allocation.
     assert_eq!((erased.calls, erased.allocations.len()), (3, 1));
     assert!(!holds("4155551234") && holds("4155559999"));
     let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
     assert_eq!(calls.iter().filter(|it| it.redacted_at.is_some()).count(), 3);
-    // A later report must not restore the caller.
+    // A later report about an erased call must not restore the caller.
     service.incoming(ring("CA1", "+14155551234")).await;
     assert!(!holds("4155551234"));
     assert_eq!(service.log().erase(&whom, now()).await.unwrap().calls, 0);

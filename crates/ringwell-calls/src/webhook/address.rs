@@ -2,7 +2,7 @@
 //! forbidden.
 //!
 //! For each delivery, the server resolves the name once and connects to the address that it
-//! checked. Therefore, a name whose address changes in between cannot evade the check.
+//! checked. Therefore, a name whose address changes after the check cannot evade it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -87,7 +87,10 @@ pub enum Host {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// The text is not a web URL.
-    #[error("the URL must be https:// and a host, in printable ASCII, without user and fragment")]
+    #[error(
+        "the URL must begin with https:// and a host, contain only printable ASCII, and have \
+        no user or fragment"
+    )]
     Malformed,
     /// Without TLS, events may be sent only to configured networks.
     #[error(
@@ -101,7 +104,10 @@ pub enum Forbidden {
     )]
     Port(u16),
     /// The address is not public.
-    #[error("{0} is not a public address; allow_networks of [calls.webhooks] can allow it")]
+    #[error(
+        "{0} is not a public address: to allow it, add its network to allow_networks of \
+        [calls.webhooks]"
+    )]
     Address(IpAddr),
 }
 

@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, random_id};
 
-/// The time after a rotation for which the previous secret still signs.
+/// The time after a rotation for which requests are also signed with the previous secret.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// All types of events.
 pub const TYPES: [&str; 9] = [
@@ -49,7 +49,7 @@ pub enum Rotated {
     Made(Made),
     /// There is no such endpoint.
     Unknown,
-    /// Two earlier secrets are still signing. The older one expires at this time.
+    /// Two earlier secrets are still used for signing. The older one expires at this time.
     TooSoon(Millis),
 }
 
@@ -123,8 +123,8 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Replaces an endpoint's secret. Each previous secret continues to sign for a day. At most two
-    /// previous secrets can sign at the same time.
+    /// Replaces an endpoint's secret. Requests are also signed with each previous secret for a day.
+    /// At most two previous secrets can be in use at the same time.
     ///
     /// # Errors
     /// [`LogError`].

@@ -8,8 +8,8 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// The duration of a delivery's lease. It is longer than sending takes, but short enough that
-/// another process soon sends the deliveries of a process that was killed.
+/// The duration of a delivery's lease. A lease is longer than an attempt can take, but short enough
+/// that another process soon sends the deliveries of a process that was killed.
 pub const LEASE: Millis = Millis(20_000);
 
 /// The maximum length of a stored error text.
@@ -87,7 +87,7 @@ impl Ended {
         match self {
             Self::Answered { status: 200..300, .. } => None,
             Self::Answered { status: status @ 300..400, .. } => {
-                Some(format!("answered {status}; redirects are not followed"))
+                Some(format!("it answered {status}; redirects are not followed"))
             }
             Self::Answered { status, .. } => Some(format!("it answered {status}")),
             Self::Failed(error) => Some(crate::caller::cut(error, ERROR_BYTES_MAX).to_owned()),
@@ -240,7 +240,7 @@ async fn note(
         return Ok(());
     }
     if status == Some(410) {
-        return disable(db, &result.endpoint, "it answered 410: it has been removed", now).await;
+        return disable(db, &result.endpoint, "it answered 410: it no longer exists", now).await;
     }
     let query = sqlx::query(
         "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1), \
@@ -252,7 +252,7 @@ async fn note(
     let since = from_ms(row.try_get(0)?);
     if now.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
         let last = error.unwrap_or_default();
-        let reason = format!("no delivery succeeded for five days; the last one: {last}");
+        let reason = format!("no delivery has succeeded for five days; the last error: {last}");
         disable(db, &result.endpoint, &reason, now).await?;
     }
     Ok(())

@@ -205,8 +205,7 @@ impl Sender {
         exchange(stream, &target, post, now).await
     }
 
-    /// Chooses the address to connect to. If any address of a name is forbidden, refuses all of
-    /// them.
+    /// Chooses the address to connect to. If any address of a name is forbidden, refuses the name.
     async fn address(&self, target: &Target) -> Result<SocketAddr, String> {
         let found = match &target.host {
             Host::Address(address) => vec![*address],
@@ -219,8 +218,7 @@ impl Sender {
         for address in &found {
             policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
         }
-        // Prefers IPv4, because an attempt to use IPv6 would only take time on a machine without
-        // it.
+        // Prefers IPv4, because trying IPv6 would only waste time on a machine without it.
         let first = found.iter().find(|it| it.is_ipv4()).or(found.first());
         let address = first.ok_or_else(|| "the host has no address".to_owned())?;
         Ok(SocketAddr::new(*address, target.port))
@@ -259,7 +257,7 @@ async fn exchange(
     }
     let request = request.body(Full::new(Bytes::from(post.body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // Dropping the set ends the connection's task when this function returns.
+    // Dropping the `JoinSet` ends the connection's task when this function returns.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;

@@ -76,7 +76,8 @@ impl<T: Transport> Worker<T> {
                 if !self.log.reports(&error)
                     && let Some(left_out) = WAITS.pass()
                 {
-                    tracing::error!(%error, left_out, "webhooks wait for the call log");
+                    tracing::error!(%error, left_out, "webhooks are not sent until the call log \
+                        answers");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -101,7 +102,8 @@ impl<T: Transport> Worker<T> {
             }
             let most = u32::try_from(room).unwrap_or(u32::MAX);
             for due in self.log.claim(&endpoint, moment, most).await? {
-                // The delivery's lease has expired, but its result is not recorded yet.
+                // The delivery was sent and its lease has expired, but its result is not recorded
+                // yet.
                 if !flying.insert(due.place) {
                     continue;
                 }

@@ -170,20 +170,29 @@ fn answer(line: &Line) -> Result<AnsweredBatch, String> {
 /// The error in an answer's form (C5), regardless of the numbers in it.
 fn misshapen(id: &str, asked: &[Asked], answer: &AnsweredBatch) -> Option<String> {
     if let Some(why) = &answer.bad {
-        return Some(format!("the answer to {id} cannot be read: {why}"));
+        return Some(format!("the answer to batch {id} cannot be read: {why}"));
     }
     if answer.status != 200 {
         return None;
     }
     if answer.rows.len() != asked.len() {
-        return Some(format!("{id} has {} rows, its answer {}", asked.len(), answer.rows.len()));
+        return Some(format!(
+            "batch {id} has {} rows, but its answer has {}",
+            asked.len(),
+            answer.rows.len()
+        ));
     }
     asked.iter().zip(&answer.rows).enumerate().find_map(|(index, (asked, got))| {
         let rid = got.rid.as_deref().unwrap_or("none");
         if rid != &*asked.rid {
-            return Some(format!("row {index} of {id} is {}, its answer's is {rid}", asked.rid));
+            return Some(format!(
+                "row {index} of batch {id} is {}, but that row of the answer is {rid}",
+                asked.rid
+            ));
         }
         let neither = got.what == What::Error("?".into());
-        neither.then(|| format!("row {index} of {id} is answered by neither number nor error"))
+        neither.then(|| {
+            format!("the answer has neither a number nor an error for row {index} of batch {id}")
+        })
     })
 }

@@ -66,9 +66,9 @@ fn follow(journal: &mut Journal, frame: u64, record: Last) {
         && journal.out_of_order.is_none()
     {
         let words = if record.position <= before.position {
-            Some("a record precedes its predecessor")
+            Some("a record's position is not after that of the previous record")
         } else if record.at < before.at {
-            Some("time falls from one record to the next")
+            Some("a record's time is before that of the previous record")
         } else {
             None
         };

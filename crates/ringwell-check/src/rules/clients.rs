@@ -52,8 +52,8 @@ pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
             if let Some(row) = clash.next() {
                 let gap = (later.end.t - row.batch.since) / MS;
                 let words = format!(
-                    "{number:010} went to {} and to {}: at most {gap} ms lie between, and its \
-                     lockout is {} ms",
+                    "{number:010} was given to rows {} and {} within {gap} ms, but its lockout is \
+                     {} ms",
                     row.asked.rid,
                     later.asked.rid,
                     lifetime(whole, row) / MS
@@ -87,7 +87,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
         let versions: Vec<_> = whole.versions(row.asked.pool, row.batch.t, row.end.t).collect();
         if versions.is_empty() {
             findings.excuse(Rule::Pool, "rows of pools without a `cfg` line");
-            // The duration of the number's lockout is also unknown.
+            // Without a `cfg` line, the duration of the number's lockout is also unknown.
             findings.excuse(Rule::Double, "rows of pools without a `cfg` line");
             continue;
         }
@@ -98,23 +98,25 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
                 let member = versions.iter().any(|version| version.ranges.iter().any(within));
                 match (overflow, member) {
                     (true, _) => Some(format!(
-                        "{number:010}, the overflow number, as a \
-                        visitor's own"
+                        "{number:010}, the pool's overflow number, not marked as overflow"
                     )),
-                    (false, false) => {
-                        Some(format!("{number:010}, which is not one of its numbers"))
-                    }
+                    (false, false) => Some(format!("{number:010}, which is not in that pool")),
                     (false, true) => None,
                 }
             }
             What::Overflow(number) => {
                 let right = versions.iter().any(|version| version.overflow == Some(*number));
-                (!right).then(|| format!("{number:010} as overflow, which is another number"))
+                (!right).then(|| {
+                    format!("{number:010} as overflow, which is not that pool's overflow number")
+                })
             }
             What::Error(_) => None,
         };
         if let Some(fault) = fault {
-            let words = format!("{} asked pool {} and got {fault}", row.asked.rid, row.asked.pool);
+            let words = format!(
+                "row {} requested a number of pool {} and got {fault}",
+                row.asked.rid, row.asked.pool
+            );
             let places = [row.batch.place, row.end.place];
             findings.add(Rule::Pool, Some(row.end.t), words, &places);
         }
@@ -130,7 +132,7 @@ pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
     }
     for batch in &whole.batches {
         if let (Some(first), Some((t, second))) = (&batch.end, batch.second) {
-            let words = format!("{} has two answers", batch.id);
+            let words = format!("batch {} has two answers", batch.id);
             findings.add(Rule::Answer, Some(t), words, &[batch.place, first.place, second]);
         }
         if let (Some(end), Some(words)) = (batch.answer(), &batch.misshapen) {
@@ -139,7 +141,7 @@ pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
         }
     }
     for (id, t, place) in &whole.strays {
-        let words = format!("an answer to {id}, which was never sent");
+        let words = format!("there is an answer to batch {id}, which was never sent");
         findings.add(Rule::Answer, Some(*t), words, &[*place]);
     }
 }
@@ -158,7 +160,9 @@ pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
         attempts.sort_by_key(|row| row.end.t);
         let pair = attempts.windows(2).find(|pair| pair[0].what != pair[1].what);
         if let Some([one, other]) = pair {
-            let words = format!("attempts under the key {key} got two numbers for {rid}");
+            let words = format!(
+                "attempts with the idempotency key {key} got two different numbers for row {rid}"
+            );
             findings.add(Rule::Answer, Some(other.end.t), words, &proof(one, other));
         }
     }
@@ -172,7 +176,7 @@ pub(super) fn deadline(whole: &Whole, findings: &mut Findings) {
         };
         if late(batch, end, deadline) {
             let words = format!(
-                "{} took {} ms, its deadline was {deadline} ms",
+                "batch {} took {} ms, but its deadline was {deadline} ms",
                 batch.id,
                 (end.t - batch.t) / MS
             );
@@ -224,16 +228,19 @@ pub(super) fn looked_up(
     }
     let asked = row.map(|row| row.pool);
     let wrong = match (lookup.outcome.as_deref(), lookup.found.as_deref()) {
-        (Some("allocated"), Some(found)) if found != &*lookup.rid => Some(format!("found {found}")),
-        (Some("allocated"), None) => Some("found an allocation without its row".to_owned()),
+        (Some("allocated"), Some(found)) if found != &*lookup.rid => {
+            Some(format!("found row {found}"))
+        }
+        (Some("allocated"), None) => Some("found an allocation without a row's id".to_owned()),
         (Some("allocated"), Some(_)) => {
             let other = lookup.pool.filter(|pool| asked.is_some_and(|asked| asked != *pool));
-            other.map(|pool| format!("found it in pool {pool}"))
+            other.map(|pool| format!("found that row in pool {pool}"))
         }
-        (other, _) => Some(format!("said {:?}", other.unwrap_or("nothing"))),
+        (other, _) => Some(format!("returned the outcome {:?}", other.unwrap_or("none"))),
     };
     if let Some(wrong) = wrong {
-        let words = format!("{} held {:010}, and the look-up {wrong}", lookup.rid, lookup.number);
+        let words =
+            format!("row {} held {:010}, but the look-up {wrong}", lookup.rid, lookup.number);
         let mut places = vec![lookup.place];
         places.extend(row.and_then(|row| whole.batch(row).answer()).map(|end| end.place));
         findings.add(Rule::Attribution, Some(lookup.t), words, &places);

@@ -27,16 +27,21 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
                 let began = whole.wall_ms(row.batch.since);
                 let dropped = |horizon| began.is_none_or(|began| began < horizon + CLOCK_SLACK);
                 if horizon.is_some_and(dropped) {
-                    findings.excuse(Rule::Lost, "rows older than what journals keep");
+                    findings.excuse(
+                        Rule::Lost,
+                        "rows that are older than the oldest record in the journals",
+                    );
                     continue;
                 }
-                "no journal has it"
+                "no journal contains this allocation"
             }
-            [only] if only.released => "its journal released it, although it was answered",
+            [only] if only.released => {
+                "according to the journal, the number was released, although the client got it"
+            }
             // A repeated row may have been allocated again.
             [_] => continue,
             [..] if row.batch.key.is_some() => continue,
-            [..] => "the journal has it more than once",
+            [..] => "the journal contains this allocation more than once",
         };
         let words = format!("{rid} got {number:010} of pool {pool}: {words}");
         findings.add(Rule::Lost, Some(row.end.t), words, &places);

@@ -16,8 +16,7 @@ pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Fi
             let [one, other] = pair else { continue };
             if other.at < one.until && !other.copy {
                 let words = format!(
-                    "{number:010} was allocated {} ms after it was allocated before, and its \
-                     lockout ended {} ms later still",
+                    "{number:010} was allocated again after {} ms, {} ms before its lockout ended",
                     other.at - one.at,
                     one.until - other.at
                 );
@@ -45,14 +44,18 @@ type Disorder = (String, i64, Vec<SourceLine>);
 fn disorder(journal: &Journal) -> Option<Disorder> {
     let of_frames = journal.frames.windows(2).find_map(|pair| between(&pair[0], &pair[1]));
     let backwards = journal.frames.iter().find(|frame| frame.last_at < frame.at).map(|frame| {
-        (format!("time falls within frame {}", frame.number), frame.at, vec![frame.place])
+        (
+            format!("frame {} ends at an earlier time than it begins", frame.number),
+            frame.at,
+            vec![frame.place],
+        )
     });
     let of_records =
         journal.out_of_order.map(|(words, at, places)| (words.to_owned(), at, places.to_vec()));
     let of_counts = journal.frames.iter().find_map(|frame| {
         let count = journal.counts.get(&frame.number).copied().unwrap_or(0);
         let words = format!(
-            "frame {} should have {} records, but has {count}",
+            "the header of frame {} states {} records, but the frame contains {count}",
             frame.number, frame.records
         );
         (count != frame.records).then(|| (words, frame.at, vec![frame.place]))
@@ -64,11 +67,14 @@ fn between(one: &Frame, other: &Frame) -> Option<Disorder> {
     let words = if other.number != one.number + 1 {
         format!("frame {} follows frame {}", other.number, one.number)
     } else if other.epoch < one.epoch {
-        format!("the epoch falls from {} to {} in frame {}", one.epoch, other.epoch, other.number)
+        format!(
+            "the epoch decreases from {} to {} in frame {}",
+            one.epoch, other.epoch, other.number
+        )
     } else if other.at < one.last_at {
-        format!("time falls by {} ms before frame {}", one.last_at - other.at, other.number)
+        format!("time goes back by {} ms before frame {}", one.last_at - other.at, other.number)
     } else if !other.names_the_one_before {
-        format!("frame {} does not name the hash of the one before", other.number)
+        format!("frame {} does not state the hash of the previous frame", other.number)
     } else {
         return None;
     };
@@ -144,8 +150,10 @@ impl Deviations {
             let found = first.map(|(_, _, words, places)| (words.clone(), places.clone()));
             let counted = || {
                 let (place, count) = state.count?;
-                let words =
-                    format!("the state should have {count} numbers, but has {}", state.there);
+                let words = format!(
+                    "the final state should contain {count} numbers, but contains {}",
+                    state.there
+                );
                 (count != state.there).then(|| (words, vec![place]))
             };
             if let Some((words, places)) = found.or_else(counted) {
@@ -189,7 +197,9 @@ fn deviation<'a>(
         let number = held.number;
         match expected.remove(&number) {
             None if journal.is_whole() => {
-                let words = format!("the state has {number:010}, of which there is no record");
+                let words = format!(
+                    "the final state contains {number:010}, but the journal has no record of it"
+                );
                 return Some((Some(held.place), number, words, vec![held.place]));
             }
             // The number's record was dropped with an old segment; the number is still in the
@@ -202,8 +212,8 @@ fn deviation<'a>(
                 let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {
                     let words = format!(
-                        "the state has {number:010} allocated at {} until {}, the records at {} \
-                         until {}",
+                        "in the final state, {number:010} is allocated at {} and locked until {}; \
+                         according to the journal, it is allocated at {} and locked until {}",
                         held.allocated, held.until, newest.allocated, newest.until
                     );
                     let places = vec![newest.place, held.place];
@@ -213,6 +223,6 @@ fn deviation<'a>(
         }
     }
     let (number, newest) = expected.into_iter().min_by_key(|(number, _)| *number)?;
-    let words = format!("the records have {number:010}, the state does not");
+    let words = format!("the journal contains {number:010}, but the final state does not");
     Some((None, number, words, vec![newest.place]))
 }

@@ -1,5 +1,5 @@
-//! Cases that need more than one part of the numbers: rows that an allocation or a look-up names
-//! but that got another number or none, repeated rows, and pools that overflowed.
+//! Cases that need more than one part of the numbers: repeated rows, pools that overflowed, and
+//! rows that did not get the number whose allocation or look-up names them.
 //!
 //! Collects these cases from all parts. A run without faults has almost no such cases, except for
 //! overflow rows.
@@ -92,10 +92,13 @@ impl Rest {
             let wrong = match asked.get(&**rid) {
                 Some(pool) if *pool == left.pool => None,
                 Some(pool) => Some(format!(
-                    "{rid} asked pool {pool}, and {number:010} of pool {} was allocated to it",
+                    "row {rid} requested a number of pool {pool}, but {number:010} of pool {} was \
+                     allocated to it",
                     left.pool
                 )),
-                None => Some(format!("{number:010} was allocated to {rid}, which was never sent")),
+                None => {
+                    Some(format!("{number:010} was allocated to row {rid}, which was never sent"))
+                }
             };
             if let Some(words) = wrong {
                 findings.add(Rule::Phantom, whole.mono(left.at), words, &[left.place]);
@@ -119,9 +122,9 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
         return;
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
-        // The number's return may have been lost on a broken link. The number then becomes free
-        // when its lockout ends.
-        findings.excuse(Rule::Phantom, "allocations that no client got and that were kept");
+        // The message that releases the number may have been lost on a broken link. The number then
+        // becomes free when its lockout ends.
+        findings.excuse(Rule::Phantom, "numbers that no client got but that stayed locked");
         return;
     }
     let got = match row.what {
@@ -131,7 +134,7 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     };
     let (number, rid) = (left.number, &left.rid);
     let words =
-        format!("{number:010} was allocated to {rid}, which got {got}, and was not released");
+        format!("{number:010} was allocated to row {rid} and not released, but the row got {got}");
     let places = [left.place, row.batch.place, row.end.place];
     findings.add(Rule::Phantom, whole.mono(left.at), words, &places);
 }
@@ -206,7 +209,8 @@ fn overflow(whole: &Whole, row: &Row<'_>, spans: &[(i64, i64)], findings: &mut F
         return;
     }
     let words = format!(
-        "{} got overflow after {} ms, while pool {pool} was never exhausted nor held",
+        "row {} got an overflow number after {} ms, although pool {pool} was neither exhausted nor \
+         held in that time",
         row.asked.rid,
         (to - from) / MS
     );

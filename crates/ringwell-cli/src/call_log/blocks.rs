@@ -30,10 +30,10 @@ pub(crate) struct Add {
     /// Block only calls to numbers of this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
-    /// How to refuse the calls: reject, as if the number were not in service, or busy
+    /// Reason that the caller gets: `reject` (the number is not in service) or `busy`
     #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
     answer: String,
-    /// A note on the reason
+    /// A note, e.g. why the caller is blocked
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct Add {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Remove {
-    /// The entry, as `ringwell calls blocks` names it: b_…
+    /// The entry's id, as listed by `ringwell calls blocks`: b_…
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
@@ -77,8 +77,7 @@ pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     ensure!(
         args.id.bytes().all(is_name),
-        "{:?} is not the id of an entry: `ringwell calls blocks` \
-        lists the ids",
+        "{:?} is not the id of a blocked caller's entry: `ringwell calls blocks` lists the ids",
         args.id
     );
     let (url, path) = (&args.access.url, format!("/v1/blocks/{}", args.id));

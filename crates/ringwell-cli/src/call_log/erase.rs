@@ -13,18 +13,20 @@ use crate::api_client::{Access, ApiClient};
 use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
-Removes callers, parameters and verdicts from the call log, its events and pending webhooks. \
-Webhooks that were already sent are not affected. Also finds callers that are stored as hashes.
+Removes callers, their STIR verdicts and the visitors' parameters from the call log, its events \
+and pending webhooks. Webhooks that were already sent are not affected. Callers that are stored as \
+hashes are found too.
 
-The journal keeps the parameters of allocations until journal.history_age, and those of each \
-number's newest allocation for longer. --journal-list appends the allocations of the erased calls \
-to a file, without names. Stop the server and erase them in the journal:
+The journal keeps the parameters of allocations for as long as journal.history_age, and those of \
+each number's newest allocation for longer. --journal-list appends the allocations of the erased \
+calls to a file, without the parameters. Then stop the server, and erase these allocations' \
+parameters in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   systemctl start ringwell
 
-A visitor who never called is only in the journal:
+The parameters of a visitor who never called are only in the journal:
   ringwell journal erase /var/lib/ringwell/data --parameter gclid=Cj0KCQ
 
 Examples:
@@ -48,7 +50,7 @@ struct Whom {
     /// A caller: +14155551234, or a SIP address
     #[arg(long, value_name = "NUMBER")]
     caller: Option<String>,
-    /// Caller and visitor of one call
+    /// The caller and the visitor of this call
     #[arg(long, value_name = "ID")]
     call: Option<String>,
     /// A visitor, by a parameter of the page
@@ -92,7 +94,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let written = file.write_all(lines.as_bytes()).and_then(|()| file.sync_all());
         written.with_context(|| {
             let path = path.display();
-            format!("cannot write {path}; append these lines to the list:\n{lines}")
+            format!(
+                "the data was erased, but {path} cannot be written: append these lines to the \
+                 list:\n{lines}"
+            )
         })?;
     }
     if let (Some((name, value)), true) = (&args.whom.parameter, allocations.is_empty()) {

@@ -21,12 +21,13 @@ The newest calls come first. Formats: jsonl, one call per line as GET /v1/calls 
 parquet, the columns of csv with their types, if the program was built with that feature; and \
 files for uploads to advertising systems: google-clicks, google-calls, microsoft, meta. Uploads \
 contain the recorded results (`ringwell calls outcomes`); with --conversion NAME each answered \
-call is a conversion of that name. Conversions that the system could not match are left out: \
-those without its click id, or for google-calls without the caller's number. Their count is \
-printed at the end.
+call is a conversion of that name. Conversions that the advertising system could not match are \
+left out: those without its click id, or for google-calls without the caller's number. Their count \
+is printed at the end.
 
 Fields of csv that a spreadsheet would read as formulas get a leading ', except for telephone \
-numbers; --raw omits it. If an export is interrupted, it prints the position for --after.
+numbers; --raw omits it. If an export is interrupted, the command prints the position at which \
+--after continues it.
 
 Examples:
   ringwell calls export --since 24h >calls.jsonl
@@ -76,7 +77,7 @@ pub(crate) struct Args {
     /// Continue after this position
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// For uploads: name of the conversions; each answered call is one
+    /// For uploads: export each answered call as a conversion of this name
     #[arg(long, value_name = "NAME")]
     conversion: Option<String>,
     /// For csv: do not escape formulas
@@ -138,12 +139,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
         Err(error) => {
             let Some(after) = after else { return Err(error) };
-            return Err(error.context(format!("interrupted; continue with --after {after}")));
+            return Err(error
+                .context(format!("the export was interrupted: continue it with --after {after}")));
         }
         Ok(()) => {}
     }
     if writer.skipped > 0 {
-        eprintln!("{} left out, because the data needed to match them is missing", writer.skipped);
+        eprintln!(
+            "conversions left out, because they lack the data by which the advertising system \
+             matches them: {}",
+            writer.skipped
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -206,8 +212,8 @@ fn request(args: &Args) -> (&'static str, String) {
     (list, format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Passes the lines of each page to `write`. Stores the cursor that follows the last written page
-/// in `after`.
+/// Passes the lines of each page to `write`. After each page, stores the cursor of the next page in
+/// `after`.
 fn pages(
     client: &ApiClient,
     args: &Args,
@@ -222,7 +228,7 @@ fn pages(
         });
         let answer = client.get(&args.access.url, &format!("{base}{place}"))?;
         let lines = answer[list].as_array();
-        write(lines.ok_or_else(|| anyhow!("the server's answer lacks {list}"))?)?;
+        write(lines.ok_or_else(|| anyhow!("the server's answer does not contain `{list}`"))?)?;
         match answer["next"].as_str() {
             Some(next) => *after = Some(next.to_owned()),
             None => return Ok(()),

@@ -1,4 +1,4 @@
-//! Layouts of calls and conversions: the columns that each reading system expects.
+//! Layouts of calls and conversions: the columns that each importing system expects.
 //!
 //! Owns the layouts. The CSV columns are an interface, so new columns are added at the end. Pure.
 //! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.

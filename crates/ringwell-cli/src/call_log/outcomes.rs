@@ -14,10 +14,10 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The first line names the columns: `type`, `external_id`, and either `call` (as in the export: \
-c_…) or `account` and `provider_call_id`; optional are `value`, `currency` and `at` (by default, \
-now). A result with the same call and external_id as an existing one changes nothing: the file \
-can be sent again.
+The file's first line names the columns. Required are `type`, `external_id`, and either `call` (as \
+in the export: c_…) or `account` and `provider_call_id`. Optional are `value`, `currency` and `at` \
+(by default, now). If the server already has a result with the same call and external_id, it \
+ignores the line, so the file can be sent again.
 
 Exit codes: 0 all results are stored; 1 lines were refused, or the server could not be reached.
 
@@ -31,7 +31,7 @@ const LINES: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The file; - for stdin
+    /// The CSV file; - for stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -79,8 +79,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends records of the file. Prints the problems that the server reports, with line numbers of the
-/// file.
+/// Sends records from the file. Prints the problems that the server reports, with line numbers of
+/// the file.
 fn send(
     args: &Args,
     client: &ApiClient,

@@ -103,7 +103,7 @@ impl Calls {
             calls.iter().map(|call| layout::call_line(call, true)).collect();
         let mut group = self.writer.next_row_group()?;
         for place in 0..layout::call_header().len() {
-            let mut column = group.next_column()?.context("a column of the schema is missing")?;
+            let mut column = group.next_column()?.context("the Parquet schema lacks a column")?;
             let cells = || lines.iter().map(|line| line[place].as_str());
             let (levels, present) = present(cells());
             write(column.untyped(), &present, &levels)?;
@@ -147,7 +147,7 @@ fn write(column: &mut ColumnWriter<'_>, cells: &[&str], levels: &[i16]) -> anyho
             let values: Vec<ByteArray> = cells.iter().map(|cell| ByteArray::from(*cell)).collect();
             writer.write_batch(&values, levels, None)?;
         }
-        _ => anyhow::bail!("a column of the schema has another type"),
+        _ => anyhow::bail!("a column of the Parquet schema has an unexpected type"),
     }
     Ok(())
 }

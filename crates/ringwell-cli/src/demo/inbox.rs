@@ -41,7 +41,10 @@ impl Door {
         let any = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
         let receiver = runtime.block_on(Receiver::bind(&any)).context("the demo's receiver")?;
         let port = receiver.address().rsplit(':').next().and_then(|port| port.parse().ok());
-        Ok(Self { port: port.context("the demo's receiver has no port")?, receiver })
+        Ok(Self {
+            port: port.context("the port of the demo's webhook receiver is unknown")?,
+            receiver,
+        })
     }
 
     /// Returns the settings that let the server send webhooks to this receiver.

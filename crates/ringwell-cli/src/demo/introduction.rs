@@ -27,7 +27,7 @@ pub(super) struct Introduction {
     /// A word that shows whether the pools are new, and a description of the pools.
     pools: String,
     kept: String,
-    /// The command that sends load. Empty if no pools can take load.
+    /// The command that sends load. Empty if no pools are available for load.
     load: String,
     shards: u16,
     /// A batch of two rows.
@@ -114,7 +114,7 @@ Ringwell demo
   data    {kept}{load}
   serves  {addresses}, {shards}
 {also}
-Open this page, which links to the dashboard; the link logs in once:
+Open this page, which links to the dashboard. The URL logs you in, but only once:
   {url}
 
 Request two numbers:

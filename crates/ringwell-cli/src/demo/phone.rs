@@ -29,7 +29,7 @@ const TALKS: Duration = Duration::from_secs(5);
 /// generated anew at each startup.
 ///
 /// # Errors
-/// If `secret` is not usable.
+/// If `secret` is not a valid secret.
 pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
     let account = CallAccount {
         name: ACCOUNT.to_owned(),

@@ -41,7 +41,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The maximum number of visitors per second. A higher rate would exceed the size of a batch.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
-/// The time that a slow shard works between two pauses.
+/// The time for which a slow shard works between two pauses.
 const WORKS: Duration = Duration::from_millis(20);
 
 /// The current settings of the sliders.
@@ -99,7 +99,7 @@ impl Shop {
                 Err(_) => TcpListener::bind((HOST, 0)).await,
             }
         });
-        let listener = listener.context("the demo's shop cannot listen")?;
+        let listener = listener.context("the demo's shop cannot listen on a port")?;
         let address = listener.local_addr()?;
         let page = Page {
             controls: Arc::default(),

@@ -129,7 +129,7 @@ impl Follower {
     /// Checks the database, and applies its changes.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
-        // Changed sites of the configuration are applied even while the database does not answer.
+        // Changes to the configuration's sites are applied even while the database does not answer.
         if self.sites_of_file.has_changed().unwrap_or(false) {
             self.serve_sites().await;
         }
@@ -190,9 +190,9 @@ impl Follower {
         tracing::error!(
             version,
             served = self.version,
-            "the directory's database has an older version than before (after a fail-over that \
-             lost changes, or a restored copy): the pools of the older version are served now. \
-             Repeat the missing changes"
+            "the directory's database contains an older version than this server did: a fail-over \
+             lost changes, or the database was restored from a copy. The server now uses the pools \
+             of the older version. Repeat the lost changes"
         );
         (self.version, self.sites) = (version, sites);
         self.serve_sites().await;
@@ -224,7 +224,11 @@ impl Follower {
     /// pools. The next check tries again.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
-            tracing::error!(version, reason, "a change of the directory cannot be applied yet");
+            tracing::error!(
+                version,
+                reason,
+                "a change to the directory cannot be applied yet; the server will try again"
+            );
             self.refused = Some(reason);
         }
     }

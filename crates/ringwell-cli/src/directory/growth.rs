@@ -94,7 +94,7 @@ impl Grower {
     /// pools were created.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
-        self.log("gets the numbers that were missing when it was created", &resized);
+        self.log("gets numbers that the inventory lacked when the pool was created", &resized);
         Ok(())
     }
 

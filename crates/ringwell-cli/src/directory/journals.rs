@@ -25,7 +25,7 @@ impl Naming {
     }
 
     /// Records the name, but only after any required hold is durable: if the process ends earlier,
-    /// the next startup must still find the old name. The name changes when other nodes show that
+    /// the next startup must still find the old name. The name changes if other nodes report that
     /// the data is a copy.
     pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
         let Some(data) = &self.data else { return Ok(()) };
@@ -70,8 +70,8 @@ pub(super) fn compare(config: &Config, noted: Option<&str>) -> Result<(), FileEr
         data = %data.display(),
         noted,
         found,
-        "the database records a different data directory for this node: the allocations in that \
-            directory are missing in this one"
+        "according to the database, this node used a different data directory before: this data \
+         directory lacks the allocations of that one"
     );
     mark_restored(&OsFiles, data)
 }

@@ -1,8 +1,9 @@
 //! `ringwell journal erase`: overwrites parameters of allocations in place.
 //!
 //! Decides which files are written, and in which order. The bytes to write are first stored in a
-//! separate file. If the command is run again after a crash, each frame is therefore either old or
-//! new. `ringwell_journal::erase` computes these bytes. Source: docs/spec/journal.md, "Erasure".
+//! separate file. If a crash interrupts the command, running it again completes the erasure, so no
+//! frame stays partly overwritten. `ringwell_journal::erase` computes the bytes to write. Source:
+//! docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -30,10 +31,11 @@ use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
 Overwrites the parameters of allocations in all segments; numbers, times, lockouts, checksums and \
-hashes stay the same. Remains of older segments in spare files are removed. Stop the server \
-first. If the command is interrupted, run it again, or start the server: both complete it.
+hashes stay the same. Spare files, which may contain data of older segments, are removed. Stop the \
+server first. If the command is interrupted, run it again, or start the server: either completes \
+the erasure.
 
-Backups still contain the parameters: delete them, and take new ones.
+Backups still contain the parameters: delete the backups, and take new ones.
 
 Parameters of four bytes or fewer cannot be overwritten. The command prints their count.
 
@@ -52,7 +54,7 @@ pub(crate) struct Options {
     /// A parameter of the visitors to erase; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, group = "what")]
     parameter: Vec<(String, String)>,
-    /// A list of allocations, written by `ringwell calls erase --journal-list`
+    /// A list of allocations that `ringwell calls erase --journal-list` has written
     #[arg(long, value_name = "FILE", group = "what")]
     list: Option<PathBuf>,
 }
@@ -89,7 +91,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     let data = &options.directory;
     ensure!(
         data.join("journal").is_dir(),
-        "there is no journal in {}; name a data directory (`data` in the configuration)",
+        "{} contains no journal: specify a data directory (`data` in the configuration)",
         data.display()
     );
     ensure!(
@@ -104,8 +106,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     if wanted.parameters.is_empty() && wanted.listed.is_empty() {
         writeln!(
             out,
-            "the list is empty: it contains only allocations of erased calls. To erase a visitor \
-                who never called, use --parameter NAME=VALUE"
+            "the list is empty. Lists contain only allocations of erased calls: to erase a visitor \
+             who never called, use --parameter NAME=VALUE"
         )?;
     }
     let mut counts = Counts::default();
@@ -120,7 +122,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     let Counts { erased, too_short } = counts;
     writeln!(out, "{} erased", counted(erased, "allocation"))?;
     if too_short > 0 {
-        writeln!(out, "{too_short} have parameters that are too short to be overwritten")?;
+        writeln!(out, "allocations whose parameters are too short to be overwritten: {too_short}")?;
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -282,9 +284,9 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     write().with_context(|| {
         let bytes = text.len();
         format!(
-            "cannot write {}: the parameters in earlier segments are erased, but not in this \
-                segment and later ones. Free {bytes} bytes of disk space, and run the command \
-                again",
+            "cannot write {}: the parameters in earlier segments are erased, but those in this \
+             segment and later ones are not. Free {bytes} bytes of disk space, and run the command \
+             again",
             path.display()
         )
     })

@@ -24,7 +24,8 @@ pub(super) struct Options {
     /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
-    /// Read records only; needs a journal that still has its first frame.
+    /// Read only records, not snapshots; this requires a journal that still contains its first
+    /// frame.
     #[arg(long)]
     without_snapshot: bool,
 }
@@ -88,8 +89,8 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
         let first = first_frame(files)?;
         if first > 1 {
             bail!(
-                "{}: the journal begins with frame {first}; earlier state is only in the \
-                    snapshot",
+                "{}: the journal begins with frame {first}; older data is only in the snapshot, so \
+                 records alone are not enough",
                 files.directory.display()
             );
         }
@@ -102,7 +103,7 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
                     break;
                 }
                 Err(error) => {
-                    eprintln!("{}: {error}; trying the previous one", file.path.display());
+                    eprintln!("{}: {error}; trying the previous snapshot", file.path.display());
                 }
             }
         }

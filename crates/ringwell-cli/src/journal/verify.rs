@@ -40,9 +40,9 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
         sound = false;
         writeln!(
             out,
-            "the last written journal of shard {shard} is missing in {}: put it back before the \
-            next start; otherwise all ring pools answer with overflow numbers for the longest \
-            lifetime",
+            "the journal that shard {shard} wrote last is missing from {}: put it back before the \
+             next start. Otherwise, all ring pools hand out only overflow numbers for the longest \
+             lifetime of any pool",
             path.display()
         )?;
     }

@@ -41,7 +41,7 @@ pub(super) fn headers(
             let seed = str::from_utf8(&phone.secret).ok().and_then(|text| from_base64(text.trim()));
             let seed = seed.context("the private key is not base64")?;
             let (signature, _) =
-                ed25519(&seed, &signed).context("the private key does not have 32 bytes")?;
+                ed25519(&seed, &signed).context("the private key is not 32 bytes long")?;
             add(field("telnyx-signature-ed25519"), base64(&signature))?;
             add(field("telnyx-timestamp"), timestamp)?;
         }
@@ -71,7 +71,7 @@ pub(super) fn headers(
             add(AUTHORIZATION, format!("Basic {}", base64(&phone.secret)))?;
         }
         CallProvider::Generic => {
-            let secret = str::from_utf8(&phone.secret).context("the secret is not text")?;
+            let secret = str::from_utf8(&phone.secret).context("the secret is not UTF-8 text")?;
             add(AUTHORIZATION, format!("Bearer {secret}"))?;
         }
     }

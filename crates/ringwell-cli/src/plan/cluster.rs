@@ -17,7 +17,7 @@ const COLUMNS: usize = 84;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Numbers handed out a second, e.g. 127k
+    /// Numbers handed out per second, e.g. 127k
     #[arg(long, value_name = "X", value_parser = parse_amount)]
     numbers_per_second: f64,
     /// Rows of a batch
@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Cores for shards on a node
     #[arg(long, value_name = "N", default_value_t = 8)]
     node_cores: u32,
-    /// Memory that Ringwell may have on a node, in GiB
+    /// Memory that Ringwell may use on a node, in GiB
     #[arg(long, value_name = "GIB", default_value = "32", value_parser = parse_amount)]
     node_memory: f64,
     /// Print JSON instead of a table
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn table(args: &Args, figures: &[Figure]) -> String {
     let mut text = format!(
-        "{} numbers/s in batches of {}\n\nArithmetic, on the measurements below:\n",
+        "{} numbers/s in batches of {}\n\nCalculated from the measurements below:\n",
         amount(args.numbers_per_second),
         amount(args.rows_per_batch)
     );
@@ -93,8 +93,8 @@ fn table(args: &Args, figures: &[Figure]) -> String {
         let _ = writeln!(text, "  {:<51} {value:>12}   {}", measured.what, measured.command);
         text += &wrapped(measured.conditions);
     }
-    text += "\nMeasure on the kind of machine that you will buy: nothing above was measured on \
-        more\nthan two cores, and a proxy, TLS and peaks of the disk are not included.\n";
+    text += "\nRepeat the measurements on the kind of machine that you will buy. Those above were \
+             made\non two cores, without a proxy, TLS and peaks of disk latency.\n";
     text
 }
 

@@ -108,8 +108,8 @@ impl PoolPlan {
         let late = self.callers.later_than(self.demand.lifetime());
         let mut text = format!(
             "wrong caller: calls after the number went to another visitor. The number that has\n\
-             been free longest is handed out next; if a random number were chosen, the share\n\
-             would be {} at {} numbers. {} of the callers call after the lifetime.\n\
+             been free longest is handed out next; if a random number were chosen, this share\n\
+             would be {} at {} numbers. {} of all callers call after the lifetime.\n\
              not attributed: overflow and wrong callers together.\n",
             percent(random),
             amount(f64::from(self.numbers)),

@@ -49,7 +49,7 @@ pub(super) struct Create {
     /// Id of the pool, which must be unused; with --size the server chooses it
     #[arg(long)]
     id: Option<u64>,
-    /// Overflow number, for rows without a free number; if omitted, these rows get errors
+    /// Overflow number, for rows when no number is free; if omitted, these rows get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
     overflow: Option<PromoNumber>,
     /// Key of the pool [default: a random one]
@@ -58,7 +58,7 @@ pub(super) struct Create {
     /// Draw this many numbers from the inventory, one of them for overflow
     #[arg(long, value_name = "N")]
     size: Option<u32>,
-    /// No overflow number: rows without a free number get errors
+    /// No overflow number: when no number is free, rows get errors
     #[arg(long, requires = "size")]
     no_overflow: bool,
     /// Network of the pool
@@ -77,7 +77,7 @@ pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Resul
     if create.size.is_some() && create.id.is_some() {
         return Err(WrongUsage(
             "--id cannot be used with --size: the server chooses the id of a pool whose numbers \
-             come from the inventory. Leave --id out, or name the numbers with --numbers",
+             come from the inventory. Omit --id, or list the numbers with --numbers",
         )
         .into());
     }
@@ -96,7 +96,7 @@ pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Resul
 
 fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result<(u64, String)> {
     let whole = create.lifetime.0.is_multiple_of(1000);
-    ensure!(whole, "with --size the lifetime must be in whole seconds");
+    ensure!(whole, "with --size, the lifetime must be in whole seconds");
     let path = collection(&create.network, &create.advertiser, &create.campaign);
     let made = server.change(
         &Method::POST,
@@ -109,7 +109,7 @@ fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result
             "allow_overflow": !create.no_overflow,
         }),
     )?;
-    let id = made["id"].as_u64().context("the server's answer lacks the pool's id")?;
+    let id = made["id"].as_u64().context("the server's answer does not contain the pool's id")?;
     Ok((id, text(&made, "api_key")))
 }
 
@@ -150,6 +150,6 @@ fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<Strin
 /// Generates a key of 128 random bits.
 fn random_key() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).context("the system provides no random bytes")?;
+    getrandom::fill(&mut bytes).context("the operating system provides no random bytes")?;
     Ok(format!("{:032X}", u128::from_ne_bytes(bytes)))
 }

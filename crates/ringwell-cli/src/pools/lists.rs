@@ -21,7 +21,7 @@ pub(super) struct Import {
     /// Only print the changes
     #[arg(long)]
     dry_run: bool,
-    /// Handling of bad lines: apply the good ones, or all or nothing
+    /// Lines to apply: `good` skips bad lines, `all` applies nothing if a line is bad
     #[arg(long, value_name = "WHICH", value_parser = ["good", "all"], default_value = "all")]
     apply: String,
     /// Treat a line for an existing pool as bad, instead of changing the pool
@@ -63,8 +63,8 @@ fn in_text(report: &Value, only_bad: bool) -> String {
     let listed = if rows.is_empty() { String::new() } else { table::table(&heading, &rows) + "\n" };
     let done = match (report["dry_run"] == true, report["applied"] == true, report["bad"] == 0) {
         (true, ..) => "dry run, nothing was changed",
-        (_, true, true) => "all were applied",
-        (_, true, false) => "the good ones were applied",
+        (_, true, true) => "all lines were applied",
+        (_, true, false) => "only the good lines were applied",
         (_, false, _) => "nothing was applied",
     };
     let (good, bad) = (text(report, "good"), text(report, "bad"));
@@ -84,7 +84,7 @@ pub(super) fn export(
     // Only an existing regular file needs protection: a device or a pipe has no contents to lose.
     ensure!(
         overwrite || !file.is_file(),
-        "{shown} exists already: name another file, or add --overwrite"
+        "{shown} already exists: choose another file, or add --overwrite"
     );
     let list = server.export()?;
     let mut options = OpenOptions::new();

@@ -39,8 +39,10 @@ pub(super) fn run(server: &Server, command: &Networks, json: bool) -> anyhow::Re
             let body = json!({ "numbers_max": numbers });
             let answer = server.change(&Method::PUT, &format!("/v1/networks/{id}"), &body)?;
             say(json, &answer, || match numbers {
-                Some(numbers) => format!("network {network} may have {numbers} numbers\n"),
-                None => format!("network {network} has the configuration's limit\n"),
+                Some(numbers) => format!(
+                    "the pools of network {network} may now contain at most {numbers} numbers\n"
+                ),
+                None => format!("the configuration's limit now applies to network {network}\n"),
             })
         }
     }

@@ -25,12 +25,12 @@ pub(super) enum Numbers {
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },
-    /// Take numbers out of their pools or out of use, or end their quarantine
+    /// Remove numbers from their pools or from use, or end their quarantine
     Move {
         /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
-        /// New state: free for any pool, in quarantine, never used again, or back in their former
+        /// New state: available to any pool, in quarantine, never used again, or back in the former
         /// pool
         #[arg(long, value_name = "WHERE", value_parser = TARGETS)]
         to: String,
@@ -96,8 +96,8 @@ pub(super) fn add_to_pool(
         match waiting {
             0 => format!("{count} added to ring pool {id}\n"),
             _ => format!(
-                "{count} added to ring pool {id}: {entered} now, and {waiting} once no visitor can \
-                    hold them\n"
+                "{count} added to ring pool {id}: {entered} now, and {waiting} as soon as they are \
+                 no longer locked for visitors\n"
             ),
         }
     })
@@ -113,8 +113,12 @@ pub(super) fn overflow(
     let body = json!({ "number": number.to_string() });
     let answer = server.change(&Method::PUT, &format!("/v1/pools/{id}/overflow"), &body)?;
     say(json, &answer, || {
-        let when = if answer["now"] == true { "now" } else { "as soon as no visitor can hold it" };
-        format!("{number} is the overflow number of ring pool {id} {when}\n")
+        let when = if answer["now"] == true {
+            "now"
+        } else {
+            "as soon as it is no longer locked for a visitor"
+        };
+        format!("{number} becomes the overflow number of ring pool {id} {when}\n")
     })
 }
 

@@ -1,6 +1,6 @@
 //! The server that is managed, and the messages for its refusals.
 //!
-//! Uses `/v1/`, and the published API for the operations that only it offers.
+//! Uses `/v1/`, and uses the published API only for operations that `/v1/` does not offer.
 
 use std::path::PathBuf;
 use std::thread;
@@ -32,7 +32,7 @@ const PUBLISHED: &str = "/api/2026-05-01";
 /// The server to manage, and the format of its answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Management {
-    /// Address of the server's management: http://HOST:PORT or unix:PATH
+    /// The server's management address: http://HOST:PORT or unix:PATH
     #[arg(
         long,
         global = true,
@@ -41,7 +41,7 @@ pub(crate) struct Management {
         default_value = "http://127.0.0.1:8081"
     )]
     url: Url,
-    /// File with the token; default: the variable `RINGWELL_TOKEN`
+    /// File that contains the management token; without it, the variable `RINGWELL_TOKEN` is used
     #[arg(long, global = true, display_order = 101, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Print JSON
@@ -90,7 +90,7 @@ impl Server {
         let mut after = String::new();
         loop {
             let page = self.get(&format!("{path}?limit={PAGE}{after}"))?;
-            let Value::Array(page) = page else { bail!("{} does not return a list", self.url) };
+            let Value::Array(page) = page else { bail!("{} did not return a list", self.url) };
             let Some(last) = page.last() else { return Ok(all) };
             let last = text(last, key);
             after = format!("&after={}", utf8_percent_encode(&last, NON_ALPHANUMERIC));
@@ -159,8 +159,8 @@ impl Server {
                 }
                 Err(ApiError::NotThere { url, reason }) => bail!(
                     "no server manages pools at {url}: {reason}. Set `database` under [directory] \
-                        in the server's configuration, and name its management.address with --url \
-                        if that is not 127.0.0.1:8081"
+                     in the server's configuration, and set --url to its management.address if \
+                     that is not 127.0.0.1:8081"
                 ),
                 other => return Ok(other?),
             }
@@ -180,8 +180,8 @@ impl Server {
         let url = &self.url;
         // Every server that manages pools has all paths of the form `/v1/NAME`.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
-        // An address for clients either answers without a detail, or answers that the path does not
-        // exist. The management address names the missing object.
+        // A 404 from an address for clients either has no detail, or says that the path does not
+        // exist. A 404 from the management address names the missing object.
         let is_wrong_server = |detail: &Option<String>| {
             detail.as_ref().is_none_or(|detail| detail.starts_with(NO_SUCH_PATH))
         };
@@ -191,17 +191,18 @@ impl Server {
                  that server, or create a token with `ringwell pools tokens create`"
             ),
             (StatusCode::UNAUTHORIZED, _) => anyhow!(
-                "{url} needs a management token: name its file with --token-file, or set \
-                 RINGWELL_TOKEN"
+                "{url} requires a management token: set --token-file to a file that contains one, \
+                 or set RINGWELL_TOKEN"
             ),
             (StatusCode::NOT_FOUND, _) if is_of_purchases(path) => anyhow!(
-                "{url} buys no numbers: set inventory.offers and inventory.purchases in the \
-                    configuration of a server that manages pools"
+                "{url} cannot buy numbers: set inventory.offers and inventory.purchases in the \
+                 configuration of a server that manages pools"
             ),
             (StatusCode::NOT_FOUND, ref detail) if is_collection || is_wrong_server(detail) => {
                 anyhow!(
-                    "{url} does not manage pools (nor does a demo): with --url, name \
-                    management.address of a server that has `database` set under [directory]"
+                    "{url} does not manage pools: set --url to the management.address of a server \
+                     whose configuration sets `database` under [directory]. `ringwell demo` does \
+                     not manage pools either"
                 )
             }
             (_, Some(detail)) => anyhow!("{}", plain(&detail)),
@@ -214,7 +215,8 @@ fn is_of_purchases(path: &str) -> bool {
     path.starts_with("/v1/purchases") || path.starts_with("/v1/offers")
 }
 
-/// Returns the error text, from a problem of `/v1/` or from errors of the published API.
+/// Returns the error text of an answer from `/v1/` (problem details) or from the published API
+/// (errors by field).
 fn detail(body: &Bytes) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     if let Some(detail) = body["detail"].as_str() {

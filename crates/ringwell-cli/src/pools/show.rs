@@ -109,8 +109,9 @@ pub(super) fn sizing(
         };
         let target = share(&sizing["target"]);
         let early = early(&sizing["load"]);
-        let title =
-            format!("load {load:.1}: {needed} for an overflow of {target}; the pool has {has}\n\n");
+        let title = format!(
+            "load {load:.1}: {needed} for an overflow of {target}; the pool contains {has}\n\n"
+        );
         let row = |forecast: &Value| {
             let mark = if forecast["numbers"] == *has { "<- now" } else { "" };
             vec![
@@ -138,8 +139,8 @@ fn early(load: &Value) -> String {
         return String::new();
     }
     format!(
-        "Estimated from {over:.0} s, but the lifetime is {lifetime:.0} s: repeat the command after \
-        a full lifetime\n\n"
+        "Estimated from {over:.0} s of data, but the lifetime is {lifetime:.0} s: repeat the \
+         command after a full lifetime\n\n"
     )
 }
 

@@ -103,7 +103,7 @@ struct World<'a> {
     visitors: HashMap<VisitorId, (u32, Millis)>,
     waiting: BinaryHeap<Reverse<Call>>,
     next_crash: Option<Millis>,
-    /// The time at which the server serves again after the last crash.
+    /// The time at which the server serves again after its latest crash.
     back_at: Option<Millis>,
     found: Found,
 }
@@ -245,7 +245,7 @@ impl Server {
         let mut tip = Tip::FIRST;
         for group in &self.groups {
             let read = restore.group(&group.header, &group.body);
-            assert!(read.is_ok(), "a group of the engine's own cannot be read: {read:?}");
+            assert!(read.is_ok(), "a group that the engine wrote cannot be read: {read:?}");
             tip = Tip::after(&group.header);
         }
         self.engine = restore.finish(tip.raise_epoch(), again, false).0;

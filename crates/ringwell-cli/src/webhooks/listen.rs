@@ -28,7 +28,7 @@ Requests without a valid signature are answered with 401, and only the reason is
 where the sender can reach it, or route the sender's requests here through a proxy.
 
 With --register it creates an endpoint on a running server, and removes it at the end. The server \
-sends to addresses of its own machine only if its configuration has
+sends webhooks to addresses of its own machine only if its configuration contains
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]
   allow_http = true
@@ -61,10 +61,10 @@ pub(crate) struct Args {
     /// With --register: the types of events, separated by commas; by default all
     #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
     types: Vec<String>,
-    /// HTTP status of answers to events
+    /// HTTP status with which events are answered
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
-    /// Exit after this many events; a repeated one counts once
+    /// Exit after this many events; an event that is sent repeatedly counts once
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print each request as one line of JSON
@@ -143,8 +143,7 @@ fn secrets(args: &Args) -> anyhow::Result<Vec<String>> {
     match &args.secret_file {
         Some(path) if secrets.is_empty() => bail!("{} contains no secret", path.display()),
         None if secrets.is_empty() => Err(WrongUsage(
-            "no secret: name its file with --secret-file, set RINGWELL_WEBHOOK_SECRET, or use \
-             --register",
+            "no secret: set --secret-file or RINGWELL_WEBHOOK_SECRET, or use --register",
         )
         .into()),
         _ => Ok(secrets),

@@ -72,7 +72,7 @@ fn a_second_server_is_refused_before_it_has_touched_the_call_log() {
     let output = board.site.serve(&[]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        !output.status.success() && said.contains("another server uses its call log"),
+        !output.status.success() && said.contains("another server keeps its call log"),
         "{said}"
     );
 }

@@ -70,8 +70,8 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
         let answer = twilio.post("/t/main/answer", &form);
         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
     }
-    // The log has one such line from startup, one from the writer, and at most two for a further
-    // minute.
+    // The server's log contains one such line from startup, one from the thread that writes calls,
+    // and at most two more if the test lasts longer than a minute.
     let said = board.server.log();
     let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
     assert!((1..=4).contains(&errors.count()), "{said}");
@@ -116,8 +116,8 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     let number = board.visitor("17");
     let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
-    // The report is in a file, and the next process stores it in the call log, so this process does
-    // not wait.
+    // The process need not wait for the call log: the call's report is in a separate file, and the
+    // next process stores it in the call log.
     let began = Instant::now();
     let said = board.server.stop();
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -137,8 +137,8 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let twilio = Provider::twilio(&board.phone);
     let ring = format!("CallSid=CA1&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
-    // The report is accepted although the log cannot store it. It is accepted within seconds,
-    // because providers give up after that time.
+    // The report is accepted although the call log cannot store it. The answer must arrive within
+    // seconds, because providers do not wait longer.
     let began = Instant::now();
     let ended = twilio.post("/t/main/status", "CallSid=CA1&CallStatus=completed&CallDuration=9");
     assert!(ended.status < 300, "{}", ended.status);
@@ -150,8 +150,8 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&waiting).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    // The log is still damaged. More reports are added to the file, even during an orderly
-    // shutdown.
+    // The call log is still damaged. More reports are added to the file of waiting reports, even
+    // during an orderly shutdown.
     let server = Server::start(site.serve(&[]));
     let phone = Phone::at(&server);
     let ring = format!("CallSid=CA2&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
@@ -203,7 +203,8 @@ fn lines<'a>(said: &'a str, text: &str) -> Vec<&'a str> {
     said.lines().filter(|line| line.contains(text)).collect()
 }
 
-/// The running server opens the restored file. If there is none, it creates a new file.
+/// If the damaged call log is replaced by a copy, the running server opens the copy. If it is only
+/// moved away, the server creates a new call log.
 #[test]
 fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restart() {
     for is_restored in [false, true] {
@@ -248,7 +249,8 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
     }
 }
 
-/// No stored or answered report may be lost in a file that has been removed or renamed.
+/// No report may be lost because the server has written it to a file that has been removed or
+/// renamed.
 #[test]
 fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     let board = Switchboard::new("");
@@ -269,8 +271,8 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     assert!(!text.contains("A restart uses"), "{text}");
 }
 
-/// SQLite would continue to use the removed write-ahead log, whose contents are lost when the
-/// process ends.
+/// If the write-ahead log is removed, SQLite itself would continue to use it, and its contents
+/// would be lost when the process ends.
 #[test]
 fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     let board = Switchboard::new("");
@@ -287,8 +289,8 @@ fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     are_logged(&board, &["CA1", "CA2"]);
 }
 
-/// Otherwise, a reader would conclude that a waiting call does not exist, and an erasure would miss
-/// it.
+/// While reports wait for the call log, a look-up must not answer that a waiting call does not
+/// exist, and an erasure must not skip such a call.
 #[test]
 fn while_reports_wait_no_call_is_called_missing_and_no_person_erased() {
     let board = Switchboard::new("");

@@ -1,6 +1,6 @@
 //! A web site's day, compressed into minutes: 20,000 visitors, of whom about 6,000 call, and a
-//! server that is killed every ten minutes of that day. All durations are divided by one factor.
-//! The day's clock stops while no server is running, because startup cannot be shortened.
+//! server that is killed every ten minutes of that day. All durations are divided by the same
+//! factor. The day's clock stops while no server is running, because startup cannot be shortened.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -23,8 +23,8 @@ const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// Long enough for events whose first delivery hangs: the sender gives up after 15 s, the second
-/// attempt follows 5 s later, and a lease lasts 20 s.
+/// Long enough for events whose first delivery hangs: the server gives up an attempt after 15 s,
+/// makes the second one 5 s later, and may lose a lease of 20 s when it is killed.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The received events, and the count of attempts for each.
@@ -51,7 +51,7 @@ fn receiver() -> (u16, Arc<Mutex<Taken>>) {
 
 fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    // If the sender was killed in the middle of a request, nothing was delivered.
+    // If the server was killed in the middle of the request, no event was delivered.
     let (headers, body) = read_request(&mut reader)?;
     let name = headers.get("webhook-id")?.clone();
     let is_first = {

@@ -215,7 +215,7 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
         batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
     };
     let hidden = given(&format!("gclid={SECRET}&gclid=x"));
-    // Uses parameters of five to ten bytes. They have no room for the parameter name that marks
+    // Uses parameters of five to ten bytes. They are too short for the parameter name that replaces
     // longer erased parameters.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();

@@ -114,7 +114,7 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     let said = String::from_utf8(said).unwrap();
     assert_eq!(said, "recorded: 2, already known: 0, refused: 5\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
-    assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
+    assert!(problems.contains("line 5: value: must be a decimal number"), "{problems}");
     // The line numbers are correct although one field spans two lines.
     assert!(problems.contains("line 6: type, external_id"), "{problems}");
     assert!(problems.contains("line 8: there is no such call"), "{problems}");

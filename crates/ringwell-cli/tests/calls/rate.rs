@@ -16,8 +16,8 @@ const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
-/// The length of a slot. Its beginning, as long as [`SETTLING`], is not counted, so that calls of
-/// the previous slot have been answered.
+/// The length of a slot. Its first [`SETTLING`] are not measured, because calls of the previous
+/// slot may still be in progress.
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
@@ -46,7 +46,7 @@ const ORDERS: [[Calls; 3]; 6] = {
 };
 
 /// The latencies of the requests in one slot. Each is measured from the time when the request was
-/// due, because a late sender has also waited.
+/// due, so that it includes the delay if the sender was late.
 #[derive(Clone, Default)]
 struct Times {
     calls: Vec<Duration>,
@@ -197,7 +197,8 @@ fn a_document_is_out_soon_at_500_calls_a_second() {
         println!("p{of}: {mid:.2} of beside the other process (95 %: {low:.2} to {high:.2})");
         let [low, mid, high] = ratio(&beside, &alone, of);
         println!("p{of}: {mid:.2} of alone (95 %: {low:.2} to {high:.2})");
-        // For comparison: the ratio of two halves of the same kind of slot.
+        // For comparison: the ratio between two halves of the slots without calls, which shows the
+        // noise.
         let [one, other] = [0, 1]
             .map(|half| -> Vec<&Times> { alone.iter().skip(half).step_by(2).copied().collect() });
         let [low, mid, high] = ratio(&one, &other, of);

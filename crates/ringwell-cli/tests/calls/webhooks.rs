@@ -255,7 +255,7 @@ fn a_hanging_endpoint_delays_no_other() {
     assert!(taken.iter().all(|it| is_signed(it, &secret)));
     let last = taken.iter().map(|it| it.at).max().unwrap();
     assert!(last - began < Duration::from_secs(10), "{:?}", last - began);
-    // At most ten requests wait for the hanging receiver.
+    // At most ten requests may wait for the hanging receiver at once.
     assert!(hangs.got().len() <= 10, "{}", hangs.got().len());
 }
 
@@ -306,7 +306,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
     let refused = board.manage(&path("secret"), &json!({}));
     assert_eq!(refused.status, 409);
-    assert!(refused.body.contains("three secrets sign already: the oldest until 20"));
+    assert!(refused.body.contains("three secrets are already in use: the oldest expires at 20"));
     let shown = board.get("/v1/webhooks").json();
     assert_eq!(shown["endpoints"][0]["state"], "enabled");
     assert_eq!(shown["endpoints"][0]["reason"], Value::Null);

@@ -48,7 +48,8 @@ fn a_batch_repeated_after_a_move_gets_no_number_of_another_visitor() {
 #[test]
 fn held_pools_stay_held_when_they_move() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
-    // If a data directory begins with a later map, its lockouts are unknown, so all pools are held.
+    // A node that starts without data and with a later map than the cluster's first does not have
+    // the lockouts, so it holds all of its pools.
     cluster.write_map("cluster.toml", 2, SECRET, [&[0, 2], &[1]]);
     let mut servers = cluster.start_both();
     let mut client = servers[0].client();
@@ -117,7 +118,8 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     for (from, to) in [(1, 0), (0, 1)] {
         assert_eq!(move_buckets(&mut servers[from].client(), "512-520", to).status, 200);
     }
-    // Simulates that the answer at the end of the first move was lost.
+    // Simulates that node a's answer at the end of the first move was lost, so that node b still
+    // records the buckets as leaving.
     let [a, b] = servers;
     b.stop();
     edit_map(&cluster.sites[1], |map| {
@@ -130,8 +132,8 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     assert_eq!(moved.status, 200, "{}", moved.body);
 }
 
-/// The list of pools changes while buckets are moving. The state of removed numbers must be sent
-/// nevertheless.
+/// The list of pools changes while buckets are moving. The state of numbers that were removed from
+/// their pools must be sent nevertheless.
 #[test]
 fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);

@@ -34,13 +34,13 @@ fn a_node_that_lost_its_disk_hands_out_no_number_that_it_may_have_answered() {
     let second = cluster.start(1);
     assert!(of(1).count() > 0);
     assert_holds(&cluster, &second, 1);
-    assert!(second.log().contains("is of a different or longer journal"), "{}", second.log());
+    assert!(second.log().contains("had a different or longer journal"), "{}", second.log());
     // At the next startup, the node reads the hold from its own disk.
     second.kill();
     let second = cluster.start(1);
     assert_holds(&cluster, &second, 1);
     assert_eq!(
-        second.log().matches("is of a different or longer journal").count(),
+        second.log().matches("had a different or longer journal").count(),
         0,
         "{}",
         second.log()
@@ -74,7 +74,7 @@ fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_i
     fs::remove_dir_all(cluster.sites[1].data()).unwrap();
     let second = cluster.start(1);
     let first = cluster.start(0);
-    second.says("is of a different or longer journal");
+    second.says("had a different or longer journal");
     assert_holds(&cluster, &first, 1);
 }
 
@@ -112,12 +112,12 @@ fn numbers_given_by_data_from_before_a_move_are_held_when_the_owner_comes() {
     let (cluster, second) = moved_and_put_back();
     second.stop();
     let first = cluster.start(0);
-    first.says("could not be asked for the owners of buckets");
+    first.says("the owners of buckets could not be checked");
     let mut given = moves::numbers_of(&cluster.ask(&mut first.client(), "alone"));
     assert_eq!(given.len(), of(0).count());
     let second = cluster.start(1);
     first.says("have moved away from this one");
-    second.says("using data from before a move");
+    second.says("with data from before a move");
     for server in [&first, &second] {
         let rows = cluster.ask(&mut server.client(), "both");
         let held = (1..).zip(&rows).filter(|(_, row)| row.overflow).map(|(pool, _)| pool);

@@ -263,8 +263,8 @@ fn moving_buckets_can_be_taken_back() {
     a.signal("CONT");
     let back = abort();
     let is_back = back.status == 200;
-    // If the buckets are not back, node a had read enough of the request before it was stopped to
-    // take over the buckets.
+    // If the buckets are not back at node b, node a received the whole request before it was
+    // suspended, and has taken them over.
     let is_over =
         ["has accepted them", "are in transit"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);

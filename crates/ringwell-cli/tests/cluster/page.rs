@@ -48,8 +48,8 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
                 signal(pid, "STOP");
                 sleep(Duration::from_millis(90));
                 signal(pid, "CONT");
-                // The pause must be short: more than one request in a hundred must be slow, and a
-                // fast machine answers many requests in this time.
+                // Node b may run only briefly: a fast machine answers many requests in this time,
+                // and more than one request in a hundred must be slow.
                 sleep(Duration::from_millis(2));
             }
         });

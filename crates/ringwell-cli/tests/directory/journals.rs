@@ -29,7 +29,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     let server = managed.start();
     assert!(is_overflow(&managed, &server), "{}", server.log());
     assert!(
-        server.log().contains("the database records a different data directory"),
+        server.log().contains("this node used a different data directory before"),
         "{}",
         server.log()
     );
@@ -38,7 +38,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     // The hold is now in the journal, so a restart does not begin a new hold.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
-    assert!(!server.log().contains("records a different data directory"), "{}", server.log());
+    assert!(!server.log().contains("used a different data directory before"), "{}", server.log());
     server.stop();
 }
 
@@ -86,7 +86,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     let output = second.arg(elsewhere.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("another server uses its ring pools in"), "{said}");
+    assert!(said.contains("another server keeps its ring pools in"), "{said}");
     assert!(!is_overflow(&managed, &server));
     server.kill();
     managed.start().stop();

@@ -42,8 +42,8 @@ impl Powered {
     fn start(setting: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let images = images(folder.path())?;
-        // A node refuses servers that do not flush. The node is therefore shown the settings of
-        // this other server.
+        // A node refuses servers that do not flush. The node therefore reads the settings of this
+        // other server, which does flush.
         let shown = Nats::start(1)?;
         let stores = places(&images);
         let nats = Nats::start_in(&Layout { setting, stores: &stores, ..Layout::default() })?;
@@ -190,7 +190,7 @@ fn a_leader_with_a_slow_disk_is_replaced() {
     trial.fault("the disk of a stream's leader is slow");
     let Some(throttle) = Throttle::new(nats.pid(slow), &images[slow].at, 8) else { return };
     let begun = Instant::now();
-    server.says("asking another one to lead");
+    server.says("asking another server to lead");
     println!("asked after {:?}", begun.elapsed());
     wait_until("the slow server still leads", || nats.leader(STREAM) != slow);
     trial.wait_for_numbers(&server);

@@ -186,11 +186,12 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     };
     let mut server = start(&trial, 0).join().unwrap();
     trial.load(&server);
-    // The last process runs on the first machine, whose copy has all groups. The checker therefore
-    // need not use a wrong clock to determine since when a copy is complete.
+    // The last process runs on the first machine, whose copy of the log contains all groups. If a
+    // copy did not begin with the first group, the checker would have to use the wrong clocks to
+    // determine from which time on the copy is complete.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
-        // Waits so that the standby has received a heartbeat.
+        // Waits long enough for the standby to receive a heartbeat.
         thread::sleep(Duration::from_secs(3));
         trial.fault("kill -9, and a machine whose clock differs by 20 minutes takes over");
         server.kill();

@@ -67,7 +67,8 @@ fn if_the_streams_of_one_shard_are_deleted_a_machine_without_data_holds_its_pool
     }
     first.kill();
     delete_streams(&nats, &[1]);
-    // The process may be killed before it has recorded anything.
+    // Kills processes during their startup, when they may not have recorded yet that a stream was
+    // lost.
     for after in [0, 100, 200] {
         let mut command = site.serve(&["--listen", "127.0.0.1:0"]);
         command.env("RINGWELL_DATA", site.data().with_file_name(format!("killed{after}")));
@@ -93,7 +94,7 @@ fn if_all_streams_are_deleted_a_standby_that_has_received_heartbeats_holds_all_p
         let command = command(&site, "second");
         thread::spawn(|| Server::start(command))
     };
-    // Waits so that the standby has received a heartbeat.
+    // Waits long enough for the standby to receive a heartbeat.
     thread::sleep(Duration::from_secs(2));
     delete_streams(&nats, &[0, 1]);
     first.kill();
@@ -111,7 +112,7 @@ fn a_process_whose_streams_are_deleted_ends() {
     let mut server = on_machine(&site, "first");
     ask_all(&site, &server, &mut given);
     delete_streams(&nats, &[0, 1]);
-    // The rows need a group, which can no longer be stored.
+    // These rows must be stored in a group, which is no longer possible.
     ask(&site, &server, &mut given);
     let status = server.wait(Duration::from_mins(1));
     assert!(status.code().is_some_and(|code| code > 0), "{status}: supervisors start it again");

@@ -10,7 +10,7 @@ use crate::trial::within;
 /// The priority of the router's rules that drop packets.
 const DROPS: &str = "100";
 
-/// The network. Dropping this value removes it.
+/// The network, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Net {
     name: String,

@@ -116,7 +116,7 @@ fn nodes_share_a_log_and_one_that_lost_its_disk_resumes_where_it_was() {
     let second = nodes.start(1);
     nodes.wait_for_all(&first);
     nodes.wait_for_all(&second);
-    assert!(!second.log().contains("is of a different or longer journal"), "{}", second.log());
+    assert!(!second.log().contains("had a different or longer journal"), "{}", second.log());
     first.stop();
     second.stop();
 }
@@ -161,7 +161,7 @@ fn the_other_nodes_detect_a_log_that_has_lost_its_end() {
         nats.publish(&format!("$JS.API.STREAM.DELETE.{stream}"), "");
     }
     let second = nodes.start(1);
-    second.says("is of a different or longer journal");
+    second.says("had a different or longer journal");
     let (mut client, mut rows) = (second.client(), Vec::new());
     wait_until("node a's rows overflow, too", || {
         rows = nodes.ask(&mut client, "held");
@@ -217,7 +217,7 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("another program has published to the journal's stream");
     second.says("not a group");
     second.says("subject ringwell_1.groups");
-    // Publishes messages of the node itself once more.
+    // Publishes messages that the node itself has written a second time.
     for place in [2, 4] {
         nats.client().publish_again("RINGWELL_1", place);
         nodes.wait_for_all(&second);
@@ -247,7 +247,7 @@ fn pools_are_held_if_a_stream_ends_with_a_foreign_message() {
     second.kill();
     nats.publish("ringwell_1.groups", "not a group");
     let second = nodes.start(1);
-    second.says("the journal's stream ends with messages of another program");
+    second.says("the journal's stream ends with messages from another program");
     let rows = nodes.ask(&mut second.client(), "held");
     assert!(rows.iter().any(|row| row.overflow), "{rows:?}");
     first.stop();

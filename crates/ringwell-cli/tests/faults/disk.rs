@@ -47,8 +47,8 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
-/// Makes the disk fail according to `rules`. The server must survive and store nothing more, all
-/// rows must overflow, and the next process must have all answered allocations.
+/// Makes the disk fail according to `rules`. The server must keep running but store nothing more,
+/// all rows must overflow, and the next process must still have all answered allocations.
 fn fail(rules: &[&str]) {
     let mut trial = Trial::new("");
     let server = trial.start();

@@ -1,5 +1,5 @@
-//! A process that cannot get more memory, or whose files cannot grow. It must end, and the next
-//! process must have all answered allocations.
+//! A process that cannot get more memory, or whose files cannot grow. The process must end, and the
+//! next process must still have all answered allocations.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

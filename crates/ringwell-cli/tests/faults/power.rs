@@ -1,5 +1,5 @@
-//! Power cuts. A separate file system drops all unflushed data at once, and answers every call with
-//! an error until it is mounted again.
+//! Simulates power cuts. The server's data is on a separate file system, which drops all unflushed
+//! data at once and then fails every call until it is mounted again.
 //!
 //! The shutdown ioctl of ext4 does this, on a file system in an image file. The tests need the
 //! rights to mount and to use a loop device.
@@ -87,8 +87,8 @@ fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
     Some((disk, site))
 }
 
-/// The loss must be detected although the machine is not rebooted and the failing disk accepts no
-/// record of the failure.
+/// The server must detect the loss, although the machine is not rebooted and the server could not
+/// record the failure on the failing disk.
 #[test]
 fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
     let folder = TempDir::new().unwrap();
@@ -110,8 +110,8 @@ fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_a
     drop(disk);
 }
 
-/// Containers and services with their own mount namespace work like this: each process mounts the
-/// file system anew, but the file system itself stays mounted and keeps the data in its cache.
+/// In containers, and in services with their own mount namespace, each new process has a new mount
+/// of the file system. The file system itself stays mounted and keeps the data in its cache.
 #[test]
 fn a_kill_of_a_process_with_mounts_of_its_own_holds_nothing() {
     if !can_run("unshare", &["-m", "true"], "right to make mounts") {

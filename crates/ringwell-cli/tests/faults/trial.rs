@@ -33,7 +33,8 @@ const SETTINGS: &str = "shards = 2\njournal.segment_bytes = \"1MiB\"\n\
     journal.snapshot_every_bytes = \"1MiB\"\n";
 
 const POOLS: u64 = 20;
-/// The count of numbers per pool. Without faults, fewer numbers are requested within a lifetime.
+/// The count of numbers per pool. As long as no faults occur, the loads request fewer numbers than
+/// this from one pool within a lifetime.
 const NUMBERS: u64 = 400;
 /// The batches per second of each load, and the rows per batch.
 const RATE: &str = "80/s";

@@ -61,8 +61,8 @@ fn stalled_bodies_stay_within_their_memory_limit_and_small_ones_are_served() {
     }
     let grown = resident(server.pid()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more");
-    // If a body arrives with its head, it does not count against the memory limit. A larger body
-    // fits again after the other bodies have ended.
+    // A body that arrives together with its head does not count against the memory limit. A larger
+    // body is accepted again after the other requests have ended.
     let small = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
     assert_eq!(small.status, 200);
     for raw in &mut open {
@@ -147,7 +147,7 @@ fn slow_clients_are_disconnected_and_the_others_served() {
 fn a_client_that_does_not_read_its_answers_is_disconnected() {
     let (site, server) = start("limits.write_timeout = \"300ms\"");
     let mut deaf = Raw::connect(&server);
-    // The answers have many megabytes, which exceeds every socket buffer.
+    // The answers are many megabytes long, so they do not fit into the socket buffers.
     deaf.send(request("GET", "/metrics", &[], "").repeat(4_000).as_bytes());
     let begun = Instant::now();
     while metrics::sum(&server, "ringwell_connections_cut_total") == 0 {

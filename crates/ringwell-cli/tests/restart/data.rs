@@ -31,7 +31,8 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// In this case, the next process used to get a separate lock, and both processes served.
+/// If the lock file was removed, the next process used to create a new lock, and both processes
+/// served.
 #[test]
 fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     let site = Site::new(pools(1, 3, LONG), "");

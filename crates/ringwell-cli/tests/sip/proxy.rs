@@ -169,7 +169,8 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
         scope.spawn(|| assert_eq!(switch.call("refused", &busy, &refused, "5").len(), 10));
         scope.spawn(|| assert_eq!(switch.call("gives_up", GIVES_UP, &given_up, "5").len(), 10));
     });
-    // The times of events are truncated to seconds, so a sum may be one too large.
+    // The times of events are truncated to seconds, so a logged duration may be one second too
+    // long.
     let mut most = whole_seconds(switch.folder.path(), "talk");
     for name in ["second", "gives_up"] {
         most.append(&mut whole_seconds(switch.folder.path(), name));
@@ -180,7 +181,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
             (call["ring_seconds"].as_u64().unwrap(), call["talk_seconds"].as_u64());
         if refused.contains(&number) {
             assert_eq!(call["outcome"], "busy", "{name}: {call:#}");
-            // Two events of one moment may be in different seconds.
+            // Two events that are almost simultaneous may fall into different seconds.
             assert!(ring <= 1, "{name}: {call:#}");
         } else if given_up.contains(&number) {
             assert_eq!(call["outcome"], "caller_gave_up", "{name}: {call:#}");

@@ -15,8 +15,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Mounts a disk of the given size, such as `24m`, in `folder`. Returns `None` if mounting is
-    /// not permitted.
+    /// Mounts a disk of the given size, such as `24m`, below `folder`. Returns `None` if mounting
+    /// is not permitted.
     pub(crate) fn mount(folder: &Path, size: &str) -> Option<Self> {
         let at = folder.join("disk");
         fs::create_dir(&at).unwrap();

@@ -55,7 +55,7 @@ impl Image {
         assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
     }
 
-    /// Mounts the disk again, as after the power has returned.
+    /// Mounts the disk again, as a machine does when its power returns.
     pub(crate) fn mount_again(&self) {
         let until = Instant::now() + PATIENCE;
         while !succeeds(Command::new("umount").arg(&self.at)) {

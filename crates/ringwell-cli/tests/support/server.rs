@@ -177,8 +177,8 @@ impl Server {
     }
 }
 
-/// Sends a signal. After `STOP`, waits until the process is halted, because `kill` returns before
-/// threads on other cores of a busy machine have stopped.
+/// Sends a signal. After `STOP`, waits until all threads of the process have stopped: on a busy
+/// machine, `kill` may return while threads on other cores are still running.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -s {name} {pid}: {status}");

@@ -91,7 +91,7 @@ impl Site {
         Self::with_data(folder, data, pools, more)
     }
 
-    /// Creates a site whose data directory is elsewhere.
+    /// Creates a site with the data directory `data`.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
         // Tests need not wait for proxies that poll `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };

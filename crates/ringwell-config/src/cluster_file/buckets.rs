@@ -32,8 +32,8 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
         let missing: Vec<_> = missing.map(|(bucket, _)| bucket).collect();
         let runs: Vec<_> = missing.chunk_by(|a, b| a + 1 == *b).map(describe_run).collect();
         let error = ValueError::new(format!("leave {} without a shard", runs.join(", ")));
-        let hint = "all of 0 to 1023 need a shard; without [[buckets]] each shard gets the same \
-            number";
+        let hint = "assign every bucket from 0 to 1023 to a shard; without [[buckets]], they are \
+                    assigned evenly";
         file.fault("buckets", error.hint(hint));
         return None;
     };
@@ -50,7 +50,10 @@ fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owne
     let is_known = shard.is_some_and(|shard| shard < shards);
     if let Some(shard) = shard.filter(|_| !is_known) {
         let message = format!("is {shard}, which no node has");
-        section.fault("shard", ValueError::new(message).hint("name a shard of a node"));
+        section.fault(
+            "shard",
+            ValueError::new(message).hint("write the number of a shard that a node has"),
+        );
     }
     let run = first.zip(last).and_then(|(first, last): (u16, u16)| {
         if last < first {

@@ -230,14 +230,14 @@ fn shards_are_numbered_from_0_without_gaps_and_each_has_one_node() {
     check_with(
         "[3, 2]",
         "[2, 1]",
-        "cluster.toml:10: node[1].shards: has shard 1, which line 5 already has; assign each \
-         shard to only one node\n",
+        "cluster.toml:10: node[1].shards: contains shard 1, which line 5 already contains; assign \
+         each shard to only one node\n",
     );
     check_with(
         "[3, 2]",
         "[3, 6]",
-        "cluster.toml:10: node[1].shards: has shard 6, but no node has 2, 4, 5; shards are \
-         counted from 0 without gaps\n",
+        "cluster.toml:10: node[1].shards: contains shard 6, but no node has 2, 4, 5; number the \
+         shards from 0 without gaps\n",
     );
     check_with("[3, 2]", "[256]", "cluster.toml:10: node[1].shards[0]: must be 0 to 255\n");
     check_with(
@@ -252,9 +252,9 @@ fn an_address_is_reachable_by_others_and_unique() {
     let hint = "; write e.g. \"10.0.0.1:8080\" or \"unix:/run/ringwell/a\"\n";
     for (address, message) in [
         ("10.0.0.2:0", "must have a fixed port"),
-        ("0.0.0.0:9000", "must be an address that others can reach"),
-        ("[::]:9000", "must be an address that others can reach"),
-        ("unix:b.link", "must be an absolute path: its readers run in different directories"),
+        ("0.0.0.0:9000", "must be an address that other machines can reach"),
+        ("[::]:9000", "must be an address that other machines can reach"),
+        ("unix:b.link", "must be an absolute path, because nodes run in different directories"),
     ] {
         let said = format!("cluster.toml:11: node[1].link: {message}{hint}");
         check_with("10.0.0.2:9000", address, &said);
@@ -270,8 +270,8 @@ fn an_address_is_reachable_by_others_and_unique() {
     check_with(
         "10.0.0.2:9000",
         "10.0.0.1:8080",
-        "cluster.toml:11: node[1].link: has 10.0.0.1:8080, which line 7 already has; use each \
-         address only once\n",
+        "cluster.toml:11: node[1].link: contains 10.0.0.1:8080, which line 7 already contains; use \
+         each address only once\n",
     );
 }
 
@@ -288,14 +288,14 @@ fn all_buckets_are_assigned_once_to_existing_shards() {
     check_runs(&[(0, 511, 0), (512, 1023, 3)], "");
     check_runs(
         &[(0, 511, 0), (511, 1023, 4)],
-        "cluster.toml:18: buckets[1].first: bucket 511 is already listed; assign each bucket \
-         to only one shard\n\
-         cluster.toml:20: buckets[1].shard: is 4, which no node has; name a shard of a node\n",
+        "cluster.toml:18: buckets[1].first: bucket 511 is already listed; assign each bucket to \
+         only one shard\ncluster.toml:20: buckets[1].shard: is 4, which no node has; write the \
+         number of a shard that a node has\n",
     );
     check_runs(
         &[(1, 510, 0), (512, 1000, 1)],
-        "cluster.toml:13: buckets: leave 0, 511, 1001 to 1023 without a shard; all of 0 to 1023 need a \
-         shard; without [[buckets]] each shard gets the same number\n",
+        "cluster.toml:13: buckets: leave 0, 511, 1001 to 1023 without a shard; assign every bucket \
+         from 0 to 1023 to a shard; without [[buckets]], they are assigned evenly\n",
     );
     check_runs(
         &[(5, 4, 0), (1, 1024, 1)],

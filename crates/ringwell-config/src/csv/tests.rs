@@ -151,7 +151,8 @@ pools.csv:1: lifetime: there is no such column; the columns are id, ring_pool_ke
     check_csv("1,key-of-pool-1,1800,8885550100\n", &(missing.concat() + &columns.concat()));
     check_csv(
         "id,ring_pool_key,lifetime_seconds,first_number,numbers\n1,key-of-pool-1,1,8885550100,0\n",
-        "pools.csv:2: numbers: must be the count of numbers from the first on\n",
+        "pools.csv:2: numbers: must be the count of consecutive numbers, starting with \
+         first_number\n",
     );
     let toml = "data = \"/data\"\nring_pools = \"/nowhere/other.csv\"";
     let why = "/nowhere/other.csv: cannot be read: No such file or directory (os error 2)";

@@ -50,6 +50,6 @@ fn an_impossible_demo_is_refused() {
     assert_eq!(fault(1, 1, 0), "lifetime: must be at least 1 ms and at most 400 days");
     assert_eq!(
         fault(90_000, 100_000, 1),
-        "90000 pools of 100000 numbers exceed the telephone numbers that exist"
+        "90000 pools of 100000 numbers need more telephone numbers than exist"
     );
 }

@@ -64,7 +64,8 @@ fn each_field_of_a_pool_is_checked() {
         &[
             at(7, "numbers[0]: a promo number needs ten digits without punctuation, or a + and its country code; this one has 3 bytes; write e.g. \"8885550100-8885550149\""),
             at(7, "numbers[1]: an area code cannot start with 0 or 1; write e.g. \"8885550100-8885550149\""),
-            at(7, "numbers[2]: a range of numbers ends after it starts, and has fewer than 2^32 of one length; write e.g. \"8885550100-8885550149\""),
+            at(7, "numbers[2]: a range must not end before it starts, and must contain fewer than \
+                   2^32 numbers of the same length; write e.g. \"8885550100-8885550149\""),
             at(7, "numbers[3]: a promo number may contain only the digits 0 to 9; write e.g. \"8885550100-8885550149\""),
         ]
         .concat(),
@@ -73,7 +74,8 @@ fn each_field_of_a_pool_is_checked() {
         "numbers = [\"2000000000-9999999999\"]",
         &at(
             7,
-            "numbers[0]: a range of numbers ends after it starts, and has fewer than 2^32 of one length; write e.g. \"8885550100-8885550149\"",
+            "numbers[0]: a range must not end before it starts, and must contain fewer than 2^32 \
+             numbers of the same length; write e.g. \"8885550100-8885550149\"",
         ),
     );
     check_line(

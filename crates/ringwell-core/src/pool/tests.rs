@@ -36,14 +36,14 @@ fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
     rebuild.finish()
 }
 
-/// Returns the places of the numbers that the pool hands out at `now`. Makes one request more than
-/// the pool has numbers.
+/// Returns the places, within the pool, of the numbers that the pool hands out at `now`. Makes one
+/// request more than the pool has numbers.
 fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     let asked = (0..=SIZE).map_while(|_| shard.allocate(Millis(now), 1, None, Position(now)).ok());
     asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()
 }
 
-/// An order takes memory for each number and time for each allocation.
+/// Keeping an `Order` takes memory for each number and time for each allocation.
 #[test]
 fn a_pool_whose_lockouts_run_to_their_end_needs_no_separate_order() {
     let mut shard = Rebuild::new(specs(10)).finish();

@@ -245,7 +245,7 @@ proptest! {
         assert_same(rebuild.finish(), &mut rig, 0..POOLS);
     }
 
-    /// Numbers of a removed pool keep their known state when they return to rotation.
+    /// Numbers of a removed pool still have their earlier state when they return to rotation.
     #[test]
     fn the_records_of_a_removed_pool_return_with_it(steps in steps()) {
         let mut rig = Rig::new();
@@ -330,9 +330,9 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A shard hands out a number at time 100. Another shard of the node receives the number at 150.
-/// Later the number moves back and is kept until 400. The node stops while the pool moves to the
-/// other shard for the second time.
+/// A shard hands out a number at time 100. The number moves to another shard of the node at 150.
+/// Later it moves back, and its visitor keeps it until 400. The node stops while the pool moves to
+/// the other shard for the second time.
 #[test]
 fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;
@@ -388,9 +388,9 @@ fn the_later_end_of_a_lockout_wins_whichever_shard_reports_it() {
     assert_eq!(rebuild.finish().slots()[0], known(110, 300, 7));
 }
 
-/// Time in doubt lengthens lockouts without a record, and so does another shard's state. A snapshot
-/// includes the longer lockout. The record of the allocation, which may be read after the snapshot,
-/// does not include it.
+/// A startup at which the time is uncertain lengthens lockouts without writing a record, and so
+/// does another shard's state. A snapshot includes the longer lockout. The record of the
+/// allocation, which may be read after the snapshot, does not include it.
 #[test]
 fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     let pool = spec(0).id;
@@ -413,7 +413,8 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     }
 }
 
-/// At a startup in doubt, the lockout is lengthened by more than at the startup before.
+/// At a startup at which the time is uncertain, the lockout is lengthened by more than at the
+/// startup before.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));

@@ -41,7 +41,7 @@ fn a_foreign_allocation_keeps_its_local_time() {
 }
 
 /// Times of every kind: no earlier allocation, long lockouts, long pauses after a lockout, and
-/// lockouts that still run.
+/// lockouts that have not ended.
 #[test]
 fn times_are_kept_whatever_their_distance() {
     let times = [0, 1, 5_000, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32, 1 << 44, u64::MAX];

@@ -98,7 +98,7 @@ impl Model {
         theirs.max_by_key(|at| (self.of(*at).allocated_at, self.of(*at).position))
     }
 
-    /// A visitor keeps only one number of a pool, and only that pool knows the visitor.
+    /// A visitor keeps only one number of a pool, and the visitor is recorded only for that pool.
     fn forget_visitors(&mut self, pool: u32) {
         for at in self.members(pool) {
             let known = self.of(at);
@@ -210,8 +210,8 @@ impl Rig {
         assert_eq!(adopted.is_some(), is_newer);
         if is_newer {
             let locked_until = locked_until.max(known.locked_until);
-            // If both shards have the same allocation but the other shard does not know its
-            // visitor, the visitor known here is kept.
+            // If both shards have the same allocation but the other shard has not recorded its
+            // visitor, the visitor recorded here is kept.
             let holder = known.holder.filter(|_| known.allocated_at == self.now);
             let (allocated_at, position) = (self.now, self.position);
             let known = Known { allocated_at, locked_until, position, holder };
@@ -393,7 +393,7 @@ fn moved_numbers_are_reported_if_they_have_state() {
     assert_eq!(shard.retired_after(None).count(), 2);
 }
 
-/// A pool whose ring a change has broken has its own order, in which positions matter.
+/// A change has replaced the pool's ring by an order of its own, in which positions matter.
 #[test]
 fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     let backwards = PoolSpec {
@@ -411,7 +411,7 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Pools are added and removed for years. Of a removed pool, only its hold is remembered.
+/// Pools are added and removed for years. Only the hold of a removed pool is remembered.
 #[test]
 fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

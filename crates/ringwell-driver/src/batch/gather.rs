@@ -25,8 +25,8 @@ use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
 /// The fraction of the batch's remaining time that is kept in reserve while waiting for unknown
-/// pools: one part in `LEFT_FOR_OTHERS`. The rows of the pools that arrived are requested in this
-/// time, and the answer is sent.
+/// pools: one part in `LEFT_FOR_OTHERS`. During the reserved time, rows of the pools that have
+/// arrived are requested, and the answer is sent.
 const LEFT_FOR_OTHERS: u32 = 8;
 
 /// The buffers for one batch's rows, reused for the next batch.
@@ -37,9 +37,9 @@ pub struct Job {
     /// One entry per row; a row counts as late until an owner answers it.
     pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
-    /// Rows whose pools are missing in the directory but may be known to another source.
+    /// Rows whose pools are missing from the directory but may be known to another source.
     unknown: Vec<u16>,
-    /// Whether this shard served a row whose pool it does not own.
+    /// Whether this shard tried to serve a row whose pool it no longer owns.
     has_moved: bool,
 }
 
@@ -57,7 +57,7 @@ struct Remote {
 /// numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
-    /// Boxed, because every batch passes it on.
+    /// Boxed, so that passing it on costs little.
     job: Option<Box<Job>>,
     /// The time when this shard served its rows.
     now: Millis,
@@ -83,7 +83,7 @@ impl<P: Platform> InFlight<P> {
     }
 
     /// The rows. The job is present from `new` until `drop`.
-    #[expect(clippy::expect_used, reason = "the option is emptied by drop alone")]
+    #[expect(clippy::expect_used, reason = "only drop empties the option")]
     pub(super) fn job(&mut self) -> &mut Job {
         self.job.as_mut().expect("a batch in flight has a job")
     }
@@ -192,7 +192,7 @@ impl<P: Platform> InFlight<P> {
         }
     }
 
-    /// Asks the shard's source for the pools that are missing in the directory. The rows of the
+    /// Asks the shard's source for the pools that are missing from the directory. The rows of the
     /// pools that the source finds are then requested like all others.
     async fn learn_unknown(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
@@ -317,8 +317,8 @@ impl Job {
         self.outcomes_of(own).filter_map(|outcome| Unanswered::new(outcome, now)).collect()
     }
 
-    /// Processes the answers that arrived but have not been read. If an answer was delivered, its
-    /// owner relies on its being processed.
+    /// Processes the answers that have arrived but have not been read. An owner whose answer was
+    /// delivered does not release the numbers itself.
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
             let Some(mut reply) = remote.reply.take() else { continue };
@@ -339,7 +339,7 @@ impl Job {
         })
     }
 
-    /// Records which rows name pools that are missing in `directory`.
+    /// Records which rows name pools that are missing from `directory`.
     pub(super) fn find_unknown(&mut self, directory: &Directory) {
         let rows = (0..).zip(self.batch.rows());
         let is_unknown =

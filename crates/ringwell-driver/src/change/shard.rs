@@ -57,7 +57,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
                 let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
                 if when_there_is_room(&shard, adopt).await.is_none() {
                     // The journal is full. The state is kept in memory, because the journal may
-                    // have room again before the next startup.
+                    // have free space again before the next startup.
                     shard.engine.borrow_mut().adopt_unrecorded(&retired);
                     shard.changed();
                 }

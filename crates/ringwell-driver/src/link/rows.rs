@@ -25,7 +25,7 @@ const MARGIN: Duration = Duration::from_millis(5);
 
 /// The longest time to wait for a late answer in order to return its numbers. A suspended node
 /// reads its requests when it resumes, and cannot know how old they are. Each wait occupies a
-/// connection; there can be at most as many waits as the window allowed requests.
+/// connection; there are at most as many waits as requests that the window allowed.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for returning numbers.
@@ -37,7 +37,7 @@ const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
 type Answered = Result<Bytes, Trouble>;
 
 impl<P: Platform> Link<P> {
-    /// Accepts rows. They are sent at once, wait for a slot in the window, or overflow.
+    /// Accepts rows. The rows are sent at once, wait for a slot in the window, or overflow.
     pub(super) fn take(self: Rc<Self>, rows: PeerRows) {
         let admission = self.window.borrow_mut().ask(self.now());
         match admission {
@@ -86,7 +86,7 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // A void answer says nothing about the speed of the other node. Either a timer woke this
+        // A void result says nothing about the speed of the other node. Either a timer woke this
         // thread late, after the answer had arrived, or the client's deadline was shorter than the
         // limit for links.
         let is_void = match answer {

@@ -274,11 +274,14 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     if node.shards().any(|own| own == shard) {
         return Ok(());
     }
-    Err((NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
+    Err((
+        NOT_FOUND,
+        format!("shard {shard} does not belong to this node: the two nodes' maps differ"),
+    ))
 }
 
-/// Refuses while the node is starting, because it must first ask the others whether it may hand out
-/// numbers.
+/// Refuses while the node is starting, because it must first ask the other nodes whether it may
+/// hand out numbers.
 fn check_phase(node: &Node) -> Result<(), Refused> {
     if node.phase() == Phase::Starting {
         return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));

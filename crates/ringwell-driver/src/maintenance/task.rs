@@ -19,7 +19,8 @@ use crate::store::{Reader, Store};
 /// The minimum interval between reports of a failure that repeats in every round.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
-/// The time for which a snapshot waits for a log. It is longer than the election of a leader takes.
+/// The time for which a snapshot waits until a log has stored the groups that the snapshot covers.
+/// It is longer than the election of a leader takes.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The interval between two checks of whether another process has taken over an idle shard.
@@ -67,7 +68,8 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
 }
 
 /// Checks whether another process has taken an idle shard over. The next append would detect it as
-/// well, but a shard without rows appends rarely, and this process would be ready until then.
+/// well, but a shard without rows appends rarely, and until then this process would report that it
+/// is ready.
 async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checked_at: &mut Moment) {
     let reader = store.reader();
     let now = thread.platform.moment();
@@ -83,7 +85,7 @@ async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checke
     // A log that does not answer is detected by appends.
     let is_followed = thread.platform.offload(move || reader.is_followed(newest)).await;
     if matches!(is_followed, Some(Ok(true))) && thread.engine.borrow().newest_group() == newest {
-        let why = format!("group {} is from another process", newest + 1);
+        let why = format!("group {} was written by another process", newest + 1);
         thread.hold_up(JournalState::Taken, Refusal::Moved, &why);
     }
 }
@@ -114,8 +116,8 @@ impl Wall {
         if is_apart && !self.is_apart {
             tracing::warn!(
                 wall_ahead_ms,
-                "the wall clock was set: it differs from this server's time. Lockouts are right; \
-                 look-ups use the wall clock"
+                "the wall clock was set: it differs from this server's time. Lockouts are not \
+                affected; look-ups use the wall clock"
             );
         } else if !is_apart && self.is_apart {
             tracing::info!(wall_ahead_ms, "the wall clock matches this server's time again");
@@ -199,8 +201,8 @@ async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
 }
 
 /// Drops the segments that exceed the limits of age and size, after copying the records that still
-/// matter. Stops at the kept snapshots, because no new one is taken in the meantime. Also stops as
-/// soon as dropping frees no space.
+/// matter. Stops at the history that the kept snapshots need, because no new snapshot is taken in
+/// the meantime. Also stops as soon as dropping frees no space.
 async fn drop_old<P: Platform>(
     thread: &Shard<P>,
     store: &impl Store,
@@ -217,8 +219,8 @@ async fn drop_old<P: Platform>(
             tracing::warn!(
                 shard = thread.id,
                 bytes,
-                "most of the oldest history is still current: more than journal.history_bytes \
-                    is kept, because the newest allocation of each number always is"
+                "most of the oldest history is still needed: more than journal.history_bytes is \
+                kept, because the newest allocation of each number is always kept"
             );
         }
         store.drop_part(carry.part).await.map_err(|error| error.to_string())?;

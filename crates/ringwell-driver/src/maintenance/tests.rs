@@ -11,7 +11,7 @@ use crate::store::{Appended, Memory, MemoryReader, Stats};
 const START: Millis = Millis(1_700_000_000_000);
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
-/// A store of which only the counts matter.
+/// A store that only provides counts.
 #[derive(Default)]
 struct Counted {
     stats: Stats,

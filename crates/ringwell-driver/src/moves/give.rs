@@ -149,7 +149,8 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
         Err(error) => return Some(error.to_string()),
     };
     if node.owners().is_none_or(|owners| owners.version() != served.version) {
-        // A new cluster file determines the owners, and startup records them.
+        // The interrupted moves belong to an earlier cluster file. The new cluster file determines
+        // the owners, and startup records them.
         return None;
     }
     for leaving in &served.leaving {
@@ -299,7 +300,8 @@ async fn deliver<P: Platform>(
 }
 
 /// Returns the maximum size of a request about a move at the other node: the size that it reported,
-/// or otherwise this node's own limit, because the limits are most likely the same.
+/// or this node's own limit if it did not report any, because both nodes most likely have the same
+/// limit.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
@@ -410,7 +412,7 @@ async fn post(
 async fn post_body(peers: &Peers, shard: u16, path: Path, body: Bytes) -> Result<Bytes, String> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
-        return Err("no link to that node".to_owned());
+        return Err("there is no link to that node".to_owned());
     }
     answer.await.map_err(|_| "the link has ended".to_owned())?
 }

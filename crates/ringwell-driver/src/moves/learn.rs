@@ -149,8 +149,8 @@ async fn learn_now<P: Platform>(
     if !held.is_empty() {
         tracing::warn!(
             buckets = held.len(),
-            "another node may have served buckets of this node, using data from before a move: \
-                their pools answer with overflow numbers until its lockouts are over"
+            "another node may have served this node's buckets with data from before a move: their \
+            pools answer with overflow numbers until that node's lockouts have ended"
         );
         arrivals::hold_stale(platform, node, peers, &held).await;
     }
@@ -176,14 +176,15 @@ async fn learn_now<P: Platform>(
         tracing::error!(
             buckets = stale.len(),
             "according to another node, these buckets have moved away from this one: this data \
-                directory is from before a move, or its cluster file is older. They are no longer \
-                served here"
+            directory is from before a move, or this node's cluster file is older. The buckets are \
+            no longer served here"
         );
         node.add_stale(&stale);
         if let Err(error) = record(platform, node, received, is_own).await {
             tracing::warn!(
                 %error,
-                "the other nodes will be asked for these buckets again at the next start"
+                "the loss of these buckets could not be recorded: this node will ask the other \
+                nodes for their owners again at the next startup"
             );
         }
     }
@@ -207,8 +208,8 @@ fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     }
 }
 
-/// Records the owners. The owners in the file may be newer than those in use, because a take-over
-/// is recorded before it takes effect.
+/// Records the owners. The owners in `cluster-map.json` may be newer than the owners in use,
+/// because a take-over of buckets is recorded before it takes effect.
 async fn record<P: Platform>(
     platform: &P,
     node: &Node,

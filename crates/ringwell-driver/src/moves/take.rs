@@ -217,7 +217,7 @@ async fn take_now<P: Platform>(
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {
-            Err("they have moved on, or were taken back".to_owned())
+            Err("the buckets have moved on, or were taken back".to_owned())
         } else {
             Ok(())
         };
@@ -286,7 +286,7 @@ async fn abandon_now<P: Platform>(
     for (bucket, owner) in &back.buckets {
         let known = owners.get(*bucket).ok_or("there is no such bucket")?;
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
-            return Err("it has accepted them: the move is about to end".to_owned());
+            return Err("it has accepted them, and the move is about to end".to_owned());
         }
         // The present owner may be the same because of a later move or a newer cluster file.
         let is_same = known == *owner && is_known(*bucket, owner);

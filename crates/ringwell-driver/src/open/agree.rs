@@ -84,8 +84,8 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
 }
 
 /// Reports held pools to every shard, because each pool may now belong to any of them. If part of
-/// one journal is doubtful, every shard is put in doubt: numbers may have moved to any shard, and
-/// the part that would show this is missing.
+/// one journal is doubtful, the history of every shard counts as in doubt: numbers may have moved
+/// to any shard, and the part that would show this is missing.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();

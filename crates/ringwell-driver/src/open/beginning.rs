@@ -104,7 +104,8 @@ pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     Ok(())
 }
 
-/// Whether the log continues a copy that ends within it, as far as its servers show.
+/// Whether the log continues a copy whose last group is at a place within the log, as far as the
+/// log's servers show.
 pub(super) async fn has_same_end<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -124,7 +125,8 @@ pub(super) async fn has_same_end<P: Platform>(
         Ok(true)
     };
     match same {
-        // If the unreadable group is a different one, the next group will not continue the copy.
+        // If the unreadable group is not the copy's last group, the next group will not continue
+        // the copy.
         Err(error) if error.may_be_of_one_server() => Ok(true),
         same => same,
     }
@@ -182,7 +184,8 @@ pub(super) fn changes_max() -> u32 {
 pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, error: &FollowError) {
     tracing::error!(
         %error,
-        "a server of the journal has lost a message: trying another one. Check its disk"
+        "a server of the journal has lost a message: trying another server. Check the disk of the \
+        first one"
     );
     // The request may remain without an answer, or there may be no other server; the next attempt
     // shows which server leads.

@@ -60,7 +60,7 @@ pub(super) fn fetch<F: Files>(
                     shard,
                     error,
                     replay_from = index.replay_from,
-                    "a snapshot beside the log cannot be used; trying the one before"
+                    "a snapshot beside the log cannot be used; trying the one before it"
                 );
             }
         }

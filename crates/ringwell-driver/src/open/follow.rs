@@ -1,5 +1,5 @@
 //! A shard whose journal is in a log shared by machines. First, the files on this machine are read,
-//! then the rest of the log. After that, the shard is taken over.
+//! and then the part of the log that they lack. After that, the shard is taken over.
 //!
 //! The take-over is a group like any other, but with a higher epoch. Once this group is stored, the
 //! previous owner is fenced, because the place of its next group is taken. Source:
@@ -49,8 +49,9 @@ pub enum FollowError {
     File(#[from] FileError),
     /// The log is empty, and no copy or snapshot has the groups that it had.
     #[error(
-        "the log of shard {shard} is empty and continues with group {begins}, and group {wanted} \
-         is needed: its messages were removed, and no snapshot beside it can be read. Restore the \
+        "the log of shard {shard} is empty and would continue with group {begins}, but group \
+        {wanted} is needed: the log's messages were removed, and no snapshot beside it can be \
+        read. Restore the \
          shard's stream and its stream of snapshots from one backup, or start on a machine that \
          has a copy"
     )]
@@ -155,7 +156,7 @@ pub struct Followed<F: Files> {
     pub read: Read<F>,
     /// The identity with which this process writes.
     pub author: Author,
-    /// The part of the log that is missing in the copy.
+    /// The part of the log that is missing from the copy.
     pub prefix: Prefix,
     /// The snapshots that are stored beside the log, newest first.
     pub kept: Vec<(u64, SnapshotIndex)>,
@@ -195,13 +196,13 @@ pub struct Beside<'a> {
     pub failed_at: LogEnd,
 }
 
-/// Continues from the copy on this machine, reads the rest of the log, and takes the shard over. If
-/// there is no copy, or the log does not continue it, the shard begins with a snapshot that is
-/// stored beside the log.
+/// Continues from the copy on this machine, reads the part of the log that the copy lacks, and
+/// takes the shard over. If there is no copy, or the log does not continue it, the shard begins
+/// with a snapshot that is stored beside the log.
 ///
 /// If the copy or a snapshot has groups that the log has lost, the shard continues at the end of
-/// the log, in doubt. It must then hand out no number for the duration of one lockout. A copy with
-/// such groups is set aside.
+/// the log, but its history counts as in doubt: it must not hand out numbers for the duration of
+/// one lockout. A copy with such groups is set aside.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -239,7 +240,7 @@ pub async fn follow<F: Files, P: Platform>(
     let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, unknown_before, .. } =
         read;
     let KeptIn::Files(store) = kept_in else {
-        let reason = "nothing is kept on this machine".to_owned();
+        let reason = "this machine keeps no copy of the journal".to_owned();
         return Err(FollowError::NotTaken { shard, reason });
     };
     let directory = store.directory().to_owned();
@@ -290,7 +291,7 @@ struct State {
 }
 
 /// Reads the state of the log and of the snapshots beside it. A new leader may lack groups that the
-/// copy or a snapshot has, so the log is read again until `stale_until`.
+/// copy or a snapshot has, so until `stale_until`, the log is read repeatedly.
 async fn state<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -304,7 +305,8 @@ async fn state<P: Platform>(
         let ends = ends(platform, log, until).await?;
         let indexes = snapshot_indexes(shelf)?.into_iter();
         let (kept, mut ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
-        // Even if a snapshot was damaged in the meantime, it proves that its groups existed.
+        // Even if a snapshot has been damaged since its index was read, the index proves that the
+        // groups existed.
         seen.retain(|it| it.1.through >= ends.end && ahead.iter().all(|other| other.0 != it.0));
         ahead.append(&mut seen);
         let is_behind = copied_end > ends.end || !ahead.is_empty();
@@ -518,7 +520,8 @@ impl<F: Files> Following<F> {
             writer.append(&Record::Tick { at: self.tip.last_at });
             let not_taken =
                 |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
-            let group = writer.seal(Vec::new()).ok_or_else(|| not_taken("there is no group"))?;
+            let group =
+                writer.seal(Vec::new()).ok_or_else(|| not_taken("no group could be built"))?;
             let message = encode_message(&self.author, &group).into();
             let before = Before::OfAnother;
             let appended =

@@ -15,8 +15,8 @@ use crate::store::{FileError, Files, ServedMap};
 /// The cluster file is older than the one that this data has served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the cluster file is version {version}, and this data directory has served version {served}: \
-     use the newest file on every node"
+    "the cluster file has version {version}, but this data directory was served with version \
+    {served}: use the newest file on every node"
 )]
 pub struct OldMap {
     /// The version of the cluster file.
@@ -118,8 +118,9 @@ pub fn hold_buckets(
 }
 
 /// Returns the end of the longest lockout that began before `since`, which is when the bucket came
-/// here. Since then, the number may have been handed out on another node. A hold that ended before
-/// the lockout would not put the number in doubt, so the hold must last at least as long.
+/// here. Since then, the number may have been handed out on another node. If the hold ended before
+/// the lockout, the number's state would not count as doubtful, so the hold must last at least as
+/// long as the lockout.
 fn locked_before(shard: &Shard, pool: &RingPool, since: Millis) -> Millis {
     let first = pool.numbers().first().and_then(|range| shard.find(range.first()));
     let Some(pool) = first.and_then(|slot| shard.pool_of(slot)) else { return Millis::ZERO };

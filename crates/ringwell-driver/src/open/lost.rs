@@ -7,8 +7,9 @@ use ringwell_journal::Tip;
 
 use crate::store::{LogEnd, Places, SnapshotIndex};
 
-/// Whether the copy or a snapshot already had a group at `taken_n`, the place of the take-over.
-/// `is_other` means that the log has a different group at the place of the copy's last group.
+/// Whether the copy or a snapshot already had a group at `taken_n`, which is the place of the
+/// take-over in the log. `is_other` means that the log has a different group at the place of the
+/// copy's last group.
 pub(super) fn report_lost(
     shard: u16,
     taken_n: u64,
@@ -24,9 +25,9 @@ pub(super) fn report_lost(
         shard,
         lost_from = taken_n,
         lost_to = proven,
-        "the journal's log has lost acknowledged groups: all pools of the shard answer with overflow \
-         numbers for one lockout, then resume by themselves. Find out why: look at sync_interval of \
-         the servers, and whether a disk was put back from a copy"
+        "the journal's log has lost acknowledged groups: all pools of the shard answer with \
+         overflow numbers for one lockout, then resume by themselves. Find out why: check the \
+         servers' sync_interval, and whether a disk was restored from a copy"
     );
     true
 }
@@ -39,7 +40,7 @@ pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool 
         tracing::error!(
             shard,
             messages,
-            "the journal's stream ends with messages of another program: all pools of the shard \
+            "the journal's stream ends with messages from another program: all pools of the shard \
              answer with overflow numbers for one lockout, then resume by themselves"
         );
     }
@@ -54,9 +55,10 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             shard,
             begins,
             "no snapshot beside the journal's log can be read, and the log's beginning was \
-             dropped: the shard continues with the rest. All its pools answer with overflow \
+             dropped: the shard continues with the part of the log that remains. All its pools \
+             answer with overflow \
              numbers for one lockout, then resume by themselves; look-ups of earlier times answer \
-             \"not kept\". Look at the disks of the servers"
+             \"not kept\". Check the servers' disks"
         );
     }
     begins.is_some()
@@ -78,7 +80,7 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
     is_new
 }
 
-/// Whether another process reported groups that are missing in this log. `tip` is the end of the
+/// Whether another process reported groups that are missing from this log. `tip` is the end of the
 /// log after the take-over.
 pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd, LogEnd)) -> bool {
     let taken_n = tip.next_n - 1;
@@ -95,9 +97,10 @@ pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd,
             reported_group = group,
             reported_epoch = epoch,
             "the journal's stream of this shard ends before the point that its last process \
-             reported: it has lost acknowledged groups, or was deleted and made again. All pools \
+             reported: it has lost acknowledged groups, or was deleted and created again. All \
+             pools \
              of the shard answer with overflow numbers for one lockout, then resume by themselves. \
-             Find out why: look at sync_interval of the servers, and who may delete streams"
+             Find out why: check the servers' sync_interval, and who may delete streams"
         );
     }
     is_other

@@ -56,7 +56,7 @@ pub struct Read<F: Files> {
     pub(super) restore: Restore,
     /// The part of the journal that was read.
     pub recovered: Recovered,
-    /// Whether answered allocations may be missing for pools that may now be here.
+    /// Whether answered allocations may be missing for pools that this shard may now own.
     pub is_in_doubt: bool,
     /// Whether the state was read from a snapshot.
     pub has_snapshot: bool,
@@ -67,7 +67,7 @@ pub struct Read<F: Files> {
 
 /// The storage of a shard's groups.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one per shard, at its start")]
+#[expect(clippy::large_enum_variant, reason = "each shard has one, and only at startup")]
 pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
     /// The groups are in a log; the files are open and match the log.
@@ -158,7 +158,7 @@ pub fn read<F: Files>(
                 break;
             }
             Err(error) => {
-                tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before");
+                tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before it");
                 restore = believed.restore(specs);
             }
         }
@@ -203,8 +203,8 @@ pub fn read_copy<F: Files>(
             tracing::warn!(
                 shard,
                 %error,
-                "the copy of the journal on this machine is set aside: it is rebuilt from the \
-                    log"
+                "the copy of the journal on this machine is set aside, and a new copy is built \
+                from the log"
             );
             set_aside(files, settings, shard)?;
             read(files, settings, shard, specs, believed)
@@ -252,7 +252,7 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
     Ok(shards)
 }
 
-/// The reason why some answered allocations may be missing in these journals.
+/// The reason why some answered allocations may be missing from these journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
     /// The data was restored from a copy.
@@ -263,9 +263,9 @@ pub enum Copied {
     Unkept(Unkept),
 }
 
-/// Determines whether answered allocations may be missing in these journals. If so, every shard
-/// that was read is in doubt. `own` are the shards of this node, if other nodes have further
-/// shards. `boot` identifies the machine's boot.
+/// Determines whether answered allocations may be missing from these journals. If so, the history
+/// of every shard that was read counts as in doubt. `own` are the shards of this node, if other
+/// nodes have further shards. `boot` identifies the machine's boot.
 ///
 /// # Errors
 /// [`FileError`]
@@ -356,9 +356,9 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
         Some(Copied::Restored) => {
             tracing::warn!(
                 %data,
-                "this data directory was restored from a copy: answers since the copy are not \
-                 known. All pools answer with overflow numbers for the longest lifetime, then \
-                 resume by themselves; there is nothing to do"
+                "this data directory was restored from a copy: answers sent after the copy was \
+                made are unknown. All pools answer with overflow numbers for the longest lifetime, \
+                then resume by themselves; there is nothing to do"
             );
         }
         Some(Copied::Replaced(shard)) => tracing::error!(
@@ -368,7 +368,7 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
                 now missing: all pools answer with overflow numbers for the longest lifetime, then \
                 resume by themselves. If it was moved or its volume is not mounted, stop the \
                 server before you bring it back. If you bring it back, the answers given in the \
-                meantime are missing instead, and the pools are held again"
+                meantime are missing instead, and all pools answer with overflow numbers again"
         ),
         Some(Copied::Unkept(unkept)) => tracing::error!(
             %data,

@@ -16,7 +16,7 @@ use super::stats::Stats;
 
 /// A store, a reader or a draft of one of two kinds.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the type names the kinds")]
+#[expect(missing_docs, reason = "the two type parameters explain the variants")]
 pub enum Either<A, B> {
     Left(A),
     Right(B),

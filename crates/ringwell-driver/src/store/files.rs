@@ -157,7 +157,9 @@ pub struct FileError {
 
 fn room_advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on its disk",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space on its disk"
+        }
         _ => "",
     }
 }

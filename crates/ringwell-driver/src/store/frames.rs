@@ -27,8 +27,8 @@ use crate::canary::{Bug, planted};
 pub struct Frames<F: Files> {
     pub(super) shared: Arc<Shared<F>>,
     pub(super) spares: Arc<Spares<F>>,
-    /// The shard, the journal, and the number of the newest segment; the rest is filled in for each
-    /// segment.
+    /// Contains the shard, the journal, and the number of the newest segment. The other fields are
+    /// set for each segment.
     pub(super) head: SegmentHeader,
     /// A number drawn for this startup; see [`SegmentHeader::start`].
     pub(super) start: u64,

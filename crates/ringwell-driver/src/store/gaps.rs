@@ -1,4 +1,4 @@
-//! The periods in which answered allocations may be missing in this data directory: `gaps.json`.
+//! The periods in which answered allocations may be missing from this data directory: `gaps.json`.
 //!
 //! After data was restored from a copy, or a damaged end was cut off, the journal does not contain
 //! the answers between its newest record and the startup. No number is handed out twice, because
@@ -146,8 +146,9 @@ impl Gaps {
         };
         let lost = self.0.iter().filter(|gap| is_lost(gap));
         match lost.map(|gap| Millis(gap.to)).max() {
-            // The holder is already unknown, perhaps for another reason. With that reason alone,
-            // the doubt could end too early, so the end of the gap is recorded as well.
+            // The holder is already unknown, perhaps for a reason other than this gap. If only that
+            // reason were recorded, the doubt could end too early, so the end of the gap is
+            // recorded as well.
             Some(until) if past.held.is_none() && past.missing.is_some() => {
                 Past { lost_until: past.later.map(|_| until), ..past }
             }

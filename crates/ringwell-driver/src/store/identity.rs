@@ -74,7 +74,8 @@ impl FoundJournal {
         Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
     }
 
-    /// Returns the form that this journal has in `identity.json` once its last startup has served.
+    /// Returns the entry for this journal that `identity.json` contains once the journal's last
+    /// startup has served.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }

@@ -23,7 +23,7 @@ pub enum Appended {
         /// The group's buffer, to be reused for another group.
         spare: Vec<u8>,
     },
-    /// There is no room, and nothing has been stored; the same group may be tried again.
+    /// There is no space left, and nothing has been stored; the same group may be tried again.
     Full {
         /// The group.
         group: Group,
@@ -97,7 +97,8 @@ pub trait Store: 'static {
     /// Begins a snapshot. Recovery will load it and then replay the groups from `replay_from` on.
     ///
     /// # Errors
-    /// Returns [`FileError`]; always if no data outlives the process.
+    /// Returns [`FileError`] if the snapshot cannot be begun, which is always the case for a store
+    /// whose data does not outlive the process.
     fn draft(&self, replay_from: u64) -> Result<Self::Draft, FileError>;
 
     /// Returns the journal's identity, for the headers of snapshots.

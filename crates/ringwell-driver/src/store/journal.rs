@@ -37,7 +37,7 @@ impl<F: Files> Dropped<F> {
     /// the disk. Waits for the disk.
     ///
     /// # Errors
-    /// Returns [`FileError`]; the file may then remain, and the next startup handles it.
+    /// Returns [`FileError`]; the file may then remain, and the next startup reuses or removes it.
     pub fn put_away(&self) -> Result<(), FileError> {
         if !planted(Bug::CopiesUnflushed) {
             self.shared.flush_cached(u64::MAX)?;
@@ -53,8 +53,8 @@ impl<F: Files> Journal<F> {
         self.id
     }
 
-    /// Returns the journal as this startup has left it. If the disk was full, it names the previous
-    /// startup.
+    /// Returns the journal as this startup has left it. If the disk was full, the result names the
+    /// previous startup.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());
@@ -94,7 +94,7 @@ impl<F: Files> Journal<F> {
         self.shared.index().next_n()
     }
 
-    /// Records that the disk is full and that a group is waiting for room.
+    /// Records that the disk is full and that a group is waiting for space.
     pub fn note_full(&self) {
         self.shared.counters.full();
     }

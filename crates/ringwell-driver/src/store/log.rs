@@ -51,22 +51,22 @@ pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// If no group was stored for this long, the log may have lost its end, and another process may
-/// have filled it again.
+/// have appended other groups in its place.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The pause before a group is tried again if the mirror had no room for it.
+/// The pause before a group is tried again if there was no space for it in the mirror.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
 /// The time for which snapshots count as readable after they were read back. A shard with a million
 /// numbers has two snapshots of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
-/// The number of groups before the copy that are dropped at a time.
+/// The number of groups from before the copy that are dropped from the log at a time.
 const PREFIX_GROUPS: u64 = 1_024;
 
 /// An ordered store that several machines share. Does not depend on the contents of a message.
 pub trait Log: 'static {
-    /// Adds message `n` if the log ends with the one before. Only one append is under way at a
+    /// Adds message `n` if the log ends with message `n - 1`. Only one append is in progress at a
     /// time.
     fn append(
         &self,
@@ -125,7 +125,7 @@ pub enum NotAppended {
     Taken,
     /// There was no answer, or the answer was unclear.
     Unknown,
-    /// The log has no room.
+    /// The log has no space left.
     Full,
     /// The log will never accept this message, for this reason.
     Refused(String),
@@ -382,8 +382,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         Some(Part { first_n, next_n, bytes, last_at })
     }
 
-    /// Drops the groups before `before` in the log, except for those that a snapshot needs. The
-    /// copy must no longer have them.
+    /// Drops the groups before `before` from the log, except for those that a snapshot needs. These
+    /// groups must already have been dropped from the copy.
     async fn trim(&self, before: u64, bytes: u64) {
         let Some(shelved) = &self.shelved else { return };
         let mut prefix = self.prefix.get();
@@ -398,7 +398,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
                     prefix.bytes = prefix.bytes.saturating_sub(bytes);
                 }
                 Err(error) => {
-                    tracing::warn!(shard = self.author.shard, %error, "a log cannot be trimmed yet");
+                    tracing::warn!(shard = self.author.shard, %error, "the journal's log cannot be \
+                        trimmed yet");
                 }
             }
         }
@@ -431,7 +432,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             }
             Some(Err(error)) => {
                 let shard = self.author.shard;
-                tracing::warn!(shard, %error, "snapshots beside a log cannot be read back yet");
+                tracing::warn!(shard, %error, "the snapshots beside the journal's log cannot be \
+                    read back yet");
             }
             // `None` means that the process is stopping.
             None => {}
@@ -448,7 +450,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             tracing::warn!(
                 shard = self.author.shard,
                 "the server that leads the journal's stream has been slow for seconds: asking \
-                 another one to lead. Look at its disk"
+                another server to lead. Check the slow server's disk"
             );
             let asked = self.log.change_leader();
             // If there is no answer, or no other server that can lead, this request is repeated
@@ -457,7 +459,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// Stores a group in the mirror. Waits for room if necessary.
+    /// Stores a group in the mirror. Waits for free space if necessary.
     async fn mirrored(&self, group: Group) -> Appended {
         let mut group = group;
         loop {

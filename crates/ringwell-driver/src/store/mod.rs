@@ -101,7 +101,7 @@ pub enum WriteMode {
     Direct,
 }
 
-/// The history that a shard with `durability = "memory"` keeps at least, in addition to the newest
+/// The minimum history that a shard with `durability = "memory"` keeps in addition to the newest
 /// allocation of each number.
 const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 
@@ -121,7 +121,7 @@ pub struct Settings {
     /// The length of a segment's file.
     pub segment_bytes: u64,
     /// The number of segments that are prepared in advance, so that a full disk is noticed before a
-    /// frame needs the room.
+    /// frame needs the space.
     pub spare_segments: usize,
     /// History beyond this many bytes may be dropped. In memory, this limits the size of the kept
     /// groups.

@@ -16,7 +16,7 @@ const FILE: &str = "overflow-periods.json";
 /// Stands for every number. Used if it is unknown which numbers were overflow numbers.
 const ANY: u64 = 0;
 
-/// The maximum number of periods. If there are more, the oldest ones are forgotten.
+/// The maximum number of periods. If there are more, the oldest ones are dropped.
 const PERIODS_MAX: usize = 10_000;
 
 /// A period, in wall-clock milliseconds since 1970.
@@ -58,8 +58,8 @@ impl OverflowPeriods {
             %error,
             copy = %aside.display(),
             "the file of overflow periods was unreadable, so it is unknown which numbers were \
-             overflow numbers until now. If a number was handed out before now, a call after that \
-             lockout is attributed to no visitor"
+             overflow numbers until now. For numbers handed out before now, a call after the end \
+             of the lockout is attributed to no visitor"
         );
         Ok(unknown)
     }
@@ -79,7 +79,8 @@ impl OverflowPeriods {
             let is_it = |period: &&mut Period| period.number == number && period.to.is_none();
             match self.0.iter_mut().rev().find(is_it) {
                 Some(period) => period.to = Some(now.0),
-                // The period began before the process started.
+                // The period began before the process started, so it is recorded as having lasted
+                // since time 0.
                 None => self.0.push(Period { number, from: 0, to: Some(now.0) }),
             }
         }

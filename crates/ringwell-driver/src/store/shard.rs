@@ -124,7 +124,7 @@ impl<F: Files> ShardStore<F> {
         self.files.read_at(&file, offset, &mut block)?;
         let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
         let (end, cut) = (offset + BLOCK_BYTES as u64, encode_end(head.salt, n));
-        // The numbers of the later segments may have gaps.
+        // The numbers of the later segments need not be consecutive.
         let segments = numbered(&self.files, &self.directory, "rpj")?.into_iter();
         let later: Vec<_> = segments.filter(|(number, _)| *number > segno).collect();
         if later.is_empty() && block == cut && self.files.len(&file)? == end {
@@ -134,7 +134,8 @@ impl<F: Files> ShardStore<F> {
             shard = self.shard,
             segment = %path.display(),
             offset,
-            "group {n} is {fault}, and later ones were written: the journal ends before it"
+            "group {n} is {fault}, although later groups were written: the journal is cut before \
+            group {n}"
         );
         // Removes the newest segment first, so that the remaining files are always a valid journal.
         for (_, path) in later.iter().rev() {
@@ -154,8 +155,8 @@ impl<F: Files> ShardStore<F> {
         &self.directory
     }
 
-    /// Like [`Self::start_inline`], but for groups of earlier epochs. A log on other machines
-    /// continues the journal.
+    /// Like [`Self::start_inline`], but does not raise the epoch. The journal mirrors a log on
+    /// other machines, and is continued with groups from that log.
     ///
     /// # Errors
     /// [`FileError`]
@@ -218,9 +219,9 @@ impl<F: Files> ShardStore<F> {
         };
         match frames.next_segment() {
             Err(error) if error.is_full() => {
-                tracing::error!(%error, "the disk is full: there is no room to begin the journal");
-                // There is also no room to record this startup, so its segments continue those of
-                // the last startup.
+                tracing::error!(%error, "the disk is full: there is no space to start the journal");
+                // There is no space to record this startup either, so its segments get the number
+                // of the previous startup.
                 frames.start = newest.map_or(start, |newest| newest.start());
             }
             begun => frames.segment = Some(begun?),

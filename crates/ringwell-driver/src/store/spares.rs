@@ -2,7 +2,7 @@
 //! dropped segments.
 //!
 //! Overwriting existing blocks is 1.5 times as fast as extending a file. Also, a full disk is
-//! noticed here, before a group needs the room.
+//! noticed here, before a group needs the space.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Spares<F> {
     wanted: usize,
     /// Whether files are left unfilled. A copy of a log need not survive a power cut, and a machine
     /// that takes over must not wait for zeros to be written. A full disk is then detected by the
-    /// first frame for which there is no room.
+    /// first frame that does not fit.
     is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,

@@ -28,7 +28,7 @@ pub struct Stats {
     pub segments: usize,
     /// Their total length.
     pub segment_bytes: u64,
-    /// Whether the disk is full and a group is waiting for room.
+    /// Whether the disk is full and a group is waiting for space.
     pub full: bool,
     /// Whether a write or flush has failed, so that nothing more is stored.
     pub failed: bool,
@@ -40,7 +40,10 @@ pub(super) struct Counters(Mutex<(Stats, Histogram<u64>)>);
 
 impl Counters {
     pub(super) fn new() -> Self {
-        #[expect(clippy::expect_used, reason = "the bounds are constants, and a test builds one")]
+        #[expect(
+            clippy::expect_used,
+            reason = "the bounds are constants; a test creates this histogram"
+        )]
         let histogram =
             Histogram::new_with_bounds(1, FLUSH_MICROS_MAX, 2).expect("bounds of a histogram");
         Self(Mutex::new((Stats::default(), histogram)))

@@ -98,11 +98,11 @@ pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) 
     let is_cached = write_json_to_cache(files, data, FILE, &record).is_ok();
     let advice = match (is_cached, files.mount_of(data)) {
         (true, Some(_)) => return error,
-        (false, Some(_)) => "mount the file system again before the next start",
+        (false, Some(_)) => "mount the file system again before the next startup",
         (_, None) => "use --restored at the next startup of the server",
     };
     error.and(&format!(
-        "{unknown}, so that the next start may not know that answered allocations are missing: \
+        "{unknown}, so the next startup may not detect that answered allocations are missing: \
          {advice}"
     ))
 }

@@ -176,7 +176,7 @@ async fn comes_back(
 }
 
 /// An operator ended the lockout on the other node, where the number then went to another visitor.
-/// So this node must not take its own visitor for the newest.
+/// So this node must not treat its own visitor as the newest.
 #[test]
 pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     for (here, there) in [(7_000, 3_000), (3_000, 7_000)] {
@@ -192,8 +192,8 @@ pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     }
 }
 
-/// A number that is locked on this node belongs to the visitor who holds it. Only a node that got
-/// its bucket may have lengthened the lockout.
+/// A number that is locked on this node belongs to the visitor who holds it. Only a node that
+/// received the number's bucket may have lengthened the lockout.
 #[test]
 fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
     for (here, there) in [(7_000, 0), (7_000, 3_000), (3_000, 7_000)] {
@@ -227,7 +227,7 @@ fn a_number_that_was_here_before_is_held_at_least_until_now() {
     });
 }
 
-/// Returns the findings of a startup, with the lists that were served before.
+/// Returns the findings of a startup, with the lists that were served before it.
 fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
     move |directory| Begun {
         served_lists: served.as_ref().map(|served| served(directory)),
@@ -244,7 +244,7 @@ fn other_lists(directory: &Directory) -> Lists {
 }
 
 /// Prepares the other node and starts this one. Returns the hold of the pool whose list has
-/// changed, the hold of the others, and the nodes that must be asked again.
+/// changed, the hold of the other pools, and the nodes that must be asked again.
 async fn start(pair: &Pair, other: Other) -> (Option<u64>, Option<u64>, Vec<u16>) {
     let (a, b) = (&pair.a, &pair.b);
     let directory = a.node.directory();
@@ -302,7 +302,7 @@ fn a_start_with_unchanged_lists_holds_nothing() {
     }
 }
 
-/// This node's pools may contain other nodes' numbers, but silent nodes may not have started yet.
+/// This node's pools may contain other nodes' numbers, but a silent node may not have started yet.
 #[test]
 fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     for other in ALL {
@@ -322,7 +322,7 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     }
 }
 
-/// Since startup, the node has lacked a list that it served before.
+/// The node served a list before its startup, but has not served it since.
 #[test]
 fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shorter_since() {
     let later = |ms| (ms, false, Other::Free);
@@ -361,7 +361,7 @@ fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shor
     }
 }
 
-/// The machine was asleep, so its numbers may have gone to pools of other nodes in the meantime.
+/// While the machine was asleep, its numbers may have moved to pools of other nodes.
 #[test]
 fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     for (suspended, other, wanted) in [
@@ -387,7 +387,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             prepare(&pair, other, number, Vec::new()).await;
             let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
             assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
-            // The list is not read again, and the shard waits for that only for a short time.
+            // The list is never read again, and the shard waits for it only for a short time.
             let patience = if suspended > 5 { 4_900 } else { 0 };
             platform.sleep_until(woken + Duration::from_millis(patience)).await;
             assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);
@@ -462,7 +462,7 @@ fn a_number_becomes_an_overflow_number_when_no_visitor_holds_it() {
     });
 }
 
-/// The owners in the file may be newer than those in use, because they are recorded first.
+/// New owners are recorded in `cluster-map.json` before they take effect.
 #[test]
 pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start()
 {
@@ -547,7 +547,7 @@ fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
 }
 
 /// A number entered a pool in transit and may have been handed out elsewhere since. The giver has
-/// an allocation of it, but the next owner may have a newer one.
+/// an allocation of this number, but the next owner may have a newer one.
 #[test]
 fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest() {
     for is_known in [false, true] {

@@ -153,8 +153,8 @@ async fn answering_with_times(shard: Rc<Shard<Virtual>>) -> (String, Vec<Option<
     answer.unwrap()
 }
 
-/// Until the thread of shard 0 gets the newer owners, it finds the pools of its rows on shard 1.
-/// Only the newest owner hands out numbers, which happens 9 ms later.
+/// Until the thread of shard 0 receives the newer owners, it sends its rows to shard 1. Only the
+/// newest owner hands out numbers, 9 ms after it receives the rows.
 #[test]
 fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
     for owner in [2, 0] {
@@ -165,7 +165,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         let state = |shard| Arc::new(before.moved(all_to(shard)));
         let (outdated, newest) = (state(1), state(owner));
         let [shard, old, new] = [0, 1, usize::from(owner)].map(|index| Rc::clone(&all[index].0));
-        // The owner has not had the numbers of this test before.
+        // The new owner has never had the numbers of this test before.
         for (index, _) in Changes::between(&before, &newest, 1).removed {
             old.engine.borrow_mut().remove_pool(index);
         }
@@ -176,7 +176,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         let answering = answering_with_times(Rc::clone(&shard));
         let ((answer, times), at) = platform.run(both(&platform, answering, async {
             let Some(Message::Rows(rows)) = all[1].1.recv().await else { panic!("not asked") };
-            // In the meantime, this thread has received the newer owners.
+            // While the rows were in the queue of shard 1, this thread received the newer owners.
             shard.use_directory(newest);
             old.serve_peer(rows).await;
             let queue = &mut all[usize::from(owner)].1;
@@ -187,7 +187,8 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         }));
         assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
         assert_eq!(new.engine.borrow().counts().allocated, 40);
-        // With a different time, a page could not return its number.
+        // The answer must contain the allocation time of the owner that handed the number out. With
+        // a different time, a page could not return its number.
         assert_eq!(times, [Some(at); 40], "owner {owner}");
     }
 }

@@ -39,7 +39,7 @@ struct Disk(Arc<Faults>);
 #[derive(Debug, Default)]
 struct Faults {
     next: Mutex<Vec<Call>>,
-    /// If it is not zero, every drawn byte has this value.
+    /// If this is not zero, every random byte that is drawn has this value.
     drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,
@@ -288,7 +288,7 @@ pub fn copies_of_old_records_are_flushed_before_the_originals_are_dropped() {
     let dropped = it.journal.into_parts().0.drop_segment(oldest).unwrap();
     assert_eq!(it.disk.flushes(), 0);
     dropped.put_away().unwrap();
-    // The copies are in the newest segment.
+    // The newest segment, which contains the copies, is flushed first.
     assert!(it.disk.flushes() > 0);
 }
 
@@ -318,11 +318,11 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     assert!(reader.check(damage.next_n..end).is_ok(), "that is in the next file");
     assert!(reader.check(1..n).is_ok());
     assert!(reader.read(damage.next_n - 1).is_ok(), "that is in the same file");
-    // The part up to the next file is longer than one group.
+    // More than one group is skipped, up to the start of the next file.
     assert!(reader.check(n + 1..damage.next_n).is_ok());
     std::fs::write(&path, &whole).unwrap();
     assert!(reader.check(1..end).is_ok());
-    // In the newest file, there is no next part.
+    // If the damage is in the newest file, no file follows from which the check could continue.
     let path = files.last().unwrap().as_ref().unwrap().path();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[4_096 + 64] ^= 1;
@@ -369,7 +369,7 @@ fn the_oldest_segment_is_dropped_or_a_snapshot_is_due_if_too_much_is_kept() {
     // The only segment is in use.
     check(0, 1, &[], false, false);
     check(0, 1, &[1], false, false);
-    // There is no snapshot, or one that needs the first segment.
+    // There is no snapshot, or there is one that needs the first segment.
     check(0, 2, &[], false, true);
     check(0, 2, &[0], false, true);
     check(0, 3, &[0, 2], false, true);
@@ -521,7 +521,7 @@ fn a_check_ends_before_a_group_that_does_not_follow_and_names_the_next_segment()
     assert!(matches!(damage.error, ReadError::Damaged { n, .. } if n == firsts[1]));
     assert_eq!(damage.next_n, firsts[2]);
     assert!(reader.check(firsts[1]..firsts[2]).is_ok(), "each follows its predecessor");
-    // After the end, there is no segment.
+    // No segment follows the end.
     let damage = reader.check(end..end + 1).unwrap_err();
     assert_eq!(damage.next_n, end + 1);
 }

@@ -246,7 +246,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
     let mut newest = owners.pop().unwrap();
     for owner in &mut owners {
         let own = owner.read.recovered.tip.epoch;
-        // The owner continues from its previous place, as far as it can determine that place.
+        // The fenced owner tries to append at the place after its own last group.
         let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
         assert!(*epoch > own);
     }
@@ -284,7 +284,7 @@ fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
 #[test]
 fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
     let none = LogEnd::default();
-    // The log's owner had epoch 1 and stored groups 2 to 4.
+    // The previous owner of the log had epoch 1 and stored groups 2 to 4.
     let reports = [(0, 0, false), (1, 0, false), (1, 4, false), (1, 5, true), (2, 4, true)];
     for (epoch, group, is_in_doubt) in reports {
         let platform = Virtual::default();
@@ -304,7 +304,7 @@ fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
 
 #[test]
 fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
-    // The last failure is from an owner before the one that has served since then.
+    // In the last case, the failure was noted by an owner that another owner has replaced since.
     let failures = [(0, 0, false), (1, 4, false), (1, 5, true), (1, 90, true), (0, 90, false)];
     for (epoch, group, is_in_doubt) in failures {
         let platform = Virtual::default();
@@ -317,7 +317,7 @@ fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
             assert_eq!(started.read.is_in_doubt, wanted, "{failed_at:?}");
         }
     }
-    // The failure occurred at an unknown time.
+    // The notes of the log show a failure, but not where in the log it occurred.
     let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
     let (log, _data, _owner) = served(&platform);
     let of = (LogEnd::default(), LogEnd { epoch: u64::MAX, group: u64::MAX });
@@ -392,9 +392,9 @@ fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
     // The log's owner might have stored a snapshot, so startup waits.
     assert!(platform.0.now().since(before).as_secs() >= STALE_SECONDS);
     assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");
-    // The copy from this startup has no snapshot either.
+    // The copy that this startup made has no snapshot either.
     assert!(start(&platform, &log, elsewhere.path()).unwrap().read.is_in_doubt);
-    // A copy that has the beginning of the log is continued.
+    // A copy that contains the beginning of the log is continued without doubt.
     assert!(!start(&platform, &log, data.path()).unwrap().read.is_in_doubt);
 }
 
@@ -486,7 +486,7 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let took = platform.0.now().since(before).as_secs();
     assert!((STALE_SECONDS..STALE_SECONDS + 2).contains(&took), "it took {took} s");
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
-    // On another machine, the loss is unknown until other nodes report it.
+    // A machine without this copy does not notice the loss until other processes report it.
     let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
     assert!(!elsewhere.read.is_in_doubt);
 }
@@ -512,7 +512,8 @@ fn requests_that_get_no_answer_are_repeated_for_a_minute() {
             let error = start(&platform, &log, TempDir::new().unwrap().path()).err();
             assert!(matches!(error, Some(FollowError::Unreached(_))), "{error:?}");
             let took = platform.0.now().since(before).as_secs();
-            // Before that, startup may have waited for another leader.
+            // The upper limit includes the time for which startup may first have waited for another
+            // leader.
             assert!((60..90).contains(&took), "it took {took} s");
         }
     }

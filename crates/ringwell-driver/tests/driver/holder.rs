@@ -26,8 +26,9 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
     holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
 }
 
-/// Node a is killed, and comes back while node b, to which its numbers have moved, asks it twice:
-/// first for its allocations, and then for the records of those allocations that node b has.
+/// The numbers of node a have moved to node b. Node a is killed, and comes back while node b sends
+/// it two requests: first for its allocations, and then for the records of those allocations that
+/// node b has.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();
@@ -55,7 +56,8 @@ fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     });
 }
 
-/// The shard that handed the number out next had no record of the visitor before that.
+/// The number goes to its next visitor on another shard, which has no record of the previous
+/// visitor.
 #[test]
 fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     let platform = Virtual::default();
@@ -121,8 +123,8 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
-/// Node a once lost data, and a number came back to it from node b, which has lost its record of
-/// the number since.
+/// Node a once lost data, and a number came back to it from node b, which has since lost its record
+/// of the number.
 #[test]
 pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     let platform = Virtual::default();

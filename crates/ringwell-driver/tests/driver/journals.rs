@@ -119,7 +119,7 @@ fn only_records_of_other_nodes_journals_are_kept_and_all_of_them() {
     let pair = Pair::new(&platform);
     platform.run(async {
         let b = &pair.b;
-        // A record from before the other node's startup.
+        // The other node has a record from before its own startup.
         let shards = [(0, ("first".to_owned(), 5))].into();
         SeenJournals { shards }.write(&OsFiles, &b.node.config.data).unwrap();
         let read = || SeenJournals::read(&OsFiles, &b.node.config.data).unwrap().shards;
@@ -175,7 +175,7 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
         pair.a_to_b.set(Links::Up);
         seconds(2).await;
         assert_eq!(known(0).await, first + 2);
-        // The moment is between two of the regular reports.
+        // The node stops between two of its regular reports.
         platform.sleep_until(platform.moment() + Duration::from_millis(300)).await;
         give_number(4);
         platform.sleep_until(platform.moment() + Duration::from_millis(10)).await;
@@ -208,8 +208,8 @@ fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
         let asked = pair.all_sent(Path::Owners).len();
         seconds(10).await;
         assert_eq!(pair.all_sent(Path::Owners).len(), asked);
-        // Buckets that the first node served by mistake are held by their owner, whenever this is
-        // noticed.
+        // Buckets that the first node served by mistake are held by their owner, no matter when the
+        // mistake is noticed.
         let theirs = first_pool(b, 2);
         a.node.add_stale(&[bucket(theirs)]);
         know_locked(&pair, theirs);

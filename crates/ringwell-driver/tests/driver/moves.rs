@@ -66,7 +66,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         assert!(a.shard(0).engine.borrow_mut().hold_pool(now, held_pool, ends));
         a.shard(0).commit_soon();
         let ends_there = locked(a.shard(0));
-        // The giver's time advances.
+        // Some time passes before the move, so the lockouts are not new.
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
         let report = give(&pair, 2).await.unwrap();
         assert_eq!(report["buckets"], moving.len());
@@ -237,7 +237,8 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         let map = served(a);
         assert!(map.buckets.is_disjoint(&moving) && map.stale == moving);
         assert_eq!(map.owners, a.node.owners());
-        // Next, it informs the owner, which holds the buckets until those lockouts are over.
+        // Next, the first node informs the owner, which holds the buckets until the lockouts that
+        // began on the first node must be over.
         assert_eq!(b.node.bucket_holds().get(bucket(moved[0])), None);
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(false));
@@ -285,7 +286,7 @@ fn buckets_that_cannot_move_stay() {
             not_taken(own, "does not accept writes").await;
         }
         b.node.set_journal(2, JournalState::Writing);
-        // The state of the other shard's journal does not matter.
+        // The state of a journal other than the next owner's does not matter.
         b.node.set_journal(3, JournalState::Full);
         b.node.enter(Phase::Starting);
         not_taken(own, "starting or stopping").await;
@@ -368,8 +369,8 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         b.node.enter(Phase::Serving);
         let has = |side: &Side, shard| given.keys().all(|pool| pools(side, shard).contains(pool));
         assert!(!has(a, 0) && !has(b, 2), "rows of buckets in transit overflow");
-        // The move is accepted at last, without the hold of a bucket that is not part of it.
-        // Repeating the request causes no error.
+        // The request is now accepted. It contains a hold of a bucket that is not part of the move,
+        // and this hold is ignored. Repeating the request causes no error.
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         again(b, Path::Take, &wrong(&take, "holds", json!([[other, 1, 10_000]]))).await.unwrap();
         assert_eq!(b.node.bucket_holds().get(other), None);
@@ -398,7 +399,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         pair.a_to_b.set(Links::Without(Path::Take));
         give(&pair, 2).await.unwrap_err();
         let take = pair.sent(Path::Take);
-        // The next owner must agree before the buckets are taken back.
+        // The buckets are not taken back before the next owner agrees.
         pair.a_to_b.set(Links::Gone);
         let kept = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
         assert!(matches!(kept, MoveError::NotTakenBack { shard: 2, .. }), "{kept}");
@@ -415,7 +416,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         for (pool, number) in &given {
             assert_eq!(allocate(a.shard(0), *pool, 1), Outcome::Kept { number: *number });
         }
-        // The request that was lost may still arrive.
+        // The lost request to take the buckets over may still arrive.
         let late = again(b, Path::Take, &take).await.unwrap_err();
         assert!(late.contains("taken back"), "{late}");
         assert!(given.keys().all(|pool| !pools(b, 2).contains(pool)));
@@ -439,7 +440,8 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
     });
 }
 
-/// The answer of the next owner was lost, and so was the announcement after its own move.
+/// The next owner accepts the buckets and then moves them to another of its shards. Its answer to
+/// the first move and its announcement of the second are both lost.
 #[test]
 fn a_move_that_was_accepted_is_not_taken_back_after_another_move_there() {
     let platform = Virtual::default();

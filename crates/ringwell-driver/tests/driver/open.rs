@@ -116,7 +116,7 @@ fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch
         for pool in directory.pools_of(shard.shard) {
             given.push((pool.id(), ask(&mut shard.engine, directory, pool, at, batch)));
         }
-        // A shard of an earlier run that now has no pools has nothing to store.
+        // A shard of an earlier run that has no pools now has nothing to store.
         let Some(group) = shard.engine.seal(Vec::new()) else { continue };
         let Inline::Left(journal) = &shard.store else { panic!("it is in memory") };
         journal.store(group).unwrap();
@@ -196,7 +196,7 @@ fn a_lost_journal_holds_the_pools_of_all_shards() {
     }
 }
 
-/// The lifetime in the list becomes shorter before a journal is lost.
+/// The list is replaced by one with a shorter lifetime, and then a journal is lost.
 #[test]
 fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
     let (long, short) = (directory(1, LIFETIME), directory(1, Millis(5_000)));
@@ -217,7 +217,7 @@ fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
     }
 }
 
-/// There are now fewer shards than before, or more.
+/// The new startup has fewer or more shards than the previous one.
 #[test]
 fn holds_lockouts_and_answers_go_to_the_shards_that_own_the_pools_now() {
     for (before, after) in [(3, 1), (1, 3), (2, 3), (3, 2)] {
@@ -525,13 +525,13 @@ fn answers_that_waited_for_no_disk_are_in_doubt_after_a_boot_until_a_hold_is_sto
         let third = at_boot(2).unwrap();
         assert_eq!((third.copied, third.identity == name), (boot, boot.is_none()));
         drop(third);
-        // Until the hold is stored, each startup is in doubt.
+        // Until the hold is stored, each startup treats the data as doubtful.
         assert_eq!(copied(2), boot);
         settle_unflushed(&OsFiles, &data.settings.data, durability, 2).unwrap();
         assert_eq!(copied(2), None);
         assert_eq!(copied(3), boot);
         settle_unflushed(&OsFiles, &data.settings.data, durability, 3).unwrap();
-        // After an orderly shutdown, nothing is in doubt.
+        // After an orderly shutdown, no data is in doubt.
         end_unflushed(&OsFiles, &data.settings.data).unwrap();
         assert_eq!(copied(4), None);
     }

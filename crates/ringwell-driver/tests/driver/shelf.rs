@@ -1,5 +1,5 @@
-//! Snapshots beside a log. A machine without a copy starts with one of them, and the log's
-//! beginning is dropped once no snapshot needs it.
+//! Snapshots beside a log. A machine without a copy of the log starts with one of the snapshots,
+//! and the log's beginning is dropped once no snapshot needs it.
 
 mod limits;
 
@@ -155,7 +155,7 @@ struct Owner {
     /// The count of messages that its startup has read, plus the one that it has added.
     groups: u64,
     now: Millis,
-    /// The part of the log that is missing in the copy.
+    /// The part of the log that is missing from the copy.
     prefix: Prefix,
     /// Whether no number is handed out for one lockout.
     is_in_doubt: bool,
@@ -291,7 +291,7 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     let last_at = taker.prefix.last_at;
     assert_eq!(taker.prefix, Prefix { first_n: 1, copied_n, bytes, last_at });
     assert_eq!(taker.groups, 1 + 5 + 1, "one while it was taken, five after it, its own");
-    // History that is missing in the copy is read from the log.
+    // History that is missing from the copy is read from the log.
     let read = taker.store.reader().read(3).unwrap();
     let message = servers.message(3).unwrap().unwrap();
     assert_eq!(read, decode_message(&message).unwrap().1);
@@ -360,8 +360,8 @@ fn a_shard_whose_log_has_lost_groups_that_a_snapshot_covers_hands_out_nothing_fo
         let mut owner = start(&servers, elsewhere.path(), ALL).unwrap();
         assert!(owner.is_in_doubt, "{lost} lost");
         assert!(!gets_a_number(&mut owner));
-        // No process begins with the snapshot of lost groups any more, and the hold is recorded in
-        // the log.
+        // The snapshot that covers the lost groups is gone, so no process begins with it any more.
+        // The hold is recorded in the log.
         assert_eq!(servers.indexes(), [SnapshotIndex { before: 0, ..older }]);
         drop(owner);
         let last = folder();
@@ -422,7 +422,7 @@ fn an_incomplete_copy_is_started_again() {
     let (servers, data) = (Servers::default(), folder());
     let slots = served(&servers, data.path());
     let elsewhere = folder();
-    // The owner is killed after the snapshot. The snapshot covers groups that are missing in the
+    // The owner is killed after the snapshot. The snapshot covers groups that are missing from the
     // copy.
     let copy = |kept: &mut Kept| Kept {
         messages: kept.messages.clone(),
@@ -442,7 +442,7 @@ fn an_incomplete_copy_is_started_again() {
 fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     let limits = HistoryLimits { bytes: 256 << 10, age: None };
     let (servers, data, old) = (Servers::default(), folder(), folder());
-    // At the end of the rounds, this copy is older than the log's beginning.
+    // After the rounds below, this copy ends before the first group that the log still has.
     start(&servers, old.path(), limits).unwrap().allocate(1);
     let mut owner = start(&servers, data.path(), limits).unwrap();
     for round in 0..20 {
@@ -465,8 +465,8 @@ fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     assert_eq!(taker.slots(), slots);
     assert!(matches!(taker.store.reader().read(first_n - 1), Err(ReadError::Gone(_))));
     taker.store.reader().read(first_n).unwrap();
-    // Groups that are missing in the copy are dropped like the others, but the newest record of
-    // every number is kept.
+    // The log also drops groups that are missing from this machine's copy. It keeps the newest
+    // record of every number.
     for _ in 0..4 {
         taker.allocate(20);
         taker.snapshot();

@@ -1,4 +1,4 @@
-//! Rows whose pools are missing in the list but known to another source.
+//! Rows whose pools are missing from the list but known to another source.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::support::{Virtual, bulk, shards_with};
 const LIFETIME: Millis = Millis(60_000);
 const BASE: &str = "https://clicks.example/c";
 
-/// Adds a pool to the list some time after the pool was asked for.
+/// Adds a pool to the list some time after the pool was requested.
 #[derive(Debug)]
 struct Source {
     platform: Virtual,
@@ -84,7 +84,8 @@ fn a_pool_that_the_list_lacks_is_asked_for_and_its_rows_get_numbers() {
         let ask =
             async |rows: &[(PoolId, &str)]| bulk(&shard, body(rows), &platform.terms(500)).await;
         let count = |answer: &str, text| answer.matches(text).count();
-        // All rows name such pools, so that there is nothing else to wait for.
+        // All rows name pools that are missing from the list, so that there is nothing else to wait
+        // for.
         let answer = ask(&[(id, &key), (nowhere, "a"), (id, &key)]).await;
         assert_eq!(count(&answer, BASE), 2, "{answer}");
         assert_eq!(platform.moment(), Moment::default() + Duration::from_millis(5));

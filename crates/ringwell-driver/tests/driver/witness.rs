@@ -74,7 +74,7 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
     shard_with(platform, node, other, &Rc::default())
 }
 
-/// Like [`shard`]; `answered` is set to the time of the other node's last answer.
+/// Like [`shard`]; also sets `answered` to the time of the other node's last answer.
 fn shard_with(
     platform: &Virtual,
     node: &Arc<Node>,
@@ -256,7 +256,7 @@ fn a_first_start_with_many_pools_waits_once_for_a_silent_node() {
         let shard = shard(&platform, &own, &other);
         let begun = platform.moment();
         witness::begin(&platform, &own, &shard.peers).await;
-        // The extra second is allowed for the report of journals.
+        // The limit includes one second for the report of this node's journals.
         let took = platform.moment().since(begun);
         assert!(took < Duration::from_secs(3), "{took:?}");
     });

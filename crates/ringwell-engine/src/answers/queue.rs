@@ -34,10 +34,10 @@ impl Queue {
 
     pub(super) fn pop(&mut self) -> Option<(Millis, RowKey)> {
         let first = self.first();
-        assert!(first.is_some() == (self.len > 0), "the queue has another length");
+        assert!(first.is_some() == (self.len > 0), "the queue's recorded length is wrong");
         let first = first?;
         (self.taken, self.dropped, self.len) = (self.taken + 1, self.dropped + 1, self.len - 1);
-        assert!(self.taken <= CHUNK, "a chunk has more rows than it holds");
+        assert!(self.taken <= CHUNK, "more rows were taken from a chunk than it holds");
         if self.taken == CHUNK {
             self.chunks.pop_front();
             self.taken = 0;

@@ -28,8 +28,8 @@ fn a_pool_with_too_many_answers_displaces_its_own() {
     for n in (0..20).chain(9_020..10_000) {
         assert!(answers.get(now, key(n)).is_some(), "{n}");
     }
-    // A pool that is added later and has fewer answers takes room from the pool with the most
-    // answers.
+    // When a pool that was added later gets its first answers, the pool with the most answers loses
+    // its oldest ones.
     for n in 0..400 {
         answers.remember(now, PoolId(8), key(20_000 + n), number());
     }

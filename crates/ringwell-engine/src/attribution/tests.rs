@@ -15,7 +15,7 @@ struct Rig {
     engine: Engine,
     clocks: Clocks,
     groups: Vec<Group>,
-    /// The clocks in the heads of the segments, which are empty unless a test adds some.
+    /// The clocks that the heads of the segments contain. Empty unless a test adds some.
     noted: Vec<Noted>,
     number: PromoNumber,
 }
@@ -32,7 +32,7 @@ impl Rig {
         Self { engine, clocks, groups: Vec::new(), noted: Vec::new(), number }
     }
 
-    /// Sets the wall clock far ahead of shard time from now on.
+    /// Sets the wall clock far ahead of shard time.
     fn wall(&mut self, ahead: i64) {
         self.clocks.wall_offset = self.clocks.shard_offset + ahead;
     }
@@ -73,8 +73,8 @@ impl Rig {
         self.follow(self.engine.attribution(self.number, at, &self.noted))
     }
 
-    /// Returns the visitor that a look-up names for a wall-clock time, and the count of records it
-    /// read.
+    /// Returns the visitor that a look-up finds for a wall-clock time, and the count of records
+    /// that it read.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (past, read) = self.look_up(at);
@@ -82,8 +82,8 @@ impl Rig {
     }
 
     /// Returns the keep-alives up to a wall-clock time, in milliseconds, of the visitor that a
-    /// look-up names for it. Also returns whether there may be further keep-alives, and the count
-    /// of records read.
+    /// look-up finds for that time. Also returns whether there may be further keep-alives, and the
+    /// count of records read.
     fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (walk, step) = self.engine.attribution(self.number, at, &self.noted);
@@ -92,7 +92,7 @@ impl Rig {
         (kept.at.iter().map(|at| at.0 - START.0).collect(), kept.is_part, read)
     }
 
-    /// Returns the result of a look-up, and the count of records it read.
+    /// Returns the result of a look-up, and the count of records that it read.
     fn follow(&self, (mut walk, mut step): (Walk<'_>, Step)) -> (Past, usize) {
         let mut read = 0;
         loop {
@@ -159,7 +159,8 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.engine.set_clocks(rig.clocks);
         let empty = Some("");
         rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
-        // At startup the number was adopted without a record here.
+        // At startup this shard adopted the number's state from the other shard without writing a
+        // record.
         rig.boot();
         rig.wall(-wrong);
         let slot = Slot { allocated_at: START + Millis(3_100), ..Slot::new(rig.number) };
@@ -174,8 +175,8 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
 fn a_fact_whose_clocks_were_dropped_has_no_date_and_hides_nobody() {
     let mut rig = Rig::new();
     rig.ask(1_000, "own", None);
-    // Old history was dropped, including the clocks of that boot. Shard time has jumped forward
-    // since.
+    // Old history was dropped, including the clocks of the boot in which the allocation was made.
+    // Shard time has jumped forward since then.
     rig.boot();
     rig.clocks.shard_offset += 400 * 86_400_000;
     rig.hear_late(9_000, 3_000);
@@ -200,7 +201,7 @@ fn if_a_boot_ended_with_a_wrong_clock_only_a_running_lockout_is_named() {
     rig.boot();
     rig.wall(0);
     rig.ask(9_000, "again", None);
-    // Another visitor had the number at some time in between.
+    // Visitor `wrong` had the number at an unknown time between the other two allocations.
     rig.check(&[(1_000, Some("right")), (1_999, Some("right")), (2_000, None), (8_999, None)]);
     rig.check(&[(9_000, Some("again")), (60_000, Some("again"))]);
 }

@@ -91,7 +91,7 @@ impl Shard {
         facts
     }
 
-    /// The pool comes here by a new map: no state is received, and the pool is held for one
+    /// A new map assigns the pool to this shard: no state is received, and the pool is held for one
     /// lifetime.
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
@@ -146,8 +146,8 @@ impl Shard {
         next.enter();
     }
 
-    /// Moves the pool's bucket to `next` while no list contains the pool. The pool is then added
-    /// again.
+    /// Moves the pool's bucket to `next` while the pool is missing from both nodes' lists, and then
+    /// adds the pool again.
     fn give_unlisted(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let apart = self.facts().settle_apart(self.clock(at), |_| None, |_| false);
@@ -177,7 +177,7 @@ fn a_row_does_not_get_back_a_number_that_went_to_another_in_between() {
         b.gives(1000, None, Some(1));
         b.give(1030, &mut a);
         a.give(1035, &mut b);
-        // The first lockout is over.
+        // The lockout of the first allocation is over.
         b.gives(1050, Some(9), None);
         b.give(1060, &mut a);
         assert_eq!(a.ask(1065, None, Some(1)), EXHAUSTED, "{ahead} ms");
@@ -200,7 +200,7 @@ fn an_expired_allocation_of_a_number_that_left_its_pool_is_not_moved() {
     assert_eq!(given, [RecordedAnswer::Overflow], "the row does not get the number again");
 }
 
-/// The next owner knows an older allocation, and must not report the older one as the newest.
+/// The next owner has an older allocation in its state, and must not report that one as the newest.
 #[test]
 fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
     for ahead in [-50_000, 0, 50_000] {
@@ -244,7 +244,7 @@ fn a_visitor_keeps_a_number_that_moves_to_another_shard_of_the_node() {
         one.give(1010, &mut b);
         b.gives(1060, Some(2), None);
         b.give(1070, &mut two);
-        // Shard `one` still knows the first holder.
+        // Shard `one` still has the first holder in its state.
         let report = two.leave();
         one.hear_at_home(1080, &report);
         one.enter();
@@ -272,8 +272,8 @@ fn of_facts_from_two_shards_of_a_node_the_newer_wins() {
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
 }
 
-/// The pool goes from `b` to `a` by a new map, and back by a move. The state of `a` is older than
-/// the allocations of `b`.
+/// A new map reassigns the pool from `b` to `a`, and a move returns it to `b`. The state of `a` is
+/// older than the allocations of `b`.
 #[test]
 fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
     for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {
@@ -290,13 +290,14 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // The last owner must assume that another owner has handed the number out since.
+        // Shard `b`, the last owner, must assume that another owner has handed the number out
+        // since.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }
 }
 
-/// The pool goes from `b` to `a` by a new map, and back by a move.
+/// A new map reassigns the pool from `b` to `a`, and a move returns it to `b`.
 #[test]
 fn an_unseen_allocation_does_not_replace_the_previous_one_in_another_journal() {
     for ahead in [-600, 0, 50_000] {
@@ -336,8 +337,8 @@ fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
     assert!(shard.engine.is_doubted(number()), "nor does a restart");
 }
 
-/// After startup, each shard has the answers of all shards. Another shard reports them with a
-/// bucket that contained the number long ago.
+/// After startup, each shard has the answers of all shards. Another shard reports its answers
+/// together with a bucket that contained the number long ago.
 #[test]
 fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
     let mut shard = Shard::new(0);
@@ -371,8 +372,8 @@ fn an_allocation_after_a_hold_is_reported() {
     b.gives(1131, None, Some(2));
 }
 
-/// After a clock was set back, the first lockout seems to be running, although it has ended and the
-/// next one has begun.
+/// Because a clock was set back, the first lockout seems to be running, although it has ended and
+/// the next one has begun.
 #[test]
 fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     let mut a = Shard::new(0);
@@ -386,8 +387,8 @@ fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     a.gives(1056, None, Some(2));
 }
 
-/// The snapshot first passes the number. The number then returns with another allocation, before
-/// the snapshot reaches the times by other clocks.
+/// The number is first written to the snapshot. The number then returns with another allocation,
+/// before the snapshot reaches the times by other clocks.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
     for ahead in [-600, 0, 50_000] {

@@ -5,7 +5,7 @@ use super::*;
 const BOOT: u64 = 7;
 const HOUR: u64 = 3_600_000;
 const DAY: Millis = CLOCK_GAP_MAX;
-/// The time when the machine booted, by a correct clock.
+/// The correct time at which the machine booted.
 const BOOTED: u64 = 1_800_000_000_000;
 const MINUTE: Millis = Millis(60_000);
 
@@ -75,7 +75,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     let of_another_boot = recorded(2_000, right(BOOT - 1));
     let reading = read(BOOT, 10_000, 5_000);
     assert_eq!(ahead(&reading, &[late, early, of_another_boot]), 0);
-    // A shard whose time was ahead moves the others forward, so their lockouts become longer.
+    // A shard whose time was ahead moves the other shards' time forward, so their lockouts become
+    // longer.
     let ahead_of_all = Recorded { last_at: Millis(BOOTED + HOUR), clocks: None };
     let clocks = reading.resume(&[late, ahead_of_all]);
     let now = clocks.shard(reading.since_boot);

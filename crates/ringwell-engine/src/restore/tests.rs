@@ -1,4 +1,4 @@
-//! Tests jumps of the clock that are accepted at startup.
+//! Tests jumps of the clock that a startup accepted.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_journal::Group;
@@ -81,7 +81,8 @@ fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     assert!(!engine.shard().slots()[0].is_free(LATER));
 }
 
-/// If the snapshot were not trusted, each startup would lengthen the lockout by the jump.
+/// If the snapshot's time were not trusted, each startup would lengthen the lockout by the length
+/// of the jump.
 #[test]
 fn a_snapshot_begun_after_the_leap_is_trusted() {
     let group = allocation();
@@ -110,8 +111,8 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
     };
-    // First a number whose first lockout was withdrawn a while ago, then a number that is still
-    // locked for longer than its pool's current lockouts.
+    // Tests a number whose first lockout was withdrawn a while ago, then a number whose remaining
+    // lockout is longer than its pool's lockouts are now.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
 }

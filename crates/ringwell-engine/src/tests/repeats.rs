@@ -34,8 +34,8 @@ fn a_repeated_row_gets_no_number_that_has_gone_to_another_visitor() {
         Outcome::Kept { number } => number,
         outcome => panic!("{outcome:?}"),
     });
-    // The lockout is over and the number has no holder. A new lockout begins, for a visitor who may
-    // only see the number now.
+    // The lockout is over, and no other visitor has the number. A new lockout begins, because the
+    // visitor may see the number only now.
     rig.now = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Kept { number: own });
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
@@ -218,7 +218,7 @@ fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_wa
     assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
 }
 
-/// The number that was last shown to each visitor of a pool, and the end of its lockout at that
+/// The number that was last shown to each visitor of a pool, and the end of its lockout as of that
 /// time.
 type ShownLast = std::collections::BTreeMap<(u32, u8), (PromoNumber, Millis)>;
 

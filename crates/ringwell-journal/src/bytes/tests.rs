@@ -9,7 +9,8 @@ fn leb128(value: u64) -> Vec<u8> {
     (0..=last).map(part).collect()
 }
 
-/// Every power of two with its neighbours: the values at which an encoding gets longer.
+/// Every power of two with its neighbours, which include the values at which an encoding gets
+/// longer.
 fn values() -> impl Iterator<Item = u64> {
     let powers = (0..64).map(|bits| 1_u64 << bits);
     let near = powers.flat_map(|power| [power - 1, power, power + 1, power | power >> 1]);
@@ -107,8 +108,8 @@ fn five_bytes_are_the_lowest_and_the_rest_follows() {
     assert_eq!(bytes, [1, 2, 3, 4, 5, 0xAA, 0xAA, 0xAA]);
 }
 
-/// Writes `pieces` pieces of increasing length. Returns the written bytes, and how often the room
-/// was too small.
+/// Writes `pieces` pieces of increasing length. Returns the written bytes, and the number of times
+/// that the reserved bytes did not suffice.
 fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
     let (mut wanted, mut grown) = (Vec::new(), 0);
     for piece in 0..pieces {

@@ -38,7 +38,8 @@ fn a_boot_with_another_date_than_those_before_and_after_it_had_a_wrong_clock() {
     let date = |then, now, ends: &[Noted]| wall_less_shard(Some(then), now, ends.iter().copied());
     assert_eq!(date(second, Some(third), &ends), 300);
     assert_eq!(date(first, Some(third), &ends), 100);
-    // The second and the third clock agree, so neither is replaced, although they may be wrong.
+    // The second and the third setting of the clock agree, so neither is replaced, although both
+    // may be wrong.
     assert_eq!(date(first, Some(clocks(3, 0, 300 - YEAR)), &ends), 100);
     assert_eq!(date(second, Some(clocks(3, 0, 300 - YEAR)), &ends), 200 - YEAR);
     // No other clocks are known.
@@ -76,9 +77,9 @@ fn an_event_after_the_last_record_of_its_boot_is_not_dated_by_a_boot_that_began_
         assert_eq!(date(at, &ends), Some(wanted), "{at}");
     }
     assert_eq!((date(1_600, &ends), date(1_950, &ends)), (Some(-8_600), Some(-8_600)));
-    // Old history was dropped, including the clocks of that boot.
+    // Old history was dropped, including the clocks of the event's boot.
     assert_eq!((date(1_599, &ends[1..]), date(1_600, &ends[1..])), (None, Some(-8_600)));
-    // The event is known, however, to have happened before the second boot.
+    // It is still known, however, that the event happened before the second boot.
     let by = |at| {
         let times = (Millis(at), Millis(2_000));
         wall_before(times, Some(second), Some(second), ends[1..].iter().copied())

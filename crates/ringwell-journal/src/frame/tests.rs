@@ -137,7 +137,7 @@ fn an_impossible_header_is_refused_though_its_checksum_is_right() {
 }
 
 #[test]
-#[should_panic(expected = "the frame needs another buffer")]
+#[should_panic(expected = "the buffer's length differs from the frame's")]
 fn a_frame_is_not_written_into_a_buffer_of_another_length() {
     encode_frame(&group(1), SALT, &mut vec![0; 2 * BLOCK_BYTES]);
 }

@@ -43,7 +43,7 @@ impl Packer {
 
     /// This build compresses nothing.
     #[cfg(not(feature = "zstd"))]
-    #[expect(clippy::unused_self, reason = "the form of the other build")]
+    #[expect(clippy::unused_self, reason = "has the signature of the build with zstd")]
     pub(super) fn pack(&mut self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }

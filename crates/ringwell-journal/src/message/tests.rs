@@ -89,7 +89,7 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
         for bit in 0..8 {
             let mut changed = message.clone();
             changed[at] ^= 1 << bit;
-            // The format has unused bits.
+            // Changes of some bits have no effect, because the format does not use them.
             let read = decode_message(&changed);
             assert!(read.is_err() || read.is_ok_and(|read| read.1 == group), "byte {at}");
         }

@@ -13,7 +13,7 @@ fn a_position_names_its_group_and_offset_up_to_the_limits_of_both() {
 }
 
 #[test]
-#[should_panic(expected = "offset outside of a body")]
+#[should_panic(expected = "offset outside the body")]
 fn no_record_begins_after_the_longest_body() {
     let _ = position(1, BODY_BYTES_MAX);
 }

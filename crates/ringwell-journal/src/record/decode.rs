@@ -85,7 +85,7 @@ impl<'a> Records<'a> {
         }
         self.last_at = record.at();
         let end = self.body.len() - cursor.remaining();
-        assert!(end > self.offset, "a record without bytes would be read for ever");
+        assert!(end > self.offset, "an empty record would be read forever");
         self.offset = end;
         Ok((place, record))
     }
@@ -311,8 +311,10 @@ impl fmt::Display for DecodeFault {
             Self::Flags(flags) => write!(f, "record with unknown flags {flags:#04x}"),
             Self::Short => f.write_str("record is cut short"),
             Self::Time => f.write_str("record is earlier than the one before it"),
-            Self::Number => f.write_str("record names no valid promo number"),
-            Self::Previous => f.write_str("record points to a predecessor that is not before it"),
+            Self::Number => f.write_str("record contains an invalid promo number"),
+            Self::Previous => {
+                f.write_str("record points to a predecessor that does not precede it")
+            }
             Self::Params => f.write_str("record has parameters of an impossible length"),
             Self::Position => f.write_str("there is no such record"),
         }

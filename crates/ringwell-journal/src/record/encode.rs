@@ -33,14 +33,14 @@ impl Record<'_> {
         assert!(params_len <= PARAMS_BYTES_MAX, "parameters are too long for a record");
         let room = body.room(ROOM + params_len);
         let Some(head) = room.first_chunk_mut() else {
-            unreachable!("the room is as long as was asked for")
+            unreachable!("the buffer has the requested length")
         };
         let mut head = Head { scratch: Scratch::new(head), flags: 0, place };
         self.encode_head(base, params_len, &mut head);
         let start = head.end();
         // Checked only in debug builds: the check takes two instructions per row, and
         // `Writer::append` checks the total length.
-        debug_assert!(start <= RECORD_OVERHEAD_MAX, "the head is longer than any");
+        debug_assert!(start <= RECORD_OVERHEAD_MAX, "the head exceeds its maximum length");
         let end = start + params_len;
         write_params(params, &mut room[start..end]);
         body.advance(end);
@@ -49,18 +49,18 @@ impl Record<'_> {
 
     #[inline(always)]
     fn check(&self, base: Millis, place: Position) {
-        assert!(self.at() >= base, "a record happened before its group");
+        assert!(self.at() >= base, "a record's time is before its group's");
         if let Self::Allocate { previous, .. }
         | Self::Extend { previous, .. }
         | Self::Release { previous, .. }
         | Self::Adopt { previous, .. } = *self
         {
-            assert!(previous < place, "the record before it is not before it");
+            assert!(previous < place, "the previous record's position is not before this one");
             let is_none = previous == Position::NONE;
-            assert!(is_none || position_parts(previous).0 > 0, "groups are counted from one");
+            assert!(is_none || position_parts(previous).0 > 0, "group numbers start at one");
         }
         if let Self::Extend { previous, allocation, .. } = *self {
-            assert!(allocation <= previous, "the allocation precedes the previous record");
+            assert!(allocation <= previous, "the allocation is after the previous record");
         }
     }
 
@@ -153,7 +153,7 @@ impl Record<'_> {
                 head.millis(allocated_at).millis(locked_until).millis(local_at);
                 head.previous(previous).visitor(visitor);
             }
-            _ => unreachable!("only copies come here"),
+            _ => unreachable!("only copied records reach this branch"),
         }
     }
 }
@@ -213,7 +213,7 @@ impl Head<'_> {
         self.varint(millis)
     }
 
-    /// Writes five bytes for a number of ten digits, which leaves room to spare: 2^40 is more than
+    /// Writes five bytes for a number of ten digits, which are more than enough: 2^40 is more than
     /// 10^12.
     #[inline(always)]
     fn number(&mut self, number: PromoNumber) -> &mut Self {

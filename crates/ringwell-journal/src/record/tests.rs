@@ -325,19 +325,19 @@ fn a_record_may_name_any_record_before_it() {
 }
 
 #[test]
-#[should_panic(expected = "a record happened before its group")]
+#[should_panic(expected = "a record's time is before its group's")]
 fn a_record_earlier_than_its_group_is_not_written() {
     write_release(99, position(1, 0));
 }
 
 #[test]
-#[should_panic(expected = "the record before it is not before it")]
+#[should_panic(expected = "the previous record's position is not before this one")]
 fn a_record_that_follows_itself_is_not_written() {
     write_release(100, position(7, 0));
 }
 
 #[test]
-#[should_panic(expected = "groups are counted from one")]
+#[should_panic(expected = "group numbers start at one")]
 fn a_record_that_follows_one_of_group_0_is_not_written() {
     write_release(100, position(0, 5));
 }
@@ -372,8 +372,8 @@ fn an_unreadable_body_is_reported_with_place_and_reason() {
         (DecodeFault::Flags(0x80), "record with unknown flags 0x80"),
         (DecodeFault::Short, "record is cut short"),
         (DecodeFault::Time, "record is earlier than the one before it"),
-        (DecodeFault::Number, "record names no valid promo number"),
-        (DecodeFault::Previous, "record points to a predecessor that is not before it"),
+        (DecodeFault::Number, "record contains an invalid promo number"),
+        (DecodeFault::Previous, "record points to a predecessor that does not precede it"),
         (DecodeFault::Params, "record has parameters of an impossible length"),
         (DecodeFault::Position, "there is no such record"),
     ] {

@@ -137,7 +137,7 @@ pub enum Foreign {
     Number(u64),
     /// The segment belongs to another shard.
     Shard(u32),
-    /// The segment belongs to another journal than the segments before it or the snapshot.
+    /// The segment does not belong to the same journal as the segments before it or the snapshot.
     Journal,
 }
 
@@ -161,8 +161,8 @@ pub enum ChainFault {
     Epoch,
     /// The time is earlier than the predecessor's.
     Time,
-    /// The snapshot continues from another frame than the one found before its first frame to
-    /// replay.
+    /// The frame before the snapshot's first frame to replay is not the one that the snapshot
+    /// names.
     Snapshot,
 }
 

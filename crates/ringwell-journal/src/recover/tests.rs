@@ -196,7 +196,7 @@ fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     }
 }
 
-/// Files get their full length before they are used, so a crash never leaves a shorter file.
+/// A file gets its full length before it is used, so a crash never leaves a shorter file.
 #[test]
 fn a_cut_file_gives_the_complete_journal_or_a_refusal() {
     let author = sample();

@@ -74,7 +74,7 @@ impl<'s, S: Segments> Walk<'s, S> {
         }
         self.offset += header.bytes as u64;
         let is_aligned = self.offset.is_multiple_of(BLOCK_BYTES as u64);
-        assert!(self.offset > offset && is_aligned, "a frame has no such length");
+        assert!(self.offset > offset && is_aligned, "a frame's length is impossible");
         Ok(Step::Frame { offset, header })
     }
 
@@ -90,8 +90,8 @@ impl<'s, S: Segments> Walk<'s, S> {
         self.offset
     }
 
-    /// Whether the file is shorter than `made`, its length when it was taken into use, although no
-    /// earlier startup has cut it here, before frame `n`.
+    /// Whether the file is shorter than `made`, the length that it had when it was first used,
+    /// although no earlier startup cut it here, before frame `n`.
     pub(super) fn is_short(
         &mut self,
         made: Option<u64>,
@@ -134,7 +134,7 @@ impl<'s, S: Segments> Walk<'s, S> {
             offset += BLOCK_BYTES as u64;
         }
         let is_behind = |(at, there)| at >= self.offset && there >= n;
-        assert!(behind.newer.is_none_or(is_behind), "a frame is newer than one after it");
+        assert!(behind.newer.is_none_or(is_behind), "a newer frame is out of place");
         Ok(behind)
     }
 }
@@ -159,7 +159,7 @@ impl<S: Segments> Window<'_, S> {
                 0
             }
         };
-        assert!(self.start + begin as u64 == offset, "the window is elsewhere");
+        assert!(self.start + begin as u64 == offset, "the window does not contain the offset");
         let end = self.bytes.len().min(begin + len);
         Ok(&self.bytes[begin..end])
     }
@@ -171,7 +171,7 @@ impl<S: Segments> Window<'_, S> {
         self.bytes.resize(len.min(left), 0);
         let got = self.store.read_at(segno, offset, &mut self.bytes);
         let got = got.map_err(|source| RecoverError::Read { segno, offset, source })?;
-        assert!(got <= self.bytes.len(), "more was read than was asked for");
+        assert!(got <= self.bytes.len(), "more bytes were read than requested");
         self.bytes.truncate(got);
         Ok(())
     }

@@ -63,7 +63,7 @@ pub enum SnapshotError<E> {
         source: E,
     },
     /// The snapshot does not begin with the magic bytes of a snapshot.
-    #[error("does not begin as a snapshot")]
+    #[error("does not begin with the magic bytes of a snapshot")]
     Magic,
     /// The snapshot was written by a newer version of the program.
     #[error("has format version {0}; this program reads versions 1 to {SNAPSHOT_VERSION}")]

@@ -87,7 +87,8 @@ fn write(contents: &Contents) -> Vec<u8> {
     out
 }
 
-/// Returns the entries of a chunk, and checks the count that the chunk states in advance.
+/// Returns the entries of a chunk, and checks that the iterator stated their exact number in
+/// advance.
 fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
     let hint = entries.size_hint();
     let all: Vec<E> = entries.collect();

@@ -83,7 +83,7 @@ impl SnapshotWriter {
         std::mem::replace(&mut self.ready, spare)
     }
 
-    /// Ends the snapshot, which covers records up to frame `through` at most, and returns its last
+    /// Ends the snapshot, which includes no records of frames after `through`, and returns its last
     /// bytes. The snapshot may be published once that frame is stored.
     ///
     /// # Panics
@@ -116,7 +116,7 @@ impl SnapshotWriter {
         let end = self.open.len() + E::BYTES;
         entry.encode(number_bytes, &mut self.open);
         let is_whole = [end, end - NUMBER_BYTES + number_bytes].contains(&self.open.len());
-        assert!(is_whole, "an entry has another width");
+        assert!(is_whole, "an entry has the wrong length");
         self.open_entries += 1;
         self.entries += 1;
         if self.open.len() >= CHUNK_BYTES {

@@ -16,7 +16,7 @@ pub enum FrameError {
         /// The version of the frame.
         found: u8,
     },
-    /// The frame is of another kind than expected.
+    /// The frame is not of the expected kind.
     #[error("frame of kind {found} instead of kind {wanted}")]
     Kind {
         /// The kind of the frame.
@@ -64,7 +64,7 @@ pub enum FrameError {
         /// The count.
         bytes: usize,
     },
-    /// The answer has another number of rows than the request.
+    /// The number of rows in the answer differs from that in the request.
     #[error("answer with {found} rows to a request with {wanted}")]
     RowCount {
         /// The number of rows in the answer.

@@ -405,7 +405,8 @@ fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
         frame.extend_from_slice(&[outcome::LATE; 100]);
         assert!(is_cut_short(read_answer(&frame, wanted).unwrap_err()));
 
-        // A length that is too large must be refused in the same way.
+        // A length that exceeds the rest of the frame must be refused with an error of the same
+        // kind.
         let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
         put_varint(&mut frame, count);
         put_varint(&mut frame, count);

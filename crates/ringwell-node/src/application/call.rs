@@ -35,7 +35,10 @@ pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<R
         StatusCode::NOT_FOUND => Ok(None),
         StatusCode::OK => match pool_from_json(&body)? {
             found if found.id() == pool => Ok(Some(found)),
-            found => Err(format!("the main application answered with ring pool {}", found.id())),
+            found => Err(format!(
+                "the main application answered with a different ring pool, {}",
+                found.id()
+            )),
         },
         other => Err(format!("the main application answered {other}")),
     }

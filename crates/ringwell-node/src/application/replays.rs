@@ -15,8 +15,8 @@ use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
 
 /// The maximum number of pools whose newest push is remembered. Beyond this number, old entries are
-/// dropped. If there are none, all entries are dropped, and a push must then be newer than the
-/// newest push accepted for any pool.
+/// dropped. If there are no old entries, all entries are dropped. A push must then be newer than
+/// the newest push accepted for any pool.
 const POOLS_MAX: usize = 100_000;
 
 /// The times of accepted pushes for each pool.
@@ -31,7 +31,7 @@ pub(super) struct Replays {
     pools: HashMap<PoolId, Newest>,
     /// The number of pushes that this process has accepted.
     count: u64,
-    /// The value of `count` when pools were last forgotten.
+    /// The value of `count` when entries for pools were last dropped.
     forgotten_at: u64,
 }
 

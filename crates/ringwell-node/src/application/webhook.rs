@@ -23,8 +23,8 @@ use crate::platform::Tokio;
 use crate::running_node;
 use ringwell_driver::moves::to_its_end;
 
-/// The largest allowed difference between the two clocks, which is also the time for which a copied
-/// request could be used.
+/// The largest allowed difference between this machine's clock and the sender's, which is also the
+/// time for which a copied request could be replayed.
 pub(super) const SECONDS_MAX: u64 = 300;
 
 /// The message for a sender that repeats a push that is not the newest.

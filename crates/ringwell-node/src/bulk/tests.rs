@@ -97,7 +97,8 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let text = String::from_utf8(answer).unwrap();
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
-    // Makes room for the next batch, because no task seals groups in this test.
+    // Seals the group, so that the next batch fits into a new one. In this test, no task seals
+    // groups.
     drop(thread.engine.borrow_mut().seal(Vec::with_capacity(1 << 20)));
     std::thread::sleep(Duration::from_millis(10));
     count.count_total
@@ -106,7 +107,8 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
 #[test]
 fn a_row_allocates_no_memory_in_the_steady_state() {
     let thread = shard_thread();
-    // Takes the lowest count of several runs, because lists that count groups grow now and then.
+    // Takes the lowest count of several runs, because lists with an entry for each group grow now
+    // and then.
     let least = |rows| (0..8).map(|_| allocations(&thread, rows)).min();
     let (many, few) = (least(400), least(10));
     assert_eq!(many, few, "390 more rows cost more allocations");

@@ -12,7 +12,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use ringwell_os::clock::{coarse_time, wall_time};
 
 /// The header with the wall clock of the node that answers, in milliseconds. If an answer lacks
-/// this header, as answers of early releases do, no clocks are compared.
+/// this header, as answers from early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
 /// The smallest difference that is reported. Synchronized clocks differ only by milliseconds.

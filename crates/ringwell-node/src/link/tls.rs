@@ -135,8 +135,9 @@ impl Tls {
     }
 }
 
-/// Reads the files again. One of several files may have been replaced before the others, so
-/// certificates that other nodes would refuse are not used.
+/// Reads the files again. If only some of the files have been replaced so far, the new certificates
+/// may not match the old authority. Certificates that other nodes would refuse are therefore not
+/// used.
 fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
     let read = Sides::load(files, node).map_err(|error| error.to_string());
     let read = read.and_then(|(sides, chain)| sides.check(&chain).map(|()| sides));

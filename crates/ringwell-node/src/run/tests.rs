@@ -27,8 +27,8 @@ fn a_shard_that_ends_is_not_waited_for() {
     reports.send(Report::Ready).unwrap();
     let runtime = current_thread().unwrap();
     assert!(!runtime.block_on(reported.wait_for(Report::Ready, 2)));
-    // The report is not awaited later either: the other shard drains, and no other report is
-    // pending.
+    // Waiting for a later report does not block either: the ended shard sends no more reports, and
+    // the other shard has sent its own.
     reports.send(Report::Drained).unwrap();
     assert!(!runtime.block_on(reported.wait_for(Report::Drained, 2)));
 }

@@ -111,7 +111,7 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
 /// Processes the changes that are sent to a shard, in the same way as the shard's queue does.
 async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, longest: Longest) {
     while let Some(message) = queue.recv().await {
-        let Message::Change(step, reply) = message else { panic!("only changes are asked for") };
+        let Message::Change(step, reply) = message else { panic!("only changes are expected") };
         let taken = take(Rc::clone(&thread), step);
         let longest = longest.clone();
         tokio::task::spawn_local(Measured(
@@ -170,11 +170,9 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
     let bytes = steps.0.get().0.max(asking.0.get().0);
     times.sort_unstable();
     let (least, most) = (times[0], times[times.len() - 1]);
-    println!(
-        "PAUSES {pools} pools: {bytes} bytes in one go at most; longest {least:?} to {most:?}"
-    );
-    assert!(bytes <= BYTES_MAX, "a pool that comes allocates {bytes} bytes on a shard's thread");
+    println!("PAUSES {pools} pools: at most {bytes} bytes at once; longest {least:?} to {most:?}");
+    assert!(bytes <= BYTES_MAX, "adding a pool allocates {bytes} bytes on a shard's thread");
     // Takes the lowest of several times, because other work on the machine disturbs some of the
     // runs.
-    assert!(least <= TIME_MAX, "a pool that comes takes {least:?} of a shard's thread");
+    assert!(least <= TIME_MAX, "adding a pool takes {least:?} on a shard's thread");
 }

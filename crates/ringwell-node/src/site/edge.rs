@@ -156,8 +156,8 @@ async fn give(
         entry.count(Outcome::Limited);
         return None;
     }
-    // No keep-alive follows. If the script has requested numbers for this visitor, the visitor
-    // therefore keeps them from now on.
+    // The client of this request sends no keep-alive. If the script has already requested numbers
+    // for the same visitor, the visitor therefore keeps those numbers without one.
     if let Some(known) = known
         && !settled(thread, |leases| leases.keep(known)).await
     {

@@ -235,8 +235,8 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
             // If the shard is too busy, the number stays locked until the lockout ends.
             let (reply, released) = oneshot::channel();
             replies.push(released);
-            // If the lockout was extended in another way, for example by a client of the bulk API,
-            // the visitor keeps the number.
+            // If the lockout was extended by anything other than a keep-alive from the page, for
+            // example by a client of the bulk API, the visitor keeps the number.
             let (allocated_at, seen_at) = (Some(allocated_at), Some(seen_at));
             let message = Message::Release { number, allocated_at, seen_at, reply };
             thread.peers.send_when_there_is_room(owner.shard(), message).await;
@@ -411,7 +411,8 @@ impl Agent {
     }
 }
 
-/// Answers a preflight request. It does not name a site, so the origin may belong to any site.
+/// Answers a preflight request. A preflight request does not name a site, so the origin may belong
+/// to any site.
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {

@@ -11,8 +11,8 @@ use subtle::ConstantTimeEq;
 const MAC_BYTES: usize = 16;
 /// The length of a visitor's id, in bytes.
 const ID_BYTES: usize = 16;
-/// Room for three length-prefixed parts: a site's key has at most 63 bytes, and each of the other
-/// two parts has 16.
+/// Enough for three length-prefixed parts: a site's key, which has at most 63 bytes, and two parts
+/// of 16 bytes each.
 const SIGNED_BYTES_MAX: usize = 128;
 
 /// Appends two hexadecimal digits for each byte.
@@ -56,7 +56,7 @@ impl Signer {
         for part in [site.as_bytes(), about, bytes] {
             for piece in [&(part.len() as u64).to_le_bytes()[..], part] {
                 let Some(room) = text.get_mut(length..length + piece.len()) else {
-                    // A site's key is never too long for this.
+                    // A site's key is never too long for this buffer.
                     return self.mac("", about, bytes);
                 };
                 room.copy_from_slice(piece);

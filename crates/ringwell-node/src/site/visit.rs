@@ -16,7 +16,7 @@ pub(super) const BODY_BYTES_MAX: usize = 4096;
 /// The maximum number of parameters, and the maximum length of a value in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
-/// This is enough room for the stored parameters of most visitors.
+/// The initial capacity for a visitor's stored parameters, which is enough for most visitors.
 const QUERY_BYTES: usize = 256;
 /// If a link contains fewer digits than this, it does not count as a telephone number.
 const TAPPED_DIGITS_MIN: usize = 6;

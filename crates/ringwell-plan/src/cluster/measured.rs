@@ -24,7 +24,7 @@ pub const MACHINE: &str = "2026-11-21, two virtual cores of an AMD EPYC, Linux 6
 
 /// CPU time per batch of the fixed-bytes server, which is the cost of HTTP alone.
 pub(super) const HTTP: Measured = Measured {
-    what: "CPU of a batch of 40 rows, HTTP alone",
+    what: "CPU of a batch of 40 rows: HTTP alone",
     value: 9.04,
     unit: "us",
     command: "cargo xtask bench durability",
@@ -33,7 +33,7 @@ pub(super) const HTTP: Measured = Measured {
 
 /// CPU time of Ringwell for the same batch, with durability `disk`.
 pub(super) const BATCH: Measured = Measured {
-    what: "CPU of a batch of 40 rows, all of it",
+    what: "CPU of a batch of 40 rows: total",
     value: 18.19,
     unit: "us",
     command: "cargo xtask bench durability",
@@ -42,11 +42,12 @@ pub(super) const BATCH: Measured = Measured {
 
 /// The factor by which a batch costs more if the numbers do not fit into a cache.
 pub(super) const MANY_NUMBERS: Measured = Measured {
-    what: "dearer with 10 million numbers in 100,000 pools",
+    what: "CPU factor, 10 million numbers in 100,000 pools",
     value: 1.43,
     unit: "times",
     command: "cargo xtask bench size",
-    conditions: "CPU of a batch over that with 200 pools of 500; applied above 100,000 numbers",
+    conditions: "CPU of a batch, divided by that with 200 pools of 500; applied above 100,000 \
+                 numbers",
 };
 
 /// The additional cost of a batch for each other shard of the same process that gets some of its
@@ -56,7 +57,7 @@ pub(super) const SHARD: Measured = Measured {
     value: 3.49,
     unit: "us",
     command: "cargo xtask bench shards",
-    conditions: "two shards on one core minus one shard, in memory, medians of 3",
+    conditions: "CPU of two shards on one core, minus that of one shard; in memory, medians of 3",
 };
 
 /// The additional cost of a batch for each shard of another node that gets some of its rows, on
@@ -66,8 +67,8 @@ pub(super) const HOP: Measured = Measured {
     value: 65.0,
     unit: "us",
     command: "cargo xtask bench links",
-    conditions: "both nodes over TCP, minus one shard, at 1,000 batches/s; each batch wakes \
-                 threads, so this is an upper bound; resolution of the clock: 5 us",
+    conditions: "CPU of both nodes (TCP), minus that of one shard, at 1,000 batches/s. Each batch \
+                 wakes threads, so this is an upper bound. Clock resolution: 5 us",
 };
 
 /// Memory per number, including its share of the pool's memory.
@@ -76,7 +77,7 @@ pub(super) const NUMBER: Measured = Measured {
     value: 45.5,
     unit: "bytes",
     command: "cargo xtask bench size",
-    conditions: "444,436 KiB of 10 million numbers in 100,000 pools, durability disk",
+    conditions: "444,436 KiB for 10 million numbers in 100,000 pools, durability disk",
 };
 
 /// Memory per kept-alive connection.
@@ -90,13 +91,13 @@ pub(super) const CONNECTION: Measured = Measured {
 
 /// Bytes per record, without its parameters.
 pub(super) const RECORD: Measured = Measured {
-    what: "journal bytes of an allocation, without parameters",
+    what: "journal bytes per allocation, without parameters",
     value: 17.3,
     unit: "bytes",
     command: "curl SERVER/metrics",
-    conditions: "ringwell_journal_bytes_total over ringwell_rows_total, less 44 bytes of \
-                 parameters, after `ringwell load --rate 250/s --duration 10s` on \
-                 `ringwell demo --pools 40 --lifetime 1s`: a count, nearly the same on every machine",
+    conditions: "ringwell_journal_bytes_total divided by ringwell_rows_total, minus 44 bytes of \
+                 parameters, after `ringwell load --rate 250/s --duration 10s` on `ringwell demo \
+                 --pools 40 --lifetime 1s`: a count, nearly the same on every machine",
 };
 
 /// Bytes of the answer to a row, including its share of the head.
@@ -105,7 +106,7 @@ pub(super) const ANSWER: Measured = Measured {
     value: 115.0,
     unit: "bytes",
     command: "ringwell load --json",
-    conditions: "bytes_in over rows, batches of 40: a count, the same on every machine",
+    conditions: "bytes_in divided by rows, batches of 40: a count, the same on every machine",
 };
 
 /// All measurements, in the order in which they are used.

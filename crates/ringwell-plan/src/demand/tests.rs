@@ -32,8 +32,9 @@ fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
 
 #[test]
 fn misattribution_is_that_of_the_published_table() {
-    // The count of numbers, the lifetime in minutes, the load per number, and the misattributed
-    // shares if the oldest free number, a random one, or the newest is handed out (at most).
+    // The count of numbers, the lifetime in minutes, the load per number, and three misattributed
+    // shares in percent: if the number that has been free longest is handed out next, if any free
+    // number is, and at most if the number that became free last is.
     let table = [
         (100, 30, 0.2, [3.4, 4.6, 10.1]),
         (100, 30, 0.5, [6.3, 7.0, 10.1]),
@@ -55,8 +56,8 @@ fn misattribution_is_that_of_the_published_table() {
 #[test]
 fn a_longer_lockout_costs_numbers_and_hardly_helps_attribution() {
     // For 120 visitors an hour and 100 numbers: the lifetime in minutes; the shares of overflow,
-    // misattributed and lost; the tolerance. The published figures are simulated: the first four
-    // are accurate to a tenth, the others to 0.4.
+    // misattributed and lost calls in percent; the tolerance. The published figures are simulated:
+    // the first four rows are accurate to 0.1 percentage points, the others to 0.4.
     let table = [
         (1, [0.0, 7.3, 7.3], 0.1),
         (10, [0.0, 7.3, 7.3], 0.1),

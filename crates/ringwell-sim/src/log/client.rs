@@ -28,7 +28,7 @@ pub(super) struct ClientAnswer {
     pub(super) is_failed: bool,
 }
 
-/// The answers that the world has not processed yet.
+/// The answers that the simulation has not processed yet.
 pub(super) type Answers = Rc<RefCell<Vec<ClientAnswer>>>;
 
 /// Builds a batch with one row for each of `pools`.

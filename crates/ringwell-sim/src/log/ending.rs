@@ -114,7 +114,8 @@ impl World {
             if !is_right {
                 let first = lock(&self.servers).streams[usize::from(grant.shard)].ends().start;
                 let text = format!(
-                    "{:?}, and {} was given in group {}; the log begins with {first}",
+                    "the look-up found {:?}, but {} was handed out in group {}; the log begins \
+                    with {first}",
                     found.get(&which),
                     grant.params,
                     grant.group

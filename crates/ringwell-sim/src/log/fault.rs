@@ -60,12 +60,12 @@ faults! {
     Hole "hole" 40 50_000 200_000;
     /// The servers lose the newest messages although they had acknowledged them.
     LostTail "lost-tail" 25 3_000 15_000;
-    /// The log has no room for a message.
+    /// The log has no space for a message.
     Full "full" 25 1_000 20_000;
     /// A request for the parts of a snapshot fails. Half of the failed requests are nevertheless
     /// carried out.
     Shelf "shelf" 40 5_000 100_000;
-    /// A part of a snapshot in the log's servers is damaged.
+    /// A part of a snapshot on the log's servers is damaged.
     Rot "rot" 30 10_000 100_000;
     /// Another program publishes a message to the stream of the log.
     Foreign "foreign" 30 5_000 60_000;

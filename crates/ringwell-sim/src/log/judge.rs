@@ -15,11 +15,11 @@ use crate::model::{Judged, Shown, Violation};
 /// making lockouts end early.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
 
-/// The most that shard time may gain on true time between two take-overs. Shard time approaches the
-/// wall clock by one part in 2,000.
+/// The maximum by which shard time may gain on true time between two take-overs. Shard time
+/// approaches the wall clock by one part in 2,000.
 const SLEWED_MS: i64 = 150;
 
-/// A number that an owner has given to a row, no matter whether the answer is ever sent.
+/// A number that an owner has given to a row, regardless of whether the answer is ever sent.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) process: u64,
@@ -41,8 +41,8 @@ pub(super) struct SeenNumber {
     pub(super) grant: Grant,
     /// The time before which no other visitor may get the number.
     pub(super) until_us: u64,
-    /// Whether the servers have lost the number's record. In this case, only a hold protects the
-    /// number, and no look-up finds its visitor.
+    /// Whether the servers have lost the number's record. In this case, only a hold keeps the
+    /// number from other visitors, and no look-up finds its visitor.
     pub(super) is_lost: bool,
     /// Whether the record may have been copied to the end of the log and lost there.
     may_be_gone: bool,
@@ -50,7 +50,7 @@ pub(super) struct SeenNumber {
 
 /// One shard of a process that begins to serve.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
+#[expect(clippy::struct_excessive_bools, reason = "each field is an independent fact")]
 pub(super) struct Begun {
     pub(super) shard: u16,
     pub(super) author: Incarnation,
@@ -98,7 +98,8 @@ pub(super) struct Judge {
     /// time.
     offsets_ms: BTreeMap<u16, (u64, i64)>,
     /// Processes that a loss has made the owner of a shard again, with the first group that was
-    /// lost. If such a process never noticed the next owner, nothing shows the loss to it.
+    /// lost. If such a process never noticed the owner that followed it, it has no evidence of the
+    /// loss.
     unaware: BTreeMap<(u64, u16), u64>,
     /// Starts without a reliable time: the shard, the first group of the process, and how far its
     /// time is ahead.
@@ -143,11 +144,12 @@ impl Judge {
         match answer.shown {
             Shown::Number(number) => {
                 let Some(grant) = self.granted.get(&(process, batch, row)).cloned() else {
-                    let text = format!("batch {batch} row {row}: no owner gave it");
+                    let text = format!("no owner handed out the number to batch {batch} row {row}");
                     return broken("phantom", 0, number, text);
                 };
                 if grant.number != number {
-                    let text = format!("batch {batch} row {row} was given {}", grant.number);
+                    let text =
+                        format!("batch {batch} row {row} should have received {}", grant.number);
                     return broken("phantom", grant.shard, number, text);
                 }
                 self.numbers += 1;
@@ -172,7 +174,8 @@ impl Judge {
                 Ok(())
             }
             shown if self.must_serve => {
-                let text = format!("batch {batch} row {row}: {shown:?}, long after the last fault");
+                let text =
+                    format!("batch {batch} row {row} got {shown:?} long after the last fault");
                 broken("not live", 0, 0, text)
             }
             Shown::Exhausted | Shown::Refused(_) => Ok(()),
@@ -186,7 +189,10 @@ impl Judge {
         if servers.streams[usize::from(grant.shard)].has_stored(grant.group, author) {
             return Ok(());
         }
-        let text = format!("answered, and group {} of its owner was never stored", grant.group);
+        let text = format!(
+            "the number was answered, but group {} of its owner was never stored",
+            grant.group
+        );
         broken("forgotten", grant.shard, grant.number, text)
     }
 
@@ -229,7 +235,7 @@ impl Judge {
     pub(super) fn lost(&mut self, servers: &Servers, shard: u16, loss: Loss) {
         match loss {
             Loss::Stream => drop(self.deleted.insert(shard)),
-            // The notes of the other shard, which would show the loss, are lost too.
+            // The notes of the other shards, which would show the loss, are lost too.
             Loss::Streams => drop(self.deleted.remove(&shard)),
             Loss::Tail | Loss::Nothing => {}
         }
@@ -265,8 +271,8 @@ impl Judge {
         }
         let has_evidence = begun.has_evidence || self.deleted.contains(&begun.shard);
         if !has_evidence && !begun.is_in_doubt {
-            // The process could not detect the loss, so nothing is promised for the numbers that
-            // were lost.
+            // The process could not detect the loss, so nothing is promised for numbers whose
+            // records were lost.
             for held in self.held.values_mut().flatten().filter(is_ours).filter(|it| it.is_lost) {
                 held.until_us = held.until_us.min(begun.now_us);
             }
@@ -283,18 +289,18 @@ impl Judge {
             }
         }
         if begun.is_in_doubt && !begun.has_lost {
-            let text = "the start holds its pools, and nothing was lost".to_owned();
+            let text = "the startup holds its pools, although nothing was lost".to_owned();
             return broken("held without cause", begun.shard, 0, text);
         }
         self.check_locked(begun)
     }
 
     /// Checks the length of a hold, which normally lasts for one lockout. A take-over by another
-    /// machine may lengthen the lockouts and holds that have not ended, and the next hold is as
-    /// long as the longest lockout that had not ended at the end of the log. This applies even if
-    /// no process served after that take-over, or if the log has lost the take-over. If shard time
-    /// leaps, lockouts that have not ended are lengthened by the whole leap. A hold from an earlier
-    /// start continues.
+    /// machine may lengthen the lockouts and holds that have not ended. The next hold then lasts as
+    /// long as the longest lockout that had not ended at the time of the log's last record.
+    /// Lockouts and holds may be lengthened in this way even if no process served after that
+    /// take-over, or if the log has lost the take-over. If shard time leaps, lockouts that have not
+    /// ended are lengthened by the whole leap. A hold that began at an earlier start continues.
     fn check_hold(&mut self, begun: &Begun) -> Judged {
         let longest_ms = self.lockout_max_ms();
         let idle_ms = begun.now_ms.saturating_sub(begun.last_at_ms);
@@ -314,7 +320,7 @@ impl Judge {
             return Ok(());
         }
         let left_ms = begun.held_until_ms - begun.now_ms;
-        let text = format!("for {left_ms} ms, and at most {most_ms} ms are due");
+        let text = format!("the hold lasts {left_ms} ms, but may last at most {most_ms} ms");
         broken("held for too long", begun.shard, 0, text)
     }
 
@@ -339,8 +345,9 @@ impl Judge {
             let known = begun.numbers.get(&grant.number).map_or(0, |known| known.1);
             if known.max(begun.held_until_ms) + 1 < begun.now_ms + left_ms {
                 let text = format!(
-                    "known until {known}, held until {}, it is {}; {left_ms} ms are left; it was \
-                     given at {} by process {} in group {}, for {} ms; the time is known: {}, the \
+                    "the lockout is known until {known}, the pool is held until {}, and the time \
+                    is {}; the lockout has {left_ms} ms left; the number was handed out at {} by \
+                    process {} in group {}, for {} ms; the time is known: {}, the \
                      group is lost: {}, and something shows that: {}",
                     begun.held_until_ms,
                     begun.now_ms,

@@ -132,7 +132,8 @@ impl World {
                 && !stream.has_ever_lost()
                 && owner.is_none_or(|(author, _)| author == served.author)
             {
-                let text = "it gives the shard up, and is its owner".to_owned();
+                let text =
+                    "the process gives up the shard, although it is still its owner".to_owned();
                 let rule = "fenced without an owner";
                 self.shared.judge(Err(Violation { rule, text, number: 0, shard }));
             }
@@ -146,7 +147,8 @@ impl World {
         let lockout_us = self.judge.borrow().lockout_max_ms() * 1000;
         let machine = &mut self.machines[at];
         (machine.waits, machine.fenced) = (None, Fenced::default());
-        // If the heartbeat is older, all numbers that were given out before it are free again.
+        // If the heartbeat is older than this, all numbers that were given out before it are free
+        // again.
         let heard = machine.heard.take().filter(|(_, at_us)| now - at_us <= lockout_us);
         let begin = Begin {
             shared: &self.shared,
@@ -167,7 +169,7 @@ impl World {
         self.tell(at, || format!("process {number} starts; last owner {last_owner:?}"));
     }
 
-    /// Ends a process. After a while, the machine becomes a standby.
+    /// Ends a process. Some time later, the machine becomes a standby.
     pub(super) fn stop(&mut self, at: usize) {
         let (now, down) = (self.now(), self.random.between(20 * MS, 3 * SECOND));
         let machine = &mut self.machines[at];
@@ -225,7 +227,8 @@ impl World {
             }
             if waits.left(self.moment()).is_zero() {
                 if hears_one && now < self.machines[at].waits_since + START_MAX_US {
-                    let text = format!("machine {at} starts, and another one starts or serves");
+                    let text =
+                        format!("machine {at} starts, although another one starts or serves");
                     let rule = "needless start";
                     self.shared.judge(Err(Violation { rule, text, number: 0, shard: 0 }));
                 }

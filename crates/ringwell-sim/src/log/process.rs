@@ -1,5 +1,5 @@
-//! One process, which starts in the same way as the server does: it has an empty or older copy,
-//! reads the log, and then serves its shards.
+//! One process, which starts in the same way as the server does: its copy of the log is empty or
+//! outdated; it reads the log, and then serves its shards.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,8 +216,8 @@ impl Start {
             member: None,
             only: None,
         };
-        // This is the judge's own rule: a heartbeat counts if all its epochs are those of the
-        // previous owner.
+        // The judge has its own rule for this, which does not use production code: a heartbeat
+        // counts if all its epochs are those of the previous owner.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
         let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);

@@ -29,7 +29,7 @@ struct Stored {
     /// The tip of the chain after this message.
     tip: Tip,
     /// Whether another program wrote the message. In this case, `author` and `tip` are those of the
-    /// message before.
+    /// preceding message.
     is_foreign: bool,
 }
 
@@ -45,7 +45,8 @@ impl Stored {
 struct Stale {
     machines: BTreeSet<usize>,
     until: u64,
-    /// The first message in the leader's log, which has not changed since the leader was replaced.
+    /// The place of the first message in the former leader's log. That log has not changed since
+    /// the leader was replaced.
     first: u64,
     messages: Vec<Stored>,
     proposals: u64,
@@ -250,7 +251,7 @@ impl Stream {
         Err(format!("message {n} has epoch {epoch} after {before}, and each owner has one epoch"))
     }
 
-    /// Carries out everything that was due until now.
+    /// Carries out everything that is due by now.
     fn settle(&mut self, now: u64) -> Result<(), String> {
         if self.no_quorum_until <= now {
             let proposals = std::mem::take(&mut self.proposals);
@@ -473,8 +474,8 @@ impl Servers {
         stream.bad.retain(|_, (changes, _)| *changes > 0);
     }
 
-    /// Injects the servers' faults of one second. Returns lines for the story, and the shards that
-    /// have lost messages, each with the kind of loss.
+    /// Injects the servers' faults of one second. Returns lines for the story of the run, and the
+    /// shards that have lost messages, each with the kind of loss.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<(u16, Loss)>) {
         let (mut lines, mut losses) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {
@@ -553,7 +554,7 @@ impl Servers {
         let mut others = self.streams.iter().enumerate().filter(|(it, _)| *it != shard);
         let of_other = others.find_map(|(_, it)| Some(it.messages.last()?.bytes.clone()));
         let stream = &mut self.streams[shard];
-        // Logs with a loss are excluded, because a delayed message could fit there by accident.
+        // A delayed message could by accident fit into a log that has ever lost messages.
         let is_whole = stream.no_quorum_until <= now && !stream.has_ever_lost();
         if is_whole && self.strikes.strikes(LogFault::Foreign) {
             let random = self.strikes.stream(LogFault::Foreign);

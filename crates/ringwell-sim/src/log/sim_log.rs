@@ -12,7 +12,7 @@ use super::servers::{AppendReply, Servers, Shared, lock};
 use crate::machine::Sim;
 use crate::world::SECOND;
 
-/// The times after which a request without an answer is given up.
+/// The times after which the client gives up a request without an answer.
 const APPEND_MAX_US: u64 = 2 * SECOND;
 const ANSWER_MAX_US: u64 = 3 * SECOND;
 
@@ -100,7 +100,7 @@ impl Log for SimLog {
                 let now = log.platform.now_us();
                 let read = lock(&log.servers).read_ahead(log.of(), n, now);
                 let Ok(read) = read else { return };
-                // The servers may lack the message, so it is left out.
+                // A message that the servers lack is left out.
                 if let Some(message) = read
                     && sender.send(message).await.is_err()
                 {

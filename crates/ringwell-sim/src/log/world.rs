@@ -35,8 +35,8 @@ const POLL_US: u64 = 20;
 /// for holds and lockouts to end.
 const CALM_US: u64 = 130 * SECOND;
 
-/// The maximum number of consecutive starts that may be refused because the log has changed in the
-/// meantime.
+/// The maximum number of consecutive starts that may be refused because the log has changed during
+/// the start.
 const REFUSALS_MAX: u32 = 3;
 
 /// The reasons of such refusals: another process has begun the log, a former leader has answered
@@ -45,7 +45,8 @@ const REFUSALS_MAX: u32 = 3;
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 
-/// The reasons if the log has lost its end, and another process writes a new end during the start.
+/// The reasons for such refusals if the log has lost its end, and another process writes a new end
+/// during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
 /// The maximum delay of an answer beyond its deadline.
@@ -98,7 +99,7 @@ pub(super) struct World {
     pub(super) sent: Sent,
     pub(super) batches: u64,
     pub(super) processes: u64,
-    /// The ends of the calm period and of the run. The run may end later.
+    /// The time when the calm period ends, and the earliest time when the run ends.
     pub(super) calm_end_us: u64,
     pub(super) end_us: u64,
     pub(super) is_over: bool,
@@ -331,7 +332,8 @@ impl World {
                 let servers = lock(&self.servers);
                 let stream = &servers.streams[usize::from(begun.shard)];
                 let is_unvouched = stream.follows_foreign(begun.first_n);
-                // If groups were dropped, all snapshots that contain them may be damaged.
+                // If groups were dropped from the log, only snapshots contain their effects, and
+                // all of these snapshots may be damaged.
                 let has_rotted = servers.snapshots[usize::from(begun.shard)].has_rotted;
                 let lacks_past = stream.ends().start > 1 && has_rotted;
                 begun.has_lost = stream.has_ever_lost() || is_unvouched || lacks_past;
@@ -342,8 +344,8 @@ impl World {
             self.tell(at, || {
                 let Begun { shard, first_n, is_in_doubt, now_ms, held_until_ms, .. } = begun;
                 format!(
-                    "process {number} owns shard {shard} from group {first_n} on, in doubt: \
-                     {is_in_doubt}, at {now_ms}, held until {held_until_ms}"
+                    "process {number} owns shard {shard} from group {first_n} on; history in \
+                    doubt: {is_in_doubt}; time {now_ms}; pools held until {held_until_ms}"
                 )
             });
             self.judge.borrow_mut().begins(number, begun)?;
@@ -351,8 +353,8 @@ impl World {
         Ok(())
     }
 
-    /// Judges a start that failed. It is a violation unless the servers did not answer for long
-    /// enough, or another excuse applies.
+    /// Judges a start that failed. The failure is a violation, unless the servers did not answer
+    /// for long enough or there is another valid excuse.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
         let is_one_of = |texts: &[&str]| texts.iter().any(|text| why.contains(text));

@@ -12,14 +12,17 @@ impl Model {
         let fault = |rule, text| Err(broken(rule, shard_id, number, text));
         let shard = self.shards.get(&shard_id);
         let Some(pool) = shard.and_then(|shard| shard.pools.get(&pool_id)) else {
-            return fault("wrong pool", format!("pool {pool_id} is not this shard's"));
+            return fault("wrong pool", format!("pool {pool_id} does not belong to this shard"));
         };
         if !pool.numbers.contains(&number) {
             return fault("wrong pool", format!("the number is not in rotation in pool {pool_id}"));
         }
         if grant.true_us > grant.deadline_us {
             let late = grant.true_us - grant.deadline_us;
-            return fault("granted late", format!("{late} us after its deadline"));
+            return fault(
+                "granted late",
+                format!("the number was handed out {late} us after the deadline"),
+            );
         }
         self.check_visitor(grant)?;
         if !grant.is_fresh {
@@ -31,11 +34,14 @@ impl Model {
         }
         let Some(shard) = self.shards.get(&shard_id) else { return Ok(()) };
         if let Some(until) = shard.holds.get(&pool_id).filter(|until| **until > at_ms) {
-            return fault("held", format!("the pool is held until {until}, it is {at_ms}"));
+            return fault(
+                "held",
+                format!("the pool is held until {until}, but the time is {at_ms}"),
+            );
         }
         let known = shard.numbers.get(&number).copied().unwrap_or_default();
         if known.until > at_ms {
-            let text = format!("locked out until {}, handed out again at {at_ms}", known.until);
+            let text = format!("locked out until {}, but handed out again at {at_ms}", known.until);
             return fault("double in shard time", text);
         }
         let of_pool = |number: &u64| (*number, shard.numbers.get(number).copied());
@@ -86,8 +92,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // If a wall clock was set ahead and the new time was trusted, lockouts end early. This
-            // includes lockouts that other shards of the machine adopted.
+            // If a wall clock was set ahead and the new time was trusted, lockouts end early. The
+            // same applies to lockouts that other shards of the machine adopted.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {
@@ -97,8 +103,8 @@ impl Model {
             };
             if then.true_us < first_until.saturating_sub(excused_us) {
                 let text = format!(
-                    "went to batch {} row {} at {} us and to batch {} row {} at {} us; its lockout \
-                     ends at {first_until} us",
+                    "handed out to batch {} row {} at {} us and to batch {} row {} at {} us; the \
+                    first lockout ends at {first_until} us",
                     first.batch, first.row, first.true_us, then.batch, then.row, then.true_us
                 );
                 return Err(broken("double", new.shard, new.number, text));
@@ -113,7 +119,8 @@ impl Model {
         let Some(held) = self.at(self.by_retry.get(&row)) else { return Ok(()) };
         let is_excused =
             held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
-        // Answers are remembered for a day. According to the owner's clock, a day may have passed.
+        // Answers are remembered for a day. If the owner's clock has leapt, a day may have passed
+        // according to that clock.
         let is_old = held.leapt_ms >= BELIEVED_MS;
         // If the number's lockout has ended, or the number left its pool for a while, the row gets
         // the visitor's current number.
@@ -154,10 +161,7 @@ impl Model {
         let free = pool.numbers.iter().filter(is_free).copied();
         match { free }.next() {
             Some(number) if !is_held && !was_decided => {
-                let text = format!(
-                    "pool {pool_id} reported that it had none left, but one was \
-                    free"
-                );
+                let text = format!("pool {pool_id} reported that no number was free, but one was");
                 Err(broken("overflow without cause", shard_id, number, text))
             }
             _ => Ok(()),
@@ -174,7 +178,8 @@ impl Model {
         if is_excused || !self.is_at_home(held) || held.until_us <= row.now_us {
             return Ok(());
         }
-        let text = format!("row {} of batch {} had it and got none now", retry.1, retry.0);
+        let text =
+            format!("row {} of batch {} had this number, but now got none", retry.1, retry.0);
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
@@ -201,8 +206,10 @@ impl Model {
                 let Some((id, pool)) = pool else { continue };
                 let until = shard.holds.get(id).copied().unwrap_or_default();
                 if until < recovery.now_ms + pool.lifetime_ms {
-                    let text =
-                        format!("pool {id} is held until {until} only, it is {}", recovery.now_ms);
+                    let text = format!(
+                        "pool {id} is held only until {until}; the time is {}",
+                        recovery.now_ms
+                    );
                     return fault("not held", *number, text);
                 }
             }
@@ -217,11 +224,17 @@ impl Model {
             let Some(known) = shard.numbers.get(&number) else { continue };
             let until = if held.grant.is_fresh { at_ms + lockout_ms(lifetime_ms) } else { at_ms };
             if known.allocated_at < at_ms && held.grant.is_fresh {
-                let text = format!("answered at {at_ms}, known as of {}", known.allocated_at);
+                let text = format!(
+                    "answered at {at_ms}, but the newest known allocation is from {}",
+                    known.allocated_at
+                );
                 return fault("forgotten", number, text);
             }
             if known.until < until && known.allocated_at == at_ms {
-                let text = format!("locked until {} after a restart, not {until}", known.until);
+                let text = format!(
+                    "locked until {} after a restart, but was locked until {until}",
+                    known.until
+                );
                 return fault("forgotten", number, text);
             }
         }
@@ -289,7 +302,7 @@ impl Model {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);
         if late_us > 0 {
-            let text = format!("it left {late_us} us after the last moment for numbers");
+            let text = format!("the number was sent {late_us} us after the deadline");
             return fault("number left late", text);
         }
         let all = self.held.get(&grant.number).into_iter().flatten();
@@ -302,7 +315,7 @@ impl Model {
         match others.find(is_others) {
             Some(held) => {
                 let text = format!(
-                    "it leaves at {} us while batch {} row {} has it until {} us",
+                    "the number is sent at {} us, but batch {} row {} has it until {} us",
                     row.now_us, held.grant.batch, held.grant.row, held.until_us
                 );
                 fault("double", text)

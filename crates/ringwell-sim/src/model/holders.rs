@@ -1,5 +1,5 @@
-//! The holders of a number according to the grants of its owners, and the required results of
-//! look-ups.
+//! The holders of a number according to the grants of its owners, and the results that look-ups
+//! must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ pub(crate) struct Wanted {
     pub(crate) params: String,
     /// Whether the allocation must be found, no matter how old it is.
     pub(crate) is_newest: bool,
-    /// The earliest true time at which the number may have gone out again; `None` if it cannot
-    /// have.
+    /// The earliest true time at which the number may have been handed out again; `None` if it
+    /// cannot have been.
     pub(crate) next_us: Option<u64>,
     /// The true time at which the number went to another visitor, if it did. Look-ups must report
     /// this.
@@ -135,8 +135,8 @@ impl Model {
         // The allocations of another shard are in another journal, and their times are from another
         // clock.
         let is_here = later.first().is_some_and(|next| next.shard == grant.shard);
-        // The clock may have been set back after an allocation that was lost with its group, so the
-        // allocations after it may have earlier times.
+        // An allocation may have been lost with its group, and the clock may have been set back
+        // after that, so later allocations may have earlier times.
         let here = later.iter().filter(|next| is_here && next.shard == grant.shard);
         let next_ms = here.map(|next| next.at_ms).min().filter(|next_ms| *next_ms > grant.at_ms);
         Wanted {
@@ -150,7 +150,7 @@ impl Model {
             },
             params: grant.params.clone(),
             // The record may have been dropped because of a later allocation, even if no visitor
-            // ever saw that one.
+            // ever saw the number of that allocation.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
             next_us: None,
             end_us: None,

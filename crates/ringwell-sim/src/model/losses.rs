@@ -11,8 +11,8 @@ pub(crate) enum Loss {
     /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
     /// held.
     Doubted,
-    /// The data is older than the answers, and only other nodes may know this. If a node knows and
-    /// answers, the pools are held.
+    /// The data is older than the answers that were sent, and only other nodes may know this. If a
+    /// node knows and answers, the pools are held.
     Older,
     /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,
@@ -30,7 +30,8 @@ impl Model {
             return Ok(());
         }
         if loss != Loss::Nothing {
-            // The lost end may have contained copies of records that were dropped elsewhere.
+            // The lost end of the journal may have contained the only copies of records from
+            // history that was dropped.
             self.forget_holders(shard);
         }
         for holders in self.holders.values_mut() {
@@ -46,12 +47,12 @@ impl Model {
             grant.is_lost = true;
         }
         for held in self.held.values_mut().flatten() {
-            // The reports of the previous owner may be lost.
+            // The state that the previous owner reported to this shard may be lost.
             let is_reported = held.keeper == shard && held.grant.shard != shard;
             held.is_unreported |= is_reported && loss != Loss::Nothing;
             let is_here = held.is_forgotten && held.grant.shard == shard;
             if is_here && loss == Loss::Older && held.forgotten_us >= lost_since_us {
-                // The hold that protects the number is lost too.
+                // The record of the hold that protects the number is lost too.
                 held.is_newer = true;
             }
             if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
@@ -70,7 +71,8 @@ impl Model {
                 }
                 Loss::Nothing | Loss::All => {
                     let text = format!(
-                        "was answered from group {}, but the journal ends before {next_n}",
+                        "the number was answered from group {}, but the journal ends before \
+                        {next_n}",
                         held.grant.group
                     );
                     return Err(broken("forgotten", shard, held.grant.number, text));
@@ -115,7 +117,7 @@ impl Model {
     pub(crate) fn wiped(&mut self, shard: u16) {
         for held in self.held.values_mut().flatten() {
             held.is_forgotten |= held.grant.shard == shard;
-            // The report of the previous owner is lost too.
+            // The state that the previous owner reported to this shard is lost too.
             held.is_unreported |= held.keeper == shard;
         }
         for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {

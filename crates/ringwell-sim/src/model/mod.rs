@@ -62,12 +62,13 @@ pub(crate) struct Grant {
     pub(crate) until_ms: u64,
     /// The group that contains the grant's record.
     pub(crate) group: u64,
-    /// Whether the number was handed out now. Otherwise, it was kept.
+    /// Whether the number was handed out now. Otherwise, a visitor or a repeated row kept it.
     pub(crate) is_fresh: bool,
     pub(crate) params: String,
     /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The total of the wrong clock times that restarts of the shard had accepted until the grant.
+    /// The total time by which clocks were ahead at restarts of the shard before the grant, without
+    /// this being detected.
     believed_ms: i64,
     /// The lifetime of the pool at the time of the grant.
     lifetime_ms: u64,
@@ -81,8 +82,8 @@ pub(crate) struct Holding {
     pub(crate) grant: Grant,
     /// The time before which no other visitor may get the number.
     until_us: u64,
-    /// The shard that now has the number's pool, the wrong clock time accepted since the grant, and
-    /// the leap of the clock since then.
+    /// The shard that now has the number's pool; the total time by which clocks were ahead at its
+    /// restarts since the grant, without this being detected; and the leap of its clock since then.
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,
@@ -90,7 +91,8 @@ pub(crate) struct Holding {
     is_unreported: bool,
     /// Whether that owner has given a new answer to the row.
     is_answered_anew: bool,
-    /// Whether the number has been in another pool since the grant. The visitor is not known there.
+    /// Whether the number has been in another pool since the grant. That other pool does not know
+    /// the visitor.
     was_lent: bool,
     /// Whether the number has been out of its pool since the grant. The visitor may then have got
     /// another number.
@@ -298,8 +300,8 @@ impl Model {
                 withdrawn: None,
             });
         } else {
-            // The duration depends on why the number was kept. The number must be locked, and for
-            // at least as long as before.
+            // The minimum end of the lockout depends on why the number was kept, but it is never
+            // earlier than before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
             let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
             if grant.until_ms < known.until.max(wanted) {
@@ -314,7 +316,7 @@ impl Model {
         Ok(())
     }
 
-    /// Records that an owner that lacks the answer to a row has given a new answer, which it keeps
+    /// Records that an owner lacked the answer to a row and has given a new answer, which it keeps
     /// from now on.
     fn asked_again(&mut self, retry: Option<(u64, u16)>) {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
@@ -396,7 +398,7 @@ impl Model {
     fn take_number(&mut self, row: &Row, number: u64) -> Judged {
         let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
         // If a frame was duplicated, it is unknown to which of the two grants this answer belongs.
-        // The first grant promises less, so it is used.
+        // The model assumes the first grant, because it promises less than the second one.
         let is_it = |grant: &&Grant| grant.number == number && grant.pool == row.pool;
         let grant = { grants }.find(|grant| is_it(grant) && grant.true_us >= row.since_us);
         let Some(grant) = grant.cloned() else {
@@ -491,7 +493,7 @@ impl Model {
                 if held.keeper == shard {
                     continue;
                 }
-                // The previous owner cannot report state that it lacks.
+                // The previous owner cannot report an answer that it lacks.
                 held.is_answered_anew |= held.is_unreported;
                 held.is_unreported |= !is_received(held);
                 held.keeper = shard;

@@ -99,7 +99,8 @@ fn an_answer_that_is_lost_after_a_restart_is_found() {
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
-    // The group exists, but the shard lacks the contents of the group.
+    // The shard's journal contains the group, but the shard lacks the allocation that the group
+    // records.
     assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
 

@@ -9,7 +9,7 @@ const SCHEMA: Schema = Schema {
     steps: &[Step { both: "CREATE TABLE lines (line TEXT NOT NULL)", sqlite: "", postgres: "" }],
 };
 
-/// SQLite itself ends the transaction if the disk is full.
+/// If the disk is full, SQLite ends the transaction on its own.
 #[tokio::test]
 async fn a_transaction_that_the_database_has_ended_does_not_spoil_its_connection() {
     let folder = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ async fn a_full_disk_is_known_by_its_error() {
     assert!(!is_full(&error), "{error}");
 }
 
-/// SQLite would continue with the removed file.
+/// Without this check, SQLite would continue to use the removed file.
 #[tokio::test]
 async fn a_file_that_was_removed_or_replaced_accepts_no_changes_until_it_is_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -47,7 +47,8 @@ fn peak() -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Each guess once took 19 MiB, and concurrent guesses were all computed at once.
+/// In an earlier version, each guess took 19 MiB, and concurrent guesses were all checked at the
+/// same time.
 #[tokio::test]
 async fn guesses_at_a_known_id_take_the_memory_of_one() {
     let (_folder, store) = with_old_token().await;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ringwell_store::Location;
 use tempfile::TempDir;
 
-/// PostgreSQL refuses to run as root, and this user owns nothing.
+/// The user id that runs PostgreSQL, which refuses to run as root.
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -34,15 +34,15 @@ macro_rules! on_both_databases {
     };
 }
 
-/// One empty database. A SQLite file is removed with this value, and a PostgreSQL database with the
-/// test program.
+/// One empty database. A SQLite file is removed when this value is dropped, and a PostgreSQL
+/// database when the test program ends.
 pub(crate) struct Rig {
     pub(crate) location: Location,
     _folder: Option<TempDir>,
 }
 
-/// A server that ends when this program ends, because its shell waits for the end of its standard
-/// input.
+/// A server that ends when this program ends, because the shell that started it waits for the end
+/// of its own standard input.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
     _input: ChildStdin,

@@ -1,10 +1,11 @@
 //! Reads rows that are not in the usual style: with spaces, members in another order, unknown
 //! members or escapes.
 //!
-//! A suffix with escapes is decoded into [`Scanner::decoded`], after the body, and then read from
-//! there like any other suffix. A row that this reader cannot read is passed to
-//! [`crate::relaxed::row`], so that the JSON library reads only this row and not the whole body.
-//! Invariant: from every text that this reader accepts, `relaxed::row` reads the same row.
+//! A suffix with escapes is decoded, and the result is appended to the copy of the body in
+//! [`Scanner::decoded`]. It is then read from there like any other suffix. A row that this reader
+//! cannot read is passed to [`crate::relaxed::row`], so that the JSON library reads only this row
+//! and not the whole body. Invariant: from every text that this reader accepts, `relaxed::row`
+//! reads the same row.
 
 use super::Scanner;
 use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};
@@ -175,7 +176,7 @@ impl<'a> Scanner<'a> {
         Ok(ask)
     }
 
-    /// Reads one row by means of the JSON library.
+    /// Reads one row with the JSON library.
     #[inline(never)]
     fn strange_row(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
         let (raw, behind) = relaxed::raw(rest, ROW_DEPTH)?;

@@ -226,8 +226,8 @@ pub(super) fn decode<'a>(
             (rest, to) = (&rest[BLOCK..], to + BLOCK);
             continue;
         }
-        // The remainder changes no value, but lets the compiler know that the index is within the
-        // window.
+        // The remainder does not change the value, but shows the compiler that the index is within
+        // the window.
         let length = stops.trailing_zeros() as usize % BLOCK;
         if window[length] == b'"' {
             return Some((&rest[length..], to + length));

@@ -124,7 +124,7 @@ fn matches(template: &[u8], text: &[u8]) -> bool {
     text.is_empty()
 }
 
-/// Describes each difference between an answer and the one that `case` expects, for human readers.
+/// Describes, for people, each difference between an answer and the one that `case` expects.
 pub(crate) fn compare(
     case: &str,
     wanted: &Response,

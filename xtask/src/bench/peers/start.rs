@@ -10,7 +10,7 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Store, StoreHome};
 use crate::shell::{is_installed, output, root, run};
 
-/// The option of node that enlarges the space for short-lived objects; `bench/peers/README.md`
+/// The Node.js option that enlarges the heap space for short-lived objects; `bench/peers/README.md`
 /// gives the reasons.
 const YOUNG: &str = "--max-semi-space-size=64";
 /// The oldest minor version of Go 1 whose net/http supports patterns with methods.

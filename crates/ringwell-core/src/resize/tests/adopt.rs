@@ -11,7 +11,7 @@ fn shard() -> Shard {
     Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish()
 }
 
-/// The other shard's state of the first number, as a number of the same pool.
+/// Another shard's state of the first number, which was in the same pool there.
 fn received(allocated_at: u64, until: u64, local_at: u64, visitor: Option<VisitorId>) -> Retired {
     let slot = Slot {
         number: number(0),
@@ -87,8 +87,8 @@ fn a_later_allocation_without_a_visitor_takes_the_number_from_its_visitor() {
 
 #[test]
 fn of_two_numbers_of_a_visitor_the_later_one_is_kept() {
-    // The first number is received when the visitor has already had the second number since time
-    // 160.
+    // When the state of the first number is received, the visitor has had the second number since
+    // time 160.
     for (first, kept) in [
         (received(100, 300, 100, Some(ANN)), 1),
         (received(161, 300, 159, Some(ANN)), 1),
@@ -152,7 +152,7 @@ fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // Two times of the other node's clock: one before the allocation made here, and one ahead of
+    // Two times by the other node's clock: one before the allocation made here, and one ahead of
     // now.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();

@@ -3,14 +3,14 @@
 //!
 //! An append names the place of its message, so the message cannot be stored twice. An
 //! acknowledgement means that the message is stored. No other answer proves anything about a
-//! message that was sent before. For example, a leader without a quorum refuses a message because
+//! message that was sent earlier. For example, a leader without a quorum refuses a message because
 //! of its own proposals, which may be stored later or never. Only the message that ends up at that
 //! place decides.
 //!
 //! If the log has lost its end, the place alone does not fence this process, because another owner
 //! may have filled the log up to the place of this message. So nothing is sent again before the
 //! preceding message has been read. While that message is missing, nothing is sent at all, because
-//! another owner may be filling the log at that very time. Source: docs/spec/log.md, "Appending".
+//! another owner may be filling the log at the same time. Source: docs/spec/log.md, "Appending".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -27,7 +27,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// The time for which a new leader may lack acknowledged messages. 18 s were measured.
+/// The maximum time for which a new leader may lack acknowledged messages. The longest such time in
+/// measurements was 18 s.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
 /// A message that is being appended to a log.
@@ -89,7 +90,7 @@ pub enum Fate {
         /// The other owner's epoch.
         epoch: u64,
     },
-    /// The log has no room, and has never had the message.
+    /// The log has no space left, and has never had the message.
     Full,
     /// The message cannot be stored, for this reason.
     Failed(String),

@@ -2,7 +2,8 @@
 //! another shard's log is gone, and the periods in which answered allocations may be missing.
 //!
 //! The logs of all shards of a process are created before any of them gets a message. So if one log
-//! has messages, the others must have existed. Source: docs/spec/log.md, "Lost streams".
+//! has messages, the logs of the other shards must have existed. Source: docs/spec/log.md, "Lost
+//! streams".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,8 +75,8 @@ impl FoundLog {
     }
 }
 
-/// Returns the shards whose logs were lost or replace a log that was lost. Their numbers may be
-/// locked by allocations of which no trace is left. `reached` are the ends of logs that other
+/// Returns the shards whose logs were lost or replace a log that was lost. Numbers of these shards
+/// may be locked by allocations that have left no trace. `reached` are the ends of logs that other
 /// processes reported.
 #[must_use]
 pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {

@@ -162,8 +162,8 @@ impl<L: Log + Clone> Numbered<L> {
             begins = %shown,
             origin = self.log.origin(places.start).await,
             "another program has published to the journal's stream: its messages are skipped, and \
-             nothing is lost. Allow only Ringwell to publish there: the servers do not record who \
-             did"
+             nothing is lost. The servers do not record which program it was: allow only Ringwell \
+             to publish there"
         );
     }
 
@@ -202,7 +202,7 @@ impl<L: Log + Clone> Numbered<L> {
                 tracing::warn!(
                     shard,
                     messages,
-                    "the journal's stream has messages of another program, which are skipped"
+                    "the journal's stream has messages from another program, which are skipped"
                 );
             }
             *known = found;

@@ -195,7 +195,7 @@ fn is_whole(shelf: &dyn Shelf, index: &Index) -> Result<bool, Unreached> {
     let source = |out: &mut [u8]| -> Result<usize, Unreached> {
         while piece.is_empty() {
             let Some(place) = pieces.next() else { return Ok(0) };
-            // If this piece is missing, the rest is missing too.
+            // If this piece is missing, the pieces after it are not read.
             piece = shelf.get(*place)?.unwrap_or_default();
             if piece.is_empty() {
                 pieces = [].iter();
@@ -274,8 +274,8 @@ impl Shelved {
         self.kept().iter().map(|it| it.0).collect()
     }
 
-    /// Reads the snapshots back, and forgets the damaged ones, so that the log is not trimmed
-    /// because of them. Each is replaced by a later snapshot.
+    /// Reads the snapshots back, and drops the damaged ones from the list, so that the log is not
+    /// trimmed because of them. Each is replaced by a later snapshot.
     pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
         let kept = self.kept().clone();
         for (place, index) in kept {
@@ -284,7 +284,7 @@ impl Shelved {
                     shard = self.shard,
                     replay_from = index.replay_from,
                     "a snapshot beside the journal's log is damaged: the log is not trimmed until \
-                     another snapshot is taken. Check the disks of the servers"
+                     another snapshot is taken. Check the servers' disks"
                 );
                 self.kept().retain(|it| it.0 != place);
             }
@@ -338,7 +338,7 @@ impl<D: Draft> LogDraft<D> {
         Self { draft, replay_from, shelved, pieces: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Adds all complete pieces, and at the end also the rest of the snapshot.
+    /// Adds all complete pieces, and at the end of the snapshot also the last, shorter piece.
     fn add(&mut self, is_end: bool) {
         while self.gathered.len() >= PIECE_BYTES || is_end && !self.gathered.is_empty() {
             let Some(shelved) = &self.shelved else {
@@ -358,7 +358,7 @@ impl<D: Draft> LogDraft<D> {
     /// is put on the shelf again.
     fn give_up(&mut self, error: &Unreached) {
         let shard = self.shelved.take().map(|shelved| shelved.shard);
-        tracing::warn!(shard, %error, "a snapshot could not be put beside the journal's log");
+        tracing::warn!(shard, %error, "a snapshot could not be stored beside the journal's log");
     }
 }
 
@@ -387,7 +387,7 @@ impl<D: Draft> Draft for LogDraft<D> {
         {
             tracing::warn!(
                 shard = shelved.shard, %error,
-                "a snapshot could not be put beside the journal's log"
+                "a snapshot could not be stored beside the journal's log"
             );
         }
         Ok(())

@@ -16,21 +16,21 @@ use crate::platform::Moment;
 /// The interval between two reports of a process.
 pub const BEAT_EVERY: Duration = Duration::from_millis(500);
 
-/// If no process reports for this long, no process serves.
+/// If no process reports for this long, it is assumed that no process serves.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// The maximum additional time that a standby waits. Each standby adds a different time.
 pub const APART: Duration = Duration::from_millis(500);
 
-/// The length of silence that suffices after the streams did not answer. Heartbeats need no leader,
-/// but this process may have been cut off.
+/// The length of silence that is sufficient once the streams answer again after an outage.
+/// Heartbeats need no leader, but this process may have been cut off.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A startup that takes longer than this may never end, so another process then starts too.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// The time for which a process that has lost some of its shards keeps the rest. If another process
-/// is starting, it takes them soon.
+/// The time for which a process that has lost some of its shards keeps its other shards. If another
+/// process is starting, it soon takes these shards too.
 const PARTLY_MAX: Duration = Duration::from_secs(10);
 
 /// A report from another process that uses the same shards.

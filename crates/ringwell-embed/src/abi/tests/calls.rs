@@ -1,4 +1,4 @@
-//! Tests the results for a caller that uses the ABI correctly.
+//! Tests the results of correct calls.
 
 use std::thread;
 use std::time::Duration;

@@ -63,7 +63,7 @@ fn a_damaged_journal_is_refused_and_not_changed() {
     assert!(text.contains("the journal of shard 0"), "{text}");
 }
 
-/// Flips a bit in the first frame, which other frames follow.
+/// Flips a bit at offset `at`, in the first of several frames.
 fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 1;
@@ -104,7 +104,8 @@ fn old_history_is_removed_in_pieces_between_batches_and_no_lockout_with_it() {
         if first.exists() {
             assert_eq!(engine.bulk(&many).0, OK);
         } else {
-            // A caller that never pauses adds more data per maintenance round than the limit.
+            // Pauses, because a caller that never pauses adds more data between two maintenance
+            // rounds than the limit checked above.
             thread::sleep(Duration::from_millis(1));
             assert_eq!(engine.bulk(&one).0, OK);
         }
@@ -176,7 +177,7 @@ fn a_restored_directory_gets_a_new_name_and_the_gap_is_recorded() {
     assert!(!data.path().join("RESTORED").exists());
 }
 
-/// A small file system. Available only if the test may mount one.
+/// A small file system. Available only if the test is permitted to mount a file system.
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
@@ -222,8 +223,8 @@ fn on_a_full_disk_rows_overflow_and_succeed_again_once_there_is_room() {
     let next = engine.numbers(50);
     assert!(!next.contains(&"over".to_owned()) && next.iter().all(|n| !given.contains(n)));
     drop(engine);
-    // After reopening, the allocations before and after the full disk are known. Only the number of
-    // the undone allocation is free.
+    // After reopening, the allocations from before and after the disk was full are known. Only the
+    // number of the undone allocation is free.
     let engine = Opened::new(&options);
     let later = engine.numbers(1);
     assert!(!given.contains(&later[0]) && !next.contains(&later[0]), "{later:?}");

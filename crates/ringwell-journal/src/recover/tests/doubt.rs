@@ -1,5 +1,5 @@
-//! Tests with frames that may have been answered but cannot be read, and how long this doubt is
-//! remembered.
+//! Tests frames that cannot be read although answers may have been sent for them, and the time for
+//! which this uncertainty is remembered.
 
 use super::*;
 
@@ -38,7 +38,8 @@ fn the_frame_itself_at_a_wrong_place_is_refused() {
     let mut author = sample();
     let (begin, end) = (author.used - 3 * BLOCK_BYTES, author.used);
     let file = author.files.0.get_mut(&3).unwrap();
-    // The disk wrote frame 7 three blocks too far, so the frame may have been answered.
+    // The disk wrote frame 7 three blocks after its correct place, so answers may have been sent
+    // for it.
     file.copy_within(begin..end, end);
     file[begin..end].fill(0);
     match recovered(&author.files, &PLAN).unwrap_err() {

@@ -50,7 +50,8 @@ fn the_counted_batches_get_their_numbers() {
         let used = allocation_counter::measure(|| {
             answer = runtime.block_on(super::super::answer(&thread, body, &terms)).unwrap();
         });
-        // Lists that count groups grow now and then, so the minimum is the cost of a batch.
+        // Lists with an entry for each group grow now and then, so the cost of a batch is the
+        // minimum over several batches.
         let used = (used.count_total, used.bytes_total);
         least = least.into_iter().chain([used]).min();
         if batch % BATCHES_A_GROUP == 0 {
@@ -61,7 +62,8 @@ fn the_counted_batches_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // This is the first number of the first batch. Its record is in a stored group.
+            // The first slot has the first number of the first batch, whose record is in a stored
+            // group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);

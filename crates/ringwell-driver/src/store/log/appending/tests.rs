@@ -29,7 +29,7 @@ enum Step {
     Quorum,
     /// Another leader is elected, so the proposals of the previous leader are lost.
     Elect,
-    /// From now on, the log has room for this many more messages.
+    /// From now on, the log has space for this many more messages.
     Room(usize),
 }
 
@@ -233,8 +233,8 @@ fn a_lost_message_is_sent_again_with_growing_pauses() {
     assert_eq!(appending.read(Ok(Some(Bytes::from_static(b"message")))), Ask::Done(Fate::Stored));
 }
 
-/// If a log has lost its end, another owner may be filling it. The place alone would then let a
-/// message in.
+/// If a log has lost its end, another owner may be filling it up to the place of this message. The
+/// log would then accept the message if only its place were checked.
 #[test]
 fn nothing_is_sent_while_the_message_before_is_missing() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };

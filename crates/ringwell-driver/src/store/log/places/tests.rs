@@ -152,8 +152,8 @@ proptest! {
 }
 
 proptest! {
-    /// While the foreign messages are counted, the leader lacks groups or has damaged ones, which
-    /// another leader has.
+    /// While the foreign messages are counted, the leader lacks groups or has damaged ones. Another
+    /// leader has these groups intact.
     #[test]
     fn every_group_is_found_although_the_first_leader_lacks_some(
         foreign in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => 0..4_u8], 2..30),
