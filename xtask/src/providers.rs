@@ -218,7 +218,8 @@ fn sip() -> String {
          [deploy/freeswitch.xml](../../deploy/freeswitch.xml) contain such configurations; \
          [spec/sip.md](../spec/sip.md) describes each of them.\n\
          6. Configure the switch to report when calls are answered and when they end, to an \
-         account with `provider = \"generic\"`. The switch sends the account's name as `trunk`. \
+         account with `provider = \"generic\"` (see [generic.md](generic.md)), for example with \
+         `public_url = \"http://127.0.0.1:8090\"` for a switch on the same machine. The switch sends the account's name as `trunk`. \
          The files for Asterisk and FreeSWITCH already do this; for Kamailio, use \
          [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that only \
          redirects calls cannot report these events.\n\

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::{counted, print};
+use crate::table::WIDTH_MAX;
 
 pub(crate) const HELP: &str = "\
 Pools are divided into 1,024 buckets by their ids; each bucket belongs to one shard. While a \
@@ -196,9 +197,11 @@ impl Overview {
         let mut text = String::new();
         let places = |owner: &Owner| owner.listen.join(" ");
         let wide = |width: fn(&Owner) -> usize| self.owners.iter().map(width).max();
-        let node = wide(|owner| owner.node.len()).unwrap_or_default().max("node".len());
-        let place =
-            wide(|owner| owner.listen.join(" ").len()).unwrap_or_default().max("listen".len());
+        let [node, place] = [
+            (wide(|owner| owner.node.len()), "node"),
+            (wide(|owner| owner.listen.join(" ").len()), "listen"),
+        ]
+        .map(|(widest, title)| widest.unwrap_or_default().max(title.len()).min(WIDTH_MAX));
         let _ = writeln!(
             text,
             "shard  {:node$}  {:STATE_WIDTH$}  {:place$}  count  buckets",

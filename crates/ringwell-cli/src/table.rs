@@ -2,6 +2,10 @@
 
 use std::fmt::Write;
 
+/// The maximum width of a column. Longer cells are printed whole, but the next cells are then not
+/// aligned. The formatter refuses widths beyond 65,535, and a server may return longer names.
+pub(crate) const WIDTH_MAX: usize = 500;
+
 /// Formats columns as narrow as possible and two spaces apart. Numbers are right-aligned.
 /// Characters that would control a terminal are shown as `?`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
@@ -14,7 +18,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
             let cells = || rows.iter().filter_map(|row| row.get(at));
             let widest = cells().map(|cell| cell.chars().count()).max().unwrap_or_default();
             let is_number = |cell: &String| cell.bytes().all(|byte| byte.is_ascii_digit());
-            (widest.max(title.len()), !rows.is_empty() && cells().all(is_number))
+            (widest.max(title.len()).min(WIDTH_MAX), !rows.is_empty() && cells().all(is_number))
         })
         .collect();
     let mut text = String::new();
@@ -48,4 +52,7 @@ fn columns_are_as_wide_as_their_cells_and_numbers_are_right_aligned() {
     let text = "id  name      more\n 7  Frühling\n12  a?[2Jb    x\n";
     assert_eq!(table(&["id", "name", "more"], &rows), text);
     assert_eq!(table(&["id"], &[]), "id\n");
+    let long = "x".repeat(70_000);
+    let text = table(&["id", "name"], &[vec![long.clone(), "a".to_owned()]]);
+    assert!(text.ends_with(&format!("{long}  a\n")));
 }

@@ -261,7 +261,7 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     thread::sleep(Duration::from_millis(200));
     let log = server.log();
     for reason in [
-        "ring pool 77",
+        "a different ring pool, 77",
         "is in ring pool 1 too",
         "500",
         "is not JSON",

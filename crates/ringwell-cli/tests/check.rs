@@ -232,7 +232,7 @@ fn a_directory_in_place_of_a_file_is_named_with_the_flag() {
         let output = run(args);
         let said = stdout(&output) + &stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
-        assert!(said.contains(&fault) && said.contains("name the"), "{args:?}: {said}");
+        assert!(said.contains(&fault) && said.contains("to the path of"), "{args:?}: {said}");
         assert!(said.contains(flag) && !said.contains("os error"), "{args:?}: {said}");
         let is_error = said.lines().any(|line| line.starts_with(&format!("error: {fault}")));
         assert!(is_error || args[0] == "doctor", "{args:?}: {said}");

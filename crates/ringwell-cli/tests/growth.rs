@@ -212,7 +212,7 @@ fn a_pool_reports_its_state_and_the_size_for_its_own_load() {
     assert_eq!(wrong.unwrap().status, 400);
     let address = &logged(&managed.server, "management")["address"];
     for (what, wanted) in
-        [("sizing", "for an overflow of 1.00 %; the pool has 2"), ("state", "load")]
+        [("sizing", "for an overflow of 1.00 %; the pool contains 2"), ("state", "load")]
     {
         let id = managed.pool.id.to_string();
         let mut command = ringwell(&["pools", what, &id, "--url", address]);

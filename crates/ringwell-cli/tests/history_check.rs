@@ -50,11 +50,11 @@ fn a_violation_is_reported_with_its_lines_and_the_nearest_fault() {
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
     for part in [
-        "violated: C1: 2000000001 went to aaaa0001-0-0 and to aaaa0001-2-0",
+        "violated: C1: 2000000001 was given to rows aaaa0001-0-0 and aaaa0001-2-0",
         "c1-double-by-clients.jsonl:5: {\"k\":\"inv\"",
         "nearest fault:\n  c1-double-by-clients.jsonl:4: {\"k\":\"nem\"",
         "not judged: C2: no `jrn` lines",
-        "not judged: C1: by the journal",
+        "not judged: C1: according to journals",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }

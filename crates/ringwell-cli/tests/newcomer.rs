@@ -539,7 +539,7 @@ fn the_demo_prints_a_command_that_calls_its_number() {
     assert!(stdout(&allocated).contains("2000000000"), "{allocated:?}");
     let called = demo.run(" call --config ", "--answer-after 50ms --talk 1s");
     assert_eq!(called.status.code(), Some(0), "{called:?}");
-    assert!(stdout(&called).contains("ended after 1 s of talk"), "{called:?}");
+    assert!(stdout(&called).contains("ended after a conversation of 1 s"), "{called:?}");
     let shown = demo.run("/v1/attributions", "-s");
     assert!(stdout(&shown).contains("ford"), "{shown:?}");
 }

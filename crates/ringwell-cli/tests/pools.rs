@@ -174,7 +174,10 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert_eq!(managed.number(&pool), 8_885_550_200);
     let id = pool.id.to_string();
     let grown = managed.says(&["resize", &id, "--size", "12"]);
-    assert!(grown.ends_with("it has 12 numbers (11 available, 1 overflow)\n"), "{grown}");
+    assert!(
+        grown.ends_with("the pool contains 12 numbers (11 available, 1 overflow)\n"),
+        "{grown}"
+    );
 
     let key = managed.says(&["rotate-key", &id]);
     let newer = Pool { key: key.trim().to_owned(), ..pool.clone() };

@@ -27,6 +27,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::TakenOverwritten,
     Bug::OwnGapsForgotten,
     Bug::StopUnflushed,
+    Bug::FoundNamesUnflushed,
     Bug::SnapshotMissesMoved,
     Bug::ReportGivenUp,
     Bug::ReturnLate,
@@ -86,13 +87,6 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["attribution"],
     },
     Coincidence {
-        bug: Bug::FoundNamesUnflushed,
-        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
-        has_hours: false,
-        from: 4_579,
-        rules: &["not live"],
-    },
-    Coincidence {
         bug: Bug::BackWithoutState,
         on: &[Kind::Os, Kind::Power, Kind::Kill, Kind::Stop, Kind::Move],
         has_hours: false,
@@ -103,8 +97,8 @@ const COINCIDENCES: &[Coincidence] = &[
         bug: Bug::DoubtsStayBehind,
         on: &[Kind::Move, Kind::MapChange, Kind::Visitor, Kind::Retry, Kind::LateList],
         has_hours: true,
-        from: 20_102,
-        rules: &["double", "attribution", "another answer"],
+        from: 20_174,
+        rules: &["forgotten", "double", "attribution", "another answer"],
     },
     Coincidence {
         bug: Bug::UnreadUnreported,

@@ -19,7 +19,7 @@ use crate::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not requested, because nothing is stored"),
+    ("cookieless", "not asked: nothing is stored"),
 ];
 
 /// The change that a form about sites requests.
@@ -204,7 +204,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
                 option value=(value) selected[value == text.consent] { (words) }
             } }
         }
-        label { "Maximum new numbers per minute for each client address"
+        label { "New numbers per minute for each address, at most"
             input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
                 size="8" maxlength="10" required;
         }

@@ -24,7 +24,7 @@ const OUTCOMES: [(&str, &str); 7] = [
     ("bot", "Robots turned away"),
     ("wrong_origin", "Pages of other origins"),
     ("limited", "Too many from one address"),
-    ("refused", "Not understood"),
+    ("refused", "Refused"),
 ];
 
 /// Lists all sites.

@@ -2,13 +2,14 @@
 //!
 //! Invariant: a version is confirmed only after every shard uses it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringwell_admin::DatabaseTokens;
 use ringwell_config::Site;
 use ringwell_node::{OrderError, RunningNode};
-use ringwell_store::{Delta, Loaded, Store, StoreError};
+use ringwell_store::{Delta, Loaded, NodeRecord, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use super::journals::Naming;
@@ -19,6 +20,9 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// The time without an answer after which the database is considered unavailable.
 const SILENT_MAX: Duration = Duration::from_secs(5);
+
+/// The time after which a node that does not confirm changes is reported.
+const BEHIND_MAX: Duration = Duration::from_mins(2);
 
 /// The number of checks between two searches for numbers whose lockouts have ended.
 const DUE_EVERY: u32 = 10;
@@ -46,6 +50,37 @@ pub(super) struct Follower {
     /// The reason why the shards refuse the newest version.
     refused: Option<String>,
     naming: Naming,
+    behind: Behind,
+}
+
+/// The nodes that do not serve the version that this node serves.
+#[derive(Debug, Default)]
+struct Behind {
+    /// For each node, the time since which it is behind, and whether that was reported.
+    since: BTreeMap<String, (Instant, bool)>,
+}
+
+impl Behind {
+    /// Reports nodes that stay behind. Such a node may have been removed from the cluster.
+    fn note(&mut self, nodes: &[NodeRecord], version: u64, now: Instant) {
+        let is_behind = |node: &&NodeRecord| node.version < version;
+        let behind: BTreeSet<&str> =
+            nodes.iter().filter(is_behind).map(|node| node.name.as_str()).collect();
+        self.since.retain(|node, _| behind.contains(node.as_str()));
+        for node in behind {
+            let (since, is_reported) =
+                self.since.entry(node.to_owned()).or_insert_with(|| (now, false));
+            if !*is_reported && now.duration_since(*since) >= BEHIND_MAX {
+                *is_reported = true;
+                tracing::warn!(
+                    behind = node,
+                    "a node has not confirmed the newest changes of ring pools for minutes: \
+                     numbers that leave a pool wait for it. If it is gone for good, run \
+                     `ringwell pools nodes forget`"
+                );
+            }
+        }
+    }
 }
 
 /// The result of one check of the database.
@@ -85,6 +120,7 @@ impl Follower {
             is_lost,
             refused,
             naming,
+            behind: Behind::default(),
         }
     }
 
@@ -116,10 +152,12 @@ impl Follower {
     /// Does work that need not run several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         self.naming.note(&self.store, &self.node).await?;
+        let nodes = self.store.nodes().await?;
         // An operator may have removed this node by mistake.
-        if self.store.nodes().await?.iter().all(|node| node.name != self.node) {
+        if nodes.iter().all(|node| node.name != self.node) {
             self.store.confirm(&self.node, self.version, now()).await?;
         }
+        self.behind.note(&nodes, self.version, Instant::now());
         self.store.due(now()).await?;
         self.tokens.lookup.replace(&self.store.lookup_hashes().await?);
         self.tokens.admin.replace(&self.store.admin_hashes().await?);
@@ -248,4 +286,22 @@ impl Follower {
             tracing::info!("the directory's database is available again");
         }
     }
+}
+
+#[cfg(test)]
+#[test]
+fn a_node_that_stays_behind_is_reported_once_until_it_catches_up() {
+    use ringwell_core::Millis;
+
+    let node = |name: &str, version| NodeRecord { name: name.to_owned(), version, at: Millis(0) };
+    let (mut behind, start) = (Behind::default(), Instant::now());
+    let mut reported = |b, seconds| {
+        behind.note(&[node("a", 7), node("b", b)], 7, start + Duration::from_secs(seconds));
+        behind.since.get("b").map(|(_, is_reported)| *is_reported)
+    };
+    assert_eq!(reported(6, 0), Some(false));
+    assert_eq!(reported(6, 119), Some(false));
+    assert_eq!(reported(6, 120), Some(true));
+    assert_eq!(reported(7, 121), None);
+    assert_eq!(reported(6, 122), Some(false));
 }

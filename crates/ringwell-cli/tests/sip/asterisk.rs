@@ -110,7 +110,7 @@ fn asterisk_connects_each_call_and_reports_its_end() {
     let changes = |server: &Server| {
         [
             ("http://127.0.0.1:8080/", format!("http://{}/", server.address())),
-            ("http://127.0.0.1:8085/", format!("http://{}/", Phone::at(server).address())),
+            ("http://127.0.0.1:8090/", format!("http://{}/", Phone::at(server).address())),
             ("ringwell:TOKEN", format!("ringwell:{TOKEN}")),
             ("ringwell:SECRET", format!("ringwell:{SECRET}")),
         ]

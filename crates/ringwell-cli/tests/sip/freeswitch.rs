@@ -181,7 +181,7 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
     let server = Server::start(site.serve(&[]));
     let changes = [
         ("127.0.0.1:8080/", format!("{}/", server.address())),
-        ("127.0.0.1:8085/", format!("{}/", Phone::at(&server).address())),
+        ("127.0.0.1:8090/", format!("{}/", Phone::at(&server).address())),
         ("Bearer TOKEN", format!("Bearer {TOKEN}")),
         ("Bearer SECRET", format!("Bearer {SECRET}")),
     ];

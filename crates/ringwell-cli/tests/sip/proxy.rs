@@ -112,7 +112,7 @@ impl Switch {
         let route = format!("http://{}/v1/sip/route", server.address());
         let changes = [
             ("http://127.0.0.1:8080/v1/sip/route", route),
-            ("http://127.0.0.1:8085/t/switch/status", reports),
+            ("http://127.0.0.1:8090/t/switch/status", reports),
             ("change-me-token", TOKEN.to_owned()),
             ("change-me-secret", SECRET.to_owned()),
             ("sip:+18005550100@127.0.0.1:5080", default.address()),
