@@ -113,6 +113,13 @@ impl Handle {
         self.node().directory()
     }
 
+    /// Returns the wall-clock time at which `number` became an overflow number, if it is one now and
+    /// that time is recorded.
+    #[must_use]
+    pub fn became_overflow(&self, number: PromoNumber) -> Option<Millis> {
+        self.node().overflow_periods(|periods| periods.began(number))
+    }
+
     /// Returns the time since the directory was last confirmed to be current. `None` if the
     /// directory comes from a file.
     #[must_use]

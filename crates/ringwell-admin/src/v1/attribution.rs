@@ -101,10 +101,12 @@ pub(crate) async fn get(
     }
     let directory = node.directory();
     let Joined { past: Past { held, missing, .. }, unreachable } = node.holder(number, at).await?;
-    let overflow = directory.overflow_pools(number);
+    // At `at`, the number was not an overflow number yet.
+    let is_earlier = node.became_overflow(number).is_some_and(|since| at < since);
+    let overflow = if is_earlier { Vec::new() } else { directory.overflow_pools(number) };
     // If the number is now shared, an earlier visitor holds it only until the end of the lockout.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
-    let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
+    let is_known = directory.pool_by_number(number).is_some() || is_earlier || !overflow.is_empty();
     if held.is_none() && missing.is_none() && !is_known {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,

@@ -20,7 +20,7 @@ use ringwell_journal::{
     BLOCK_BYTES, FrameFault, Record, SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, Segments,
     Step, Walk, encode_end, has_stamp, parameters_in, pieces,
 };
-use ringwell_node::disk::DataLock;
+use ringwell_node::disk::{DataLock, Identity, OsFiles};
 use ringwell_store::file_exists;
 use ringwell_wire::params;
 use serde::{Deserialize, Serialize};
@@ -114,13 +114,24 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     for files in shards_in(data)? {
         let mut listed = files.segments.list()?;
         listed.sort_by_key(|file| file.segno);
-        for file in listed {
-            segment(data, &wanted, &files, file, &mut counts)?;
+        for (at, file) in listed.iter().enumerate() {
+            let next = listed.get(at + 1).map(|next| header(&files, next)).transpose()?;
+            let next = next.map(|next| next.tip.next_n);
+            segment(data, &wanted, &files, (*file, next), &mut counts)?;
         }
         remove_spares(&files.directory)?;
     }
     let Counts { erased, too_short } = counts;
     writeln!(out, "{} erased", counted(erased, "allocation"))?;
+    if Identity::read(&OsFiles, data)?.is_none() {
+        writeln!(
+            out,
+            "this directory has no identity.json: with `engine = \"nats\"`, its journals are copies, \
+             and the streams on the NATS servers still contain the parameters until \
+             journal.history_age is over"
+        )?;
+        return Ok(ExitCode::FAILURE);
+    }
     if too_short > 0 {
         writeln!(out, "allocations whose parameters are too short to be overwritten: {too_short}")?;
         return Ok(ExitCode::FAILURE);
@@ -172,19 +183,32 @@ impl<'a> Wanted<'a> {
     }
 }
 
+fn path_of(files: &ShardFiles, file: &SegmentFile) -> PathBuf {
+    files.directory.join(format!("{:016}.rpj", file.segno))
+}
+
+fn damaged(path: &Path) -> String {
+    format!("{} is damaged: run `ringwell journal verify`", path.display())
+}
+
+fn header(files: &ShardFiles, file: &SegmentFile) -> anyhow::Result<SegmentHeader> {
+    let mut block = [0; SEGMENT_HEADER_BYTES];
+    let got = files.segments.read_at(file.segno, 0, &mut block)?;
+    SegmentHeader::decode(&block[..got]).with_context(|| damaged(&path_of(files, file)))
+}
+
+/// Erases in one segment. `next` is the first group of the next segment, if there is one.
 fn segment(
     data: &Path,
     wanted: &Wanted<'_>,
     files: &ShardFiles,
-    file: SegmentFile,
+    (file, next): (SegmentFile, Option<u64>),
     counts: &mut Counts,
 ) -> anyhow::Result<()> {
-    let path = files.directory.join(format!("{:016}.rpj", file.segno));
+    let path = path_of(files, &file);
     let name = path.strip_prefix(data)?.to_owned();
-    let damaged = || format!("{} is damaged: run `ringwell journal verify`", path.display());
-    let mut block = [0; SEGMENT_HEADER_BYTES];
-    let got = files.segments.read_at(file.segno, 0, &mut block)?;
-    let header = SegmentHeader::decode(&block[..got]).with_context(damaged)?;
+    let damaged = || damaged(&path);
+    let header = header(files, &file)?;
     let mut walk = Walk::new(&files.segments, file, header.salt);
     let mut expected = header.tip.next_n;
     let mut writes = Vec::new();
@@ -208,17 +232,24 @@ fn segment(
                 expected = header.group.n + 1;
             }
             Step::Fault { fault: FrameFault::NotWritten, .. } => break,
+            // A server has cut the journal off here, and has continued in the next segment.
+            Step::Fault { fault: FrameFault::Rotten, .. } if next == Some(expected) => break,
             Step::Fault { fault: FrameFault::Rotten, .. } => bail!(damaged()),
         }
     }
     write_intent(data, &writes)?;
     apply_intent(data)?;
-    clear_tail(&path, walk.offset(), header.salt, expected)
+    clear_tail(&path, walk.offset(), (header.salt, expected), next == Some(expected))
 }
 
-/// Overwrites the bytes after the last frame of a segment, which are frames from an earlier use of
-/// the file.
-fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
+/// Overwrites the bytes after the last frame of a segment. They are frames from an earlier use of
+/// the file or, if the journal was cut off here, the frame that was cut off.
+fn clear_tail(
+    path: &Path,
+    from: u64,
+    (salt, n): (u64, u64),
+    is_cut_off: bool,
+) -> anyhow::Result<()> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     file.seek(SeekFrom::Start(from))?;
     let mut stale = Vec::new();
@@ -230,7 +261,7 @@ fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
             break;
         }
         ensure!(
-            !has_stamp(&block, salt, n, index),
+            is_cut_off || !has_stamp(&block, salt, n, index),
             "{} ends in an incomplete frame: start and stop the server, then run this command \
             again",
             path.display()

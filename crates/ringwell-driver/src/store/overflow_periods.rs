@@ -91,6 +91,13 @@ impl OverflowPeriods {
         self.0.drain(..surplus);
     }
 
+    /// Returns the beginning of the period of `number` that still lasts, if it is recorded.
+    #[must_use]
+    pub fn began(&self, number: PromoNumber) -> Option<Millis> {
+        let is_it = |period: &&Period| period.number == number.to_code() && period.to.is_none();
+        self.0.iter().rev().find(is_it).map(|period| Millis(period.from))
+    }
+
     /// Returns the end of the newest period of `number` that had begun by `at`, or the far future
     /// if that period still lasts. See
     /// [`Past::overflow_until`](ringwell_engine::Past::overflow_until).
@@ -118,11 +125,14 @@ mod tests {
         };
         periods.change(&[number], &[], Millis(300));
         assert_eq!(end(&periods, number, 299), None);
+        assert_eq!(periods.began(number), Some(Millis(300)));
+        assert_eq!(periods.began(other), None);
         assert_eq!(end(&periods, number, 300), Some(u64::MAX));
         assert_eq!(end(&periods, other, 9_000), None);
         periods.change(&[], &[number, other], Millis(400));
         assert_eq!(end(&periods, number, 9_000), Some(400));
         assert_eq!(end(&periods, other, 0), Some(400), "since before the start");
+        assert_eq!(periods.began(number), None);
         periods.change(&[number], &[], Millis(500));
         periods.change(&[], &[number], Millis(600));
         assert_eq!(end(&periods, number, 499), Some(400));
