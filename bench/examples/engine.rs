@@ -1,9 +1,10 @@
 //! Runs one shard's engine alone: without HTTP, JSON and disk. The loop supplies the time.
 //!
 //! `engine BATCHES [POOLS [NUMBERS]]` allocates BATCHES batches of 40 rows and prints the time per
-//! row. `cargo xtask bench instructions` counts its instructions under callgrind, where other load
-//! has no effect, and also measures its time. It is an example, and not part of `ringwell-bench`,
-//! because `ringwell-bench` shares no code with the server that it measures.
+//! row. `cargo xtask bench instructions` runs this program under callgrind to count its
+//! instructions, because other load on the machine does not change that count. It also measures the
+//! time per row. This program is an example, and not part of `ringwell-bench`, because
+//! `ringwell-bench` shares no code with the server that it measures.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,15 +15,15 @@ use ringwell_engine::{Ask, Engine, Outcome, Refusal, Restore};
 use ringwell_journal::Tip;
 
 const ROWS: usize = 40;
-/// A group of the journal at 64 connections holds about this many batches.
+/// A journal group contains about this many batches if 64 connections send them.
 const BATCHES_A_GROUP: usize = 16;
-/// Shard time advances by a millisecond after this many batches, so there are 80,000 batches a
-/// second.
+/// Shard time advances by a millisecond after this many batches, so the simulated rate is 80,000
+/// batches a second.
 const BATCHES_A_MILLISECOND: usize = 80;
 const LIFETIME: Millis = Millis(10);
 const START: Millis = Millis(1_700_000_000_000);
-/// The same step as in `src/batch.rs`, so that the pools of consecutive rows are far apart in
-/// memory.
+/// The distance between the pools of consecutive rows, as in `src/batch.rs`. It keeps these pools
+/// far apart in memory.
 const STRIDE: usize = 7_919;
 const PARAMS: &[u8] = b"m1=autos&m2=ford&gclid=000042&utm_medium=cpc";
 
@@ -51,7 +52,8 @@ fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
     Ok(Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), START, false).0)
 }
 
-/// Seals a group from time to time, as a shard does. Returns the count of rows without a number.
+/// Allocates numbers for `batches` batches, and seals a journal group after every few batches, as a
+/// shard does. Returns the count of rows that got no number.
 fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result<usize> {
     let mut spare = Vec::new();
     let mut exhausted = 0;

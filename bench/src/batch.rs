@@ -2,8 +2,9 @@
 //!
 //! Consecutive rows are a fixed distance apart in the list of pools. A batch of 40 rows over 200
 //! pools touches 40 pools, and five batches touch all pools. If rows used the pools in memory
-//! order, the server's caches would be favoured. Each row has about 42 bytes of parameters, like
-//! those of a search advertisement. `bulk.lua` builds the same bodies: keep the two in sync.
+//! order, the server would benefit from its CPU caches more than in production. Each row has about
+//! 42 bytes of parameters, like those of a search advertisement. `bulk.lua` builds the same bodies:
+//! keep the two in sync.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

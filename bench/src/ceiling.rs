@@ -2,9 +2,9 @@
 //!
 //! It is set up like one shard of Ringwell: hyper over one current-thread runtime, a backlog of
 //! 4,096, `TCP_NODELAY`, one local task per connection, the whole body read before the answer. It
-//! does not parse requests, allocate numbers or write a journal. No server on this stack can
-//! therefore be faster, except for measurement noise. Every ratio in `bench/README.md` is relative
-//! to this server, measured in the same run.
+//! does not parse requests, allocate numbers or write a journal. Therefore, no server on this stack
+//! can be faster, except for measurement noise. Every ratio in `bench/README.md` is relative to
+//! this server, measured in the same run.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 /// Serves until the process is ended.
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// If the server cannot listen on the address.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = Bytes::from(answer());
@@ -82,8 +82,9 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let service = service_fn(move |request| respond(request, answer.clone()));
-    // Without a timer, hyper has no time limit for heads. In Ringwell, a request does not set such
-    // a timer either. If a client disconnects, this does not affect the measurement.
+    // Without a timer, hyper has no time limit for heads. Ringwell does not set such a timer for
+    // each request either. Errors are ignored, because a client that disconnects does not affect
+    // the measurement.
     let _ = http1::Builder::new().serve_connection(io, service).await;
 }
 

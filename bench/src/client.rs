@@ -2,7 +2,8 @@
 //! answers.
 //!
 //! Reads only answers with a status line, headers and `content-length`. Any other answer makes the
-//! measurement fail. It does not parse JSON, which would cost more than the server's work.
+//! measurement fail. Does not parse JSON, because parsing an answer would take more CPU time than
+//! the server needs to produce it.
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;
@@ -75,7 +76,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Frees the buffer's memory, for connections that will only wait from now on.
+    /// Frees the buffer's memory, for connections that will be idle from now on.
     pub(crate) fn shrink(&mut self) {
         self.buffer = Vec::new();
     }

@@ -1,9 +1,9 @@
-//! Measures the limit of the disk: overwrites a block of an existing file, calls `fdatasync`, and
-//! repeats this.
+//! Measures the disk's flush latency: repeatedly overwrites a block of an existing file and calls
+//! `fdatasync`.
 //!
 //! Makes the same system calls as a journal in preallocated segments, but is not a journal. Limits
-//! on latency are stated relative to this figure, measured in the same run, because disks differ
-//! more than servers do.
+//! on the server's latency are stated relative to the flush latency that was measured in the same
+//! run, because disks differ more than servers do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::report::{Latency, Recorder};
 
-/// The size of the file, which is overwritten from beginning to end repeatedly.
+/// The size of the file. It is overwritten from beginning to end repeatedly.
 const FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Flags of `ringwell-bench flush`.
@@ -45,7 +45,7 @@ struct Outcome {
 /// Measures, and prints the result as one JSON line.
 ///
 /// # Errors
-/// If the file cannot be made or written.
+/// If the file cannot be created or written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let path = args.dir.join("flush-probe.tmp");
     let outcome = prepare(&path).and_then(|file| {

@@ -1,10 +1,11 @@
 //! Sends batches at a fixed rate, whether or not earlier answers have arrived.
 //!
-//! Latency is measured from the time at which a batch should have been sent. If a server stalls,
-//! the wait of every delayed batch therefore counts (no coordinated omission). A free connection
-//! takes the next batch. If no connection is free, batches wait, and their latency grows. The pacer
-//! spins instead of sleeping, because runtime timers tick in milliseconds: give this process a core
-//! of its own, or use `--coarse`, which sleeps. `--coarse` is only suitable for checking answers.
+//! Latency is measured from the time at which a batch should have been sent. Therefore, if a server
+//! stalls, the latency of each delayed batch includes its wait (no coordinated omission). A free
+//! connection takes the next batch. If no connection is free, batches wait, and their latency
+//! grows. The pacer spins instead of sleeping, because the runtime's timers have a resolution of a
+//! millisecond. Give this process a core of its own, or use `--coarse`, which sleeps. `--coarse` is
+//! only suitable for checking answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -11,13 +11,13 @@ use serde::Serialize;
 pub(crate) struct Latency {
     /// The median.
     pub(crate) p50_us: f64,
-    /// One in ten is slower.
+    /// One duration in ten is longer.
     pub(crate) p90_us: f64,
-    /// One in 100 is slower.
+    /// One duration in 100 is longer.
     pub(crate) p99_us: f64,
-    /// One in 1,000 is slower.
+    /// One duration in 1,000 is longer.
     pub(crate) p999_us: f64,
-    /// The slowest.
+    /// The longest.
     pub(crate) max_us: f64,
 }
 

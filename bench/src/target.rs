@@ -31,7 +31,7 @@ impl FromStr for Target {
     }
 }
 
-/// A byte stream of either kind.
+/// A byte stream over TCP or a unix socket.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 

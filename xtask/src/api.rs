@@ -18,7 +18,8 @@ use crate::shell::{self, target_dir};
 /// The time limit for the server's startup.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The default count of requests, for every commit; nightly runs send more.
+/// The default count of requests for each operation. CI uses it for every commit; nightly runs send
+/// more.
 const EXAMPLES: &str = "8";
 
 /// A management token for this run only, and its SHA-256.
@@ -115,7 +116,7 @@ fn knows_its_load(address: &str) -> bool {
     ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// The address that the server's log contains.
+/// The management address, which is read from the server's log.
 fn address(log: &str) -> Option<String> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut lines = lines.filter(|line| line["message"] == "management");

@@ -30,7 +30,7 @@ const TOP: u32 = 48;
 /// One server of the comparison. Figures are medians over the rounds.
 struct Entry {
     name: String,
-    /// The data left after a power cut.
+    /// The data that remains after a power cut.
     keeps: String,
     /// The durability with which Ringwell ran for the comparison.
     beside: String,

@@ -19,7 +19,7 @@ use crate::steps::Steps;
 /// The path of the browser on Debian.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// A file system in memory, and the bytes that must be free there for it to be used.
+/// A file system in memory. It is used only if this many bytes are free in it.
 const MEMORY: &str = "/dev/shm";
 const MEMORY_BYTES_MIN: u64 = 8 << 30;
 
@@ -165,8 +165,8 @@ fn pages(steps: &Steps, name: &str) {
     steps.step(name, &mut test);
 }
 
-/// The directory in memory for files of tests that do not need a disk, if there is enough room. The
-/// disk is busy with tests that need it.
+/// The in-memory directory for files of tests that do not need a disk, if enough memory is free.
+/// The disk is then left to the tests that need it.
 pub(crate) fn memory() -> Option<&'static str> {
     let mut df = Command::new("df");
     df.args(["--output=avail", "--block-size=1", MEMORY]);

@@ -72,7 +72,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number that a pool hands out after it has handed out `turn` other numbers.
+/// Returns the number that a pool hands out after it has handed out `turn` other numbers.
 fn number(pool: usize, turn: usize) -> u64 {
     8_885_550_000 + (pool * 10 + turn) as u64
 }

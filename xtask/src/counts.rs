@@ -19,12 +19,12 @@ use crate::shell::{cargo, output, programs as programs_of, root};
 
 /// The file with the last accepted counts, from the root.
 const FILE: &str = "bench/counts.json";
-/// A figure may rise by this many percent before it must be accepted again.
+/// The maximum rise of a figure, in percent. A figure that rises more must be accepted again.
 const RISE_MAX: f64 = 3.0;
-/// Rows per batch, in both programs that are counted.
+/// Rows per batch, in both programs whose instructions are counted.
 const ROWS: u32 = 40;
-/// The lengths of two runs. The cost of the startup is the same in both, so the difference does not
-/// contain it.
+/// The lengths of two runs. The startup costs the same in both, so the difference between their
+/// counts excludes it.
 const ENGINE_BATCHES: [u32; 2] = [200, 600];
 const PATH_BATCHES: [u32; 2] = [20, 60];
 /// The test of `ringwell-node` that is counted, and the environment variable for its count of
@@ -229,8 +229,8 @@ fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Re
     Ok((figure, memory))
 }
 
-/// The instructions per row, rounded to a tenth. They result from the difference between two runs
-/// with `batches` batches of `rows` rows.
+/// The instructions per row, rounded to a tenth. They are computed from the difference between two
+/// runs, whose lengths in batches of `rows` rows are in `batches`.
 fn a_row(
     batches: [u32; 2],
     rows: u32,

@@ -12,7 +12,7 @@ use clap::Parser;
 use crate::shell::{WORKSPACE, cargo, root, run, target_dir};
 
 /// Parts of the names of tests that take more than five seconds. These tests run every night. CI
-/// runs only the other tests, which also include one that kills a node.
+/// runs only the other tests, one of which kills a node.
 pub(crate) const LONG: [&str; 14] = [
     "a_killed_node_continues_from_the_stream_of_three_servers",
     "a_paused_owner_finds_itself_fenced",

@@ -37,7 +37,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (data, address) = (work.join("data"), free_address()?);
     let mut demo = Command::new(target_dir().join("debug/ringwell"));
     demo.arg("demo").arg("--data").arg(&data).args(["--listen", &address.to_string()]);
-    // With these settings, numbers become free almost at once, and no row is late even if the
+    // With these settings, numbers become free again almost at once, and no row is late even if the
     // machine is busy with other steps.
     demo.args(["--lifetime", "10ms", "--deadline", "20s", "--durability", "memory"]);
     let server = Server::start(demo, address, work.join("demo.log"), None)?;
@@ -58,7 +58,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (batches, failed) = counts(summary).with_context(|| format!("what is `{summary}`?"))?;
     ensure!(batches > 0, "JMeter sent no batch: see {}", work.display());
     ensure!(failed == 0, "{failed} of {batches} batches failed:\n{}", failures(&results)?);
-    // The query of the metric itself uses one connection.
+    // The request that reads the metric uses a connection itself.
     let opened = server.metric(CONNECTIONS)?.saturating_sub(before + 1);
     ensure!(opened <= u64::from(CLIENTS), "{CLIENTS} clients opened {opened} connections");
     println!("{batches} batches over {CLIENTS} connections, none failed");

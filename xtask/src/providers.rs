@@ -17,9 +17,9 @@ struct Provider {
     buy: &'static str,
     /// The required contents of the secret file.
     secret: &'static str,
-    /// For each hook, where it is set, and the value to set.
+    /// For each hook, the place of the provider's setting and the value to enter there.
     hooks: &'static [(&'static str, &'static str)],
-    /// The setting for calls while this server is unavailable.
+    /// The provider's setting for calls that arrive while the Ringwell server is unavailable.
     fallback: &'static str,
     /// Common surprises.
     notes: &'static [&'static str],

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// The arguments that select the whole workspace, with journals on NATS. If a command selected
-/// less, features would differ, and much would be built again.
+/// fewer packages, their features would differ, and much would be built again.
 pub(crate) const WORKSPACE: [&str; 4] =
     ["--workspace", "--features", "ringwell-cli/nats", "--locked"];
 

@@ -49,7 +49,7 @@ impl fmt::Display for Done {
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// The step failed, and was run again alone.
+    /// The step failed, and was then run again alone.
     Repeated,
     Skipped,
 }

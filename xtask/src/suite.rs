@@ -15,8 +15,8 @@ use crate::ci::memory;
 use crate::engine;
 use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 
-/// The slowest programs. They start first, so that none of them runs alone at the end. This list
-/// affects only the total time.
+/// The slowest programs. They start first, so that none of them runs alone at the end. The list
+/// affects only the total time of the run.
 const LONG: [&str; 8] =
     ["faults", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
 
@@ -27,12 +27,12 @@ const PLANTED: &str = "planted_bugs";
 /// much of their time.
 const WAITING: usize = 1;
 
-/// Programs that run one after another, beside the others: together, they use the processor for
-/// only half a minute, and wait for three minutes.
+/// Programs that run one after another, while all other programs run in parallel. Together, the
+/// programs in this list use the processor for only half a minute, and wait for three minutes.
 const IDLE: [&str; 6] = ["pages", "directory", "sip", "growth", "dashboard", "application"];
 
-/// Programs that need a disk: they cut its power, measure it, or wait until a page has been
-/// written. All other programs keep their files in memory. Each server that they start writes
+/// Programs that need a disk: they simulate a power cut, measure the disk, or wait until a page has
+/// been written. All other programs keep their files in memory. Each server that they start writes
 /// segments of hundreds of megabytes, and would have to wait while these programs use the disk.
 const ON_DISK: [&str; 5] = ["additions", "crash", "faults", "log", "restart"];
 
@@ -54,7 +54,7 @@ struct Program {
     executable: PathBuf,
     /// The working directory that `cargo test` would use.
     folder: PathBuf,
-    /// If this is not empty, only these tests are run.
+    /// The tests to run, or empty to run all tests of the program.
     tests: Vec<String>,
 }
 

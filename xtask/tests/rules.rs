@@ -38,7 +38,7 @@ fn a_decision_fits_on_a_page() {
 
 #[test]
 fn no_file_contains_a_folder_of_a_personal_machine() {
-    // Each folder is split in two, so that this file does not break the rule itself.
+    // The name of each folder is split in two, so that this file itself does not break the rule.
     let folders = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"], ["/Us", "ers/"]];
     let folders = folders.map(|parts| parts.concat());
     check("outside", files(), |_, text| {
@@ -138,7 +138,7 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
     assert!(allowed.contains("MIT"), "deny.toml's list was not read: {allowed:?}");
     // A licence expression is a list of alternatives, each of which is a list of licences that
-    // apply together. If parentheses nest the two kinds of lists, all licences must be allowed.
+    // apply together. If the expression contains parentheses, all of its licences must be allowed.
     let is_allowed = |licence: &str| {
         let both = |text: &str| text.split(" AND ").all(|part| allowed.contains(part.trim()));
         if licence.contains('(') {

@@ -2,7 +2,7 @@
 //! translation: they personify programs, replace a subject, or begin a doc comment with a clause
 //! instead of a noun or a verb.
 //!
-//! [`WORDS`] and [`CLAUSES`] list these words and forms.
+//! The lists are [`WORDS`] and [`CLAUSES`].
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 

@@ -33,7 +33,7 @@ pub(crate) enum Denied {
         /// The lowest role that permits the request.
         needs: Role,
     },
-    /// The token is limited to one network, but the request concerns another network or all
+    /// The token is valid in only one network, but the request concerns another network or all
     /// networks.
     Network,
     /// The store could not be read, so the token could not be checked.
@@ -50,7 +50,7 @@ pub(crate) struct Door {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Hashes of the store's tokens, and the time at which they were last read.
+/// Hashes of the store's tokens, and the time of the last attempt to read them.
 #[derive(Debug, Default)]
 struct Seen {
     hashes: Arc<[TokenHash]>,
@@ -78,7 +78,8 @@ impl Door {
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
     }
 
-    /// Like [`Self::still_knows`], but always reads the store. Used for requests that make changes.
+    /// Like [`Self::still_knows`], but queries the store even if it was read less than a second
+    /// ago. Used for requests that make changes.
     pub(crate) async fn knows_now(&self, hash: &TokenHash) -> Result<bool, StoreError> {
         if self.hashes.current().contains(hash) {
             return Ok(true);
@@ -98,8 +99,8 @@ impl Door {
         self.refresh_if_old().await && matches(&self.seen().hashes)
     }
 
-    /// Reads the store's tokens, unless they were read less than [`SEEN_AGE`] ago. Returns whether
-    /// the tokens were read.
+    /// Reads the store's tokens, unless the last attempt was less than [`SEEN_AGE`] ago. Returns
+    /// whether the tokens were read.
     async fn refresh_if_old(&self) -> bool {
         let Some(store) = &self.store else { return false };
         {

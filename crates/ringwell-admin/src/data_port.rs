@@ -21,8 +21,8 @@ use crate::{Dashboard, access, health, metrics};
 /// The paths of this port, except those under `/api/` and those for web pages. The node mounts them
 /// at its root.
 ///
-/// A token in `hashes` permits all of them. A token in `lookup` permits only reading attributions
-/// and calls.
+/// A token in `hashes` permits all requests to these paths. A token in `lookup` permits only
+/// reading attributions and calls.
 pub fn data_port(
     node: Handle,
     (hashes, lookup, of_database): (TokenHashes, TokenHashes, DatabaseTokens),

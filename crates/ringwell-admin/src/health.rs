@@ -20,8 +20,8 @@ pub(crate) struct Health {
     /// from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
-    /// The time by which the wall clock is ahead of shard time. 0 unless the clock was adjusted, or
-    /// was wrong at startup.
+    /// The time by which the wall clock is ahead of shard time. 0 unless the wall clock was
+    /// adjusted or was wrong at startup.
     wall_ahead_ms: i64,
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct Readiness {
 #[derive(Serialize)]
 struct Trouble {
     shard: u16,
-    /// The state of the journal, or "held".
+    /// The state of the shard's journal, or "held" for a shard that hands out no numbers for now.
     state: &'static str,
     reason: String,
-    /// The time since the state began.
+    /// The time since the shard entered this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     for_ms: Option<u64>,
-    /// The time until the state ends.
+    /// The time until the shard leaves this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_ms: Option<u64>,
 }

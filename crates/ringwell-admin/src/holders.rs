@@ -49,7 +49,7 @@ pub async fn holders(
             allocated_at: held.allocated_wall,
             locked_until: held.locked_until,
             parameters: ringwell_wire::params::decode(&held.params),
-            // The call log adds the time of the tap.
+            // The call log adds the time of the visitor's last tap on the number.
             tapped_at: None,
         });
     }

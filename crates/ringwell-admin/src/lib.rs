@@ -50,17 +50,17 @@ pub use v1::openapi;
 /// published API allows the token in the body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The maximum size of a list, which is read only after its token was checked. A list of 100,000
-/// pools takes about 10 MB.
+/// The maximum size of a list of pools. A list is read only after the request's token was checked.
+/// A list of 100,000 pools takes about 10 MB.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The time limit for an answer. It is longer than the time for which a change waits for another
 /// change to end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// The number of bytes for which a request gets one more second, because its body may be a long
-/// list. This many bytes contain about 50 lines, and an otherwise idle server processes 1,000 lines
-/// a second.
+/// A request gets one more second for every this many bytes of its body, because the body may be a
+/// long list. This many bytes contain about 50 lines, and an otherwise idle server processes 1,000
+/// lines a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The settings that all services on the management address share.
@@ -73,8 +73,8 @@ pub struct Entrance {
     /// The host names that are accepted in addition to those of this machine. `None` accepts any
     /// host name.
     pub hosts: Option<Vec<String>>,
-    /// The maximum memory, in bytes, for all bodies in progress together. This memory always
-    /// suffices for one list.
+    /// The maximum memory, in bytes, for all bodies in progress together. It must be enough for one
+    /// list.
     pub bodies_bytes: usize,
     /// The dashboard to serve, if any.
     pub dashboard: Option<Dashboard>,

@@ -52,7 +52,8 @@ mod tests {
         assert_eq!(limit.take(start + Millis(499)), Err(1));
         assert_eq!(limit.take(start + Millis(500)), Ok(()));
         assert_eq!(limit.take(start + Millis(501)), Err(1));
-        // After a long pause, the bucket admits the requests of one second and no more.
+        // Even after a long pause, the bucket admits no more than the requests of one second at
+        // once.
         let later = start + Millis(3_600_000);
         assert_eq!([limit.take(later), limit.take(later)], [Ok(()), Ok(())]);
         assert!(limit.take(later).is_err());

@@ -57,7 +57,7 @@ struct Scrape {
     /// The count of pools that are too small, and the count of pools that soon will be. `None` if
     /// there is no management address.
     in_trouble: Option<[usize; 2]>,
-    /// The counts of reports of calls that are not stored yet.
+    /// The counts of call reports that are not stored yet.
     waiting: Waiting,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,

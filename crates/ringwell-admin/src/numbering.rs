@@ -83,7 +83,7 @@ fn invalid(range: NumberRange) -> Vec<NumberRange> {
 }
 
 fn parse(text: &str) -> Option<PhoneNumber> {
-    // If it is given a country, the parser removes that country's trunk prefix even from foreign
+    // If the parser is given a country, it removes that country's trunk prefix even from foreign
     // numbers.
     let country = if text.starts_with('+') { None } else { Some(country::US) };
     phonenumber::parse(country, text).ok()

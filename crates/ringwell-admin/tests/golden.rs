@@ -236,8 +236,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
         let overflow = json!({ "number": number }).to_string();
         for (line, body) in [(add, ranges), ("PUT /v1/pools/11/overflow?dry_run=true", overflow)] {
             let answer = send(&router, &north, line, &body).await;
-            // Skips refusals that mention `allow_overflow`: they do not depend on the number,
-            // because the pool was created without an overflow number.
+            // Skips refusals that mention `allow_overflow`. They do not depend on the number: the
+            // pool was created without an overflow number.
             if line == add || !answer.contains("allow_overflow") {
                 answers.insert(answer.replace(number, "NUMBER"));
             }
@@ -278,7 +278,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
         let full = |line: &&str| format!("{line},north,a,c\n");
         format!("{COLUMNS}\n{}", lines.iter().map(full).collect::<String>())
     };
-    // A new pool is not created, even if only one of its two lines breaks the rule.
+    // No pool is created, even if only one of its two lines breaks the rule above.
     for list in [
         &["11,8885550102,1800,8885550100,5"][..],
         &["11,,1800,8885550100,5", "11,8885550102,1800,8885550110,5"],
@@ -296,7 +296,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let answer = send(&router, ADMIN, import, &lines(&two)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
     assert!(answer.contains("overflow_number: differs from the pool's previous line"), "{answer}");
-    // If the pool exists, it keeps its numbers and its overflow number.
+    // If a line breaks the rule, an existing pool keeps its numbers and its overflow number.
     let good = lines(&["11,8885550199,1800,8885550100,5"]);
     gets(&router, ADMIN, import, &good, 200).await;
     for line in ["11,8885550103,1800,8885550100,5", "11,8885550103,1800,8885550110,5"] {

@@ -1,4 +1,4 @@
-//! A provider account. Requests are verified with its secrets.
+//! A provider account, with the secrets that verify the provider's requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -41,7 +41,7 @@ impl Default for Warnings {
 
 impl Warnings {
     /// Returns the count of warnings suppressed since the last logged warning. Returns `None` if
-    /// this warning must be suppressed too.
+    /// the present warning must be suppressed as well.
     pub(crate) fn pass(&self) -> Option<u64> {
         let throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
         throttle.pass(self.since.elapsed())

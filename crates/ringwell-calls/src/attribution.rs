@@ -271,7 +271,8 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
     assert!(found.earlier[0].late);
     assert!(found.confidence.unwrap().reason.contains("1 earlier visitor"));
     assert_eq!(Attribution::of(at, std::slice::from_ref(&own), &[]).outcome, Attributed::None);
-    // If the number was handed out exactly four times, it had no visitors before those four.
+    // If the number was handed out exactly four times, all its visitors are candidates, so the
+    // probabilities add up to 1.
     let all: Vec<_> = (0..5).map(|it| visitor(60 + it, "d")).collect();
     let sum = |count: usize| {
         let found = Attribution::of(at, std::slice::from_ref(&own), &all[..count]);

@@ -81,7 +81,7 @@ pub struct Facts {
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
     ended_ms: Option<u64>,
-    /// The greatest outcome that was reported for a single destination.
+    /// The greatest of the outcomes that were reported for single destinations.
     leg: Option<Outcome>,
     /// The outcome of the call, if the provider reported one.
     end: Option<Outcome>,
@@ -228,7 +228,8 @@ impl Facts {
         self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
     }
 
-    /// The time from the beginning to the answer, or to the end if there was no answer.
+    /// The time from the beginning of the call until it was answered, or until it ended if it was
+    /// not answered.
     #[must_use]
     pub fn ring(&self) -> Option<Millis> {
         let until = match self.outcome() {

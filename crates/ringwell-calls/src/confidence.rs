@@ -81,7 +81,7 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let delay = delay_s(at, oldest.allocated_at);
     let of = |(share, mean): &(f64, f64)| {
         let fall = (-gap / mean).exp();
-        // If all allocations have the same time, the rate is unknown.
+        // If all candidates have the same allocation time, the rate is unknown.
         if fall < 1.0 { share / mean * (-delay / mean).exp() * fall / (1.0 - fall) } else { 0.0 }
     };
     DELAYS.iter().map(of).sum()
@@ -210,8 +210,8 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap an hour ago has no extra weight. Such a tap shows only when the visitor looked at
-        // the number.
+        // A tap an hour ago has no extra weight. An old tap proves only that the visitor looked at
+        // the number at that time.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();

@@ -136,9 +136,9 @@ impl LogError {
         matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))
     }
 
-    /// Whether a background task should not report this error. Damage has already been reported
-    /// when it was found. A closed log needs no report, because the log is closed only at shutdown,
-    /// or briefly while it is reopened.
+    /// Whether a background task should not report this error. Damage was already reported when it
+    /// was found. A closed log needs no report, because the log is closed only at shutdown, or
+    /// briefly while it is reopened.
     #[must_use]
     pub fn is_said(&self) -> bool {
         match self {
@@ -188,8 +188,8 @@ impl Log {
     }
 
     /// Opens the log for a server, which connects calls even without the log. If the database does
-    /// not answer now or its file is damaged, a later operation opens the log once that is
-    /// possible.
+    /// not answer or its file is damaged, the log is opened by the first later operation that
+    /// succeeds in opening it.
     ///
     /// # Errors
     /// [`LogError`] if the database answers but this program cannot use it.

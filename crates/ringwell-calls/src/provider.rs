@@ -54,8 +54,8 @@ pub enum Hook {
     Dial,
     /// An event that needs no answer.
     Status,
-    /// The callee has answered. The answer is the announcement to play before the parties are
-    /// connected.
+    /// The callee has picked up. The answer to this request contains the announcement to play
+    /// before the parties are connected.
     Whisper,
 }
 

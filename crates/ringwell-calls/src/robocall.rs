@@ -1,4 +1,4 @@
-//! Computes a score for the likelihood that a caller is a robot, from the caller's known calls.
+//! Scores the likelihood that a caller is a robot, based on the caller's known calls.
 //!
 //! Source: docs/spec/calls.md, "Robocalls".
 

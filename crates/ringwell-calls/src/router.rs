@@ -17,13 +17,14 @@ use crate::route::RoutePlan;
 use crate::webhook::send::{Post, Sender};
 use crate::webhook::sign;
 
-/// The maximum number of destinations in an answer, as in a rule of the configuration.
+/// The maximum number of destinations in an answer. The limit is the same for a rule in the
+/// configuration.
 const TARGETS_MAX: usize = 10;
 const WHISPER_BYTES_MAX: usize = 200;
 /// The accepted range of a destination's ringing time, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 5..=120;
-/// The maximum number of calls for which answers are remembered, in case the first destination of a
-/// call does not answer.
+/// The maximum number of calls for which the program's answers are remembered. A remembered answer
+/// is needed if the first destination of a call does not pick up.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// The program's answer. Missing members default to the configuration's values.
@@ -36,8 +37,8 @@ struct RoutingAnswer {
     caller_id: Option<String>,
 }
 
-/// Queries the program for the destinations of `call`. `plan` is the default. Returns `None` if the
-/// program selects the default.
+/// Queries the program for the destinations of `call`. The default is `plan`, which follows from
+/// the configuration. Returns `None` if the program selects the default.
 ///
 /// # Errors
 /// A text for the operator that says why there is no usable answer.

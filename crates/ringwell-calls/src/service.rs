@@ -43,12 +43,12 @@ use crate::webhook::send::{Sender, System};
 pub(crate) use ends::NO_RULE;
 pub use pools::Exhausting;
 
-/// The time limit for storing a report. After that, the provider gets an error, so that it sends
-/// the report again.
+/// The time limit for storing a report. When it expires, the provider gets an error, so that it
+/// sends the report again.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
-/// The time limit at shutdown for changes that wait for the log. After that, changes that are only
-/// in memory are dropped.
+/// The time limit at shutdown for storing changes that wait for the log. When it expires, changes
+/// that are only in memory are dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// The time limit for closing the log, during which SQLite copies its write-ahead log into its
@@ -59,7 +59,7 @@ static NOT_LOGGED: Repeated = Repeated::new();
 /// Limits the log lines about destinations that would cause a loop.
 static LOOPS: Repeated = Repeated::new();
 
-/// Handles calls. Clones share one service, which runs on the runtime on which it was started.
+/// Handles calls. Clones share one service. It runs on the runtime on which it was started.
 #[derive(Clone)]
 pub struct Service {
     inner: Arc<Inner>,
@@ -76,7 +76,8 @@ struct Inner {
     numbers: Arc<dyn Numbers>,
     settings: RwLock<Arc<Settings>>,
     sender: Sender,
-    /// The remembered answers of the user's program.
+    /// The answers of the user's program, remembered for calls that may still need their next
+    /// destination.
     routed: Mutex<Remembered>,
     /// Notified when a delivery may be due.
     stored: Arc<Notify>,
@@ -95,7 +96,7 @@ struct Settings {
     routing: Option<RoutingSettings>,
     deadline: Duration,
     caller_ids: CallerIds,
-    /// The ages at which calls are redacted, at which calls are removed, and at which events are
+    /// Three ages: the ages at which a call is redacted, a call is removed, and an event is
     /// removed.
     ages: [Duration; 3],
 }
@@ -204,8 +205,7 @@ impl Service {
 
     /// Stores all waiting reports and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        // If the time limit expires, the code below counts and logs the reports that are not
-        // stored.
+        // If the time limit expires, the reports that are not stored are counted and logged below.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
@@ -259,8 +259,8 @@ impl Service {
         Arc::clone(&self.inner.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Applies new accounts, destinations, ages and rules for webhooks. Does not change the address
-    /// or the database.
+    /// Applies the new accounts, destinations, retention times and rules for webhooks. Does not
+    /// change the address or the database.
     ///
     /// # Errors
     /// [`NoTimeZone`]. In this case, nothing is changed.
@@ -283,7 +283,7 @@ impl Service {
         self.inner.writer.waiting()
     }
 
-    /// Whether reports whose senders were already answered are not in the log yet.
+    /// Whether any report is not in the log yet although its sender was already answered.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting().kept > 0
     }

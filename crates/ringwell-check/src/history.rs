@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MS: i64 = 1_000_000;
 /// The largest difference between the clocks of a client and of a server, in milliseconds.
 pub(crate) const CLOCK_SLACK: i64 = 100;
-/// For this time after a fault ends, the fault still explains overflow.
+/// The time after the end of a fault during which the fault still counts as the cause of overflow.
 const RECOVERY: i64 = 10_000 * MS;
 
 /// The position of a line: the index of its file, and the line number, counted from 1.
@@ -37,8 +37,8 @@ pub(crate) struct Whole {
     /// The deadline of each run; the key is the prefix of the run's ids.
     pub(crate) runs: BTreeMap<String, Option<i64>>,
     pub(crate) pools: BTreeMap<u64, Vec<Version>>,
-    /// Pairs of the same moment: nanoseconds of the monotonic clock, and milliseconds of the wall
-    /// clock.
+    /// Readings of both clocks at the same moment: the monotonic clock in nanoseconds, and the wall
+    /// clock in milliseconds.
     pub(crate) clocks: Vec<(i64, i64)>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) batches: Vec<Batch>,
@@ -83,8 +83,8 @@ pub(crate) struct Batch {
     pub(crate) place: SourceLine,
     pub(crate) id: Box<str>,
     pub(crate) t: i64,
-    /// The earliest time at which its rows may have been served. For a batch with a key, this is
-    /// the first attempt's `t`.
+    /// The earliest time at which its rows may have been served. For a batch with an idempotency
+    /// key, this is the first attempt's `t`.
     pub(crate) since: i64,
     pub(crate) key: Option<Box<str>>,
     pub(crate) deadline_ms: Option<i64>,
@@ -180,7 +180,7 @@ pub(crate) enum Fact {
 /// A row of a batch, with its answer if the batch was answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
-    /// Index of its batch.
+    /// The index of the row's batch.
     pub(crate) batch: u32,
     pub(crate) pool: u64,
     pub(crate) rid: Box<str>,
@@ -212,8 +212,8 @@ pub(crate) enum Kind {
         rid: Option<Box<str>>,
     },
     /// The lockout ends at `until`; `ends` marks a release. If `restored` is set, no visitor saw
-    /// the allocation. The newest allocation is then the earlier one that was made at the time
-    /// `restored` (0 if there is none).
+    /// the allocation. The number's newest allocation is then the earlier one that was made at the
+    /// time `restored` (0 if there was none).
     Until {
         until: i64,
         ends: bool,
@@ -307,7 +307,7 @@ impl Whole {
         Some(mono + (wall_ms - wall) * MS)
     }
 
-    /// Whether a fault explains an unusual event between two times.
+    /// Whether a fault explains an unusual event that occurred between two times.
     pub(crate) fn faulty(&self, from: i64, to: i64) -> bool {
         let Some(first) = self.faults.first() else { return false };
         let over = self.faults.last().filter(|last| last.ends).map(|last| last.t + RECOVERY);

@@ -1,7 +1,7 @@
 //! Judges histories: did a server keep its promises about numbers?
 //!
 //! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server or the load
-//! generator, because shared code would repeat their mistakes. Knows nothing of command lines.
+//! generator, because shared code would repeat their mistakes. Does not depend on the command line.
 //!
 //! Lines are read one by one. Batches, frames and pools are kept in memory. Rows and records are
 //! divided by number into temporary files, and the files are judged one after another. The time for

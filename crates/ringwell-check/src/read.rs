@@ -1,7 +1,7 @@
 //! Turns files into facts, line by line.
 //!
 //! Defines which fields each kind of line requires. Skips unknown fields and an incomplete last
-//! line, as docs/spec/history.md requires. Never has the text of more than one line in memory.
+//! line, as docs/spec/history.md requires. Never keeps the text of more than one line in memory.
 
 mod answers;
 mod journals;
@@ -43,7 +43,7 @@ impl std::fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl ReadError {
-    /// The error when facts cannot be written to temporary files or read back.
+    /// Creates the error for facts that cannot be written to temporary files or read back.
     pub(crate) fn of_spill(error: &io::Error) -> Self {
         let why = format!("cannot use a temporary file in this directory: {error}");
         Self { path: std::env::temp_dir(), line: 0, why }

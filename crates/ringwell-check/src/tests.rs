@@ -243,7 +243,7 @@ fn an_unreadable_line_is_named_and_a_torn_last_line_is_skipped() {
     let broken = [
         ("{\"k\":\"inv\"}\n", "`rows` is missing"),
         ("{\"k\":\n", "EOF"),
-        ("{\"k\":\"run\",\"v\":2,\"run\":\"x\"}\n", "format 2"),
+        ("{\"k\":\"run\",\"v\":2,\"run\":\"x\"}\n", "format version 2"),
     ];
     for (line, why) in broken {
         fs::write(&path, format!("{clean}{line}")).unwrap();

@@ -64,7 +64,7 @@ pub(crate) struct Findings {
     pub(crate) not_judged: Vec<(Rule, &'static str)>,
     /// For each rule and reason, the count of cases that were not judged.
     pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
-    /// The counts of answered rows, of overflow rows among them, and of different numbers that the
+    /// The counts of answered rows, of overflow rows among them, and of distinct numbers that the
     /// other rows got.
     pub(crate) rows: usize,
     pub(crate) overflow_rows: usize,
@@ -130,7 +130,7 @@ pub struct Summary {
     pub rows: usize,
     /// Rows that got the overflow number.
     pub overflow_rows: usize,
-    /// Different numbers that rows got exclusively.
+    /// Distinct numbers that rows got, not counting overflow numbers.
     pub numbers: usize,
     /// Records of journals.
     pub records: usize,

@@ -91,7 +91,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// The server to ask, and the token to send.
+/// The server that gets the requests, and the token to send.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Access {
     /// The server: http://HOST:PORT or unix:PATH

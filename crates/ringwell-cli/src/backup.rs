@@ -61,8 +61,8 @@ const SMALL: [&str; 8] = [
 /// The format version of the list `backup.json`.
 const FORMAT: u32 = 1;
 
-/// The maximum number of attempts to copy a shard. An attempt fails if segments are dropped or
-/// written too fast.
+/// The maximum number of attempts to copy a shard. An attempt fails if the server drops segments,
+/// or writes to them, faster than they are copied.
 const TRIES: u32 = 5;
 
 /// The number of bytes that are copied at once. It is small because the server keeps writing: a
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    // A demo keeps its pools in files.
+    // The data directory of a demo has no database, because a demo keeps its pools in files.
     if args.config.is_none() && !sources.data.join(DEMO_LIST).exists() {
         eprintln!(
             "No database of ring pools was copied. If the server has one, use --config FILE \
@@ -264,7 +264,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     verify(to)
 }
 
-/// Copies a file if it exists. The file may also be removed during the copy.
+/// Copies a file if it exists. It is not an error if the file is removed during the copy.
 fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
     let shown = from.display();
     match copy(from, to) {
@@ -294,7 +294,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     Ok(shards)
 }
 
-/// Copies a shard's files. Starts again if a file was dropped during the copy, or if the copy is
+/// Copies a shard's files. Starts again if a segment was dropped during the copy, or if the copy is
 /// damaged.
 fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut trouble = String::new();
@@ -470,7 +470,8 @@ fn verify_contents(root: &Path) -> anyhow::Result<()> {
         }
         let checked = runtime.block_on(check_sqlite(&database));
         checked.map_err(|error| match error {
-            // Only the damage is reported, because a copy cannot be repaired.
+            // Reports only the damage and no advice for repairing it, because a copy cannot be
+            // repaired.
             StoreError::File(fault) => anyhow!(fault.damage().unwrap_or_else(|| fault.to_string())),
             error => anyhow!(error).context(database.display().to_string()),
         })?;

@@ -2,7 +2,7 @@
 //! call log.
 //!
 //! Connects the service with the node: the service queries the node for the holder of a number, and
-//! the node's management API includes the paths of calls.
+//! the node's management API serves the paths of calls.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub(crate) struct Running {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The numbers of a node, which may not be serving yet.
+/// Access to the numbers of a node that may not be serving yet.
 #[derive(Clone)]
 struct NodeNumbers {
     node: Arc<OnceLock<Handle>>,
@@ -171,7 +171,8 @@ impl Running {
     /// Reports that the node serves, so that it can be queried from now on. Returns the router of
     /// the call paths for the node's management API.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
-        // Every shard's thread calls this with a handle to the same node.
+        // Every shard's thread calls this function with a handle to the same node, so only the
+        // first call has an effect here.
         if self.node.node.set(node.clone()).is_ok() {
             // Waiting reports can be stored, because the data directory is locked by now.
             self.service.keep_in(&self.waiting);

@@ -38,7 +38,7 @@ use crate::{logs, management, texts};
 /// The number of extra pools for `ringwell load`, in addition to the pools for manual trials.
 const LOAD_POOLS: u32 = 200;
 
-/// The lifetime of the extra pools. It is so short because a measurement requests more numbers than
+/// The lifetime of the extra pools. It is short because a measurement requests more numbers than
 /// the pools contain, so each number must become free again almost at once.
 const LOAD_LIFETIME: Millis = Millis(10);
 
@@ -49,7 +49,8 @@ const BUSY_LIFETIME: Millis = Millis(20_000);
 /// the load, and no extra pools are added.
 const BRIEF: Millis = Millis(1000);
 
-/// A quarter of the default size, so that a demo does not reserve 256 MiB before its first request.
+/// The size of a journal segment: a quarter of the default, so that a demo does not reserve 256 MiB
+/// before its first request.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Creates or reuses the pools, prints requests to try, and serves the pools until a signal ends
@@ -112,7 +113,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     });
     let takes_calls = calls.is_some();
     let introduce = move |addresses: &[String]| {
-        // The error is ignored, because a closed output does not stop the running server.
+        // The error is ignored, because the server must keep running even if stdout is closed.
         let introduction = story.introduction(addresses, &front, takes_calls);
         let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
@@ -200,7 +201,7 @@ struct Front {
 struct Also {
     name: &'static str,
     address: String,
-    /// The usual address, if another program listens there.
+    /// The listener's usual address, if another program uses it.
     busy: Option<String>,
 }
 

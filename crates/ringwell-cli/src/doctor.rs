@@ -60,10 +60,10 @@ const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 /// The minimum free disk space, which suffices for a minute of load.
 const FREE_MIN: u64 = 1 << 30;
 
-/// The limit for one flush. A longer flush delays every answer.
+/// The limit for the median duration of a flush. Slower flushes delay every answer.
 const SLOW_FLUSH: Duration = Duration::from_millis(20);
 
-/// 2025-01-01. If a clock shows an earlier time, it was never set.
+/// 2025-01-01. A clock that shows an earlier time was never set.
 const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 
 /// A part of the setup that can be checked alone.

@@ -54,7 +54,8 @@ impl Way {
         *request.uri_mut() = head.uri;
         *request.headers_mut() = head.headers;
         let (reply, answer) = oneshot::channel();
-        // If the channel is full, `reply` is dropped, and the client is asked to retry.
+        // If the channel is full, `reply` is dropped, and the client gets an answer that asks it to
+        // retry.
         let _ = self.0.try_send((request, reply));
         match answer.await {
             Ok(answer) => answer,

@@ -173,7 +173,8 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
         // restore that was killed.
         let is_lock = Path::new(&name).extension().is_some_and(|ending| ending == "lock");
         if !is_lock && name != RESTORED {
-            // If a server uses this directory, that is the more helpful reason to report.
+            // If a server uses this directory, that reason is reported instead, because it is more
+            // helpful.
             let _no_server = ReadLock::acquire(data)?;
             bail!("{} is not empty: move its files away first", data.display());
         }
@@ -181,8 +182,8 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Describes how long the server will answer with overflow numbers after its next startup,
-/// according to the copy's `lifetimes.json`.
+/// Describes how long the server will answer with overflow numbers after its next startup, based on
+/// the copy's `lifetimes.json`.
 fn hold(copy: &Path) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
@@ -246,7 +247,7 @@ fn finish(unfinished: &Path, data: &Path) -> anyhow::Result<()> {
 }
 
 /// Finds the databases that the configuration keeps at other paths than the default ones in the
-/// data directory. Returns each one's name in the copy and its location.
+/// data directory. Returns, for each database, its name in the copy and its location.
 fn targets(
     copy: &Path,
     data: &Path,

@@ -49,8 +49,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Ok(member) => member,
         Err(code) => return Ok(code),
     };
-    // Skipped for a replicated journal: a standby may wait on this machine until the addresses are
-    // free.
+    // The addresses are not checked if the journal is replicated: this process may be a standby
+    // that waits until the addresses are free.
     if !args.check && !config.data.exists() && config.journal.replicated.is_none() {
         check_addresses(&config)?;
     }

@@ -182,6 +182,7 @@ impl Settings {
         }
         if let Some(file) = &self.edge_key_file {
             let key = fs::read_to_string(file).with_context(|| shown_file(file))?;
+            anyhow::ensure!(!key.trim().is_empty(), "{} is empty", shown_file(file));
             site["edge_key"] = json!(key.trim());
         }
         if self.no_edge_key {

@@ -95,7 +95,7 @@ fn a_repeated_batch_gets_its_answer_and_uses_up_no_numbers() {
     assert_eq!(metrics::sum(&server, ALLOCATIONS), 10);
     assert_eq!(metrics::sum(&server, "ringwell_repeated_rows_total"), 30);
 
-    // A batch with another key, another body or no key is a different batch.
+    // A batch with another key, another body or no key is not a repetition of the first batch.
     let other_body = format!("{body} ");
     assert_ne!(ask(&mut client, &[("idempotency-key", "order-2")], &body).body, first.body);
     assert_ne!(ask(&mut client, &key, &other_body).body, first.body);
@@ -116,8 +116,8 @@ fn a_repeated_single_allocation_gets_its_own_number_and_no_other() {
     let [one, other] = [&site.pools[0], &site.pools[1]];
     let first = single(one, "a=1", "order-1");
     assert_eq!(single(one, "a=1", "order-1"), first);
-    // If the pool, the query or the key is not that of the first request, or if there is no key,
-    // the request gets a new number.
+    // A request gets a new number if its pool, its query or its key differs from the first
+    // request's, or if it has no key.
     let more = [
         single(other, "a=1", "order-1"),
         single(one, "a=2", "order-1"),
@@ -155,7 +155,7 @@ fn a_batch_of_the_largest_configurable_size_gets_all_its_numbers() {
     let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
     let server = Server::start(site.serve(&["--deadline", "30s"]));
     let mut client = server.client();
-    // Together, the rows are several times as large as a group of the journal.
+    // Together, the rows are several times as large as the largest group of the journal.
     let page = "p".repeat(900);
     let rows: Vec<String> =
         (0..ROWS).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
@@ -241,7 +241,7 @@ fn a_released_number_is_allocated_again() {
     assert_eq!(release(&mut client, &json!({"number": first})), false, "it is not locked");
     sleep(Duration::from_millis(5));
     assert_eq!(number(&row(&mut client, &suffix)), first);
-    // Releasing an earlier allocation does not take the number from the next visitor.
+    // If an earlier allocation is released, the next visitor keeps the number.
     let former = json!({"number": first, "allocated_at": held["allocated_at"]});
     assert_eq!(release(&mut client, &former), false);
     assert_eq!(row(&mut client, &suffix)["overflow"], true);
@@ -259,7 +259,8 @@ fn a_client_may_shorten_its_deadline_but_not_extend_it() {
         let answer = ask(&mut client, &[("ringwell-deadline-ms", value)], &body);
         answer.json()["responses"][0]["overflow"] == true
     };
-    // Not all rows are late, because the disk is occasionally faster than a timer.
+    // Not all rows are late, because a flush occasionally ends before the timer of the deadline
+    // fires.
     let late = (0..50).filter(|_| is_overflow("0")).count() as u64;
     assert!(late > 0, "no data is on disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);

@@ -175,8 +175,8 @@ fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() 
     server.stop();
 }
 
-/// All allocations have the same `Idempotency-Key`, and each is for a pool that must be fetched
-/// first. Each must get a number of its own pool.
+/// All requests for single allocations have the same `Idempotency-Key`, and each is for a pool that
+/// must be fetched first. Each request must get a number of its own pool.
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_returns_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
@@ -348,8 +348,8 @@ fn a_pool_from_the_application_is_requested_again_and_removed_if_unused() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(asked(idle.id), 2, "it was in use in its first second");
-    // The idle pool is fetched again, and its lockouts still apply. The pool of the configuration
-    // was never removed.
+    // The idle pool is fetched again, and its lockouts still apply. The pool that is in the
+    // configuration was never removed.
     let rows = batch::rows(&ask(&mut client, &[idle.clone(), site.pools[0].clone()], "again"));
     assert_eq!(rows[0].number, idle.first + 1);
     assert_eq!((rows[1].number, asked(idle.id)), (site.pools[0].first, 3));

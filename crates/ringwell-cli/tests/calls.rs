@@ -46,8 +46,8 @@ use support::site::{Pool, Site, TOKEN};
 
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// A server with one pool and an account at a provider, and its addresses for visitors and for the
-/// provider.
+/// A server with one pool and an account at a provider. Visitors and the provider use different
+/// addresses of the server.
 struct Switchboard {
     site: Site,
     server: Server,
@@ -95,7 +95,7 @@ impl Switchboard {
         Self { site, server, phone }
     }
 
-    /// Allocates a number of the pool to a visitor with these parameters.
+    /// Allocates a number of pool 16 to a visitor whose parameter `id` is given.
     fn visitor(&self, id: &str) -> u64 {
         let mut client = self.server.client();
         let ask = Ask { pool: 16, id: id.to_owned() };
@@ -115,7 +115,7 @@ impl Switchboard {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             let calls = self.get("/v1/calls").json();
-            // The answer may briefly lack the list of calls if the call log is unavailable.
+            // While the call log is unavailable, the answer may lack the list of calls.
             let mut all = calls["calls"].as_array().into_iter().flatten();
             let found = all.find(|call| call["provider_call_id"] == provider_call);
             if let Some(found) = found.filter(|call| is_done(call)) {
@@ -180,7 +180,7 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
 
 #[test]
 fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
-    // The SHA-256 hash of the token.
+    // The server's configuration contains the SHA-256 hash of the token.
     let token = "a-token-of-the-tests-that-looks-up";
     let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
     let front = format!("management.lookup_sha256 = [\"{sha256}\"]\n");

@@ -68,8 +68,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Sets long time limits for links: test machines may be slow, and these tests are not about
-    /// late rows.
+    /// Starts with long time limits for links: test machines may be slow, and most tests are not
+    /// about late rows.
     fn new(numbers: u64, lifetime: Duration) -> Self {
         let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n";
         Self::with("10s", links, numbers, lifetime)
@@ -331,8 +331,8 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // The count includes connections from before the first batch, because node a tried to connect
-    // before the other node had started.
+    // The metric also counts earlier attempts to connect, because node a tried to connect before
+    // node b had started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
     // On a busy machine, one connection may be lost.
     assert!(connects <= before + 1, "{before} {connects}");
@@ -364,8 +364,8 @@ fn ten_thousand_batches_share_a_few_connections() {
     });
     let mut client = servers[0].client();
     let (connects, requests) = (link(&mut client, "connects"), link(&mut client, "requests"));
-    // The window allows this many connections at once. A slow answer may occasionally cost one more
-    // connection.
+    // The window limits the number of requests in flight, and each of them needs one connection. A
+    // slow answer may occasionally require another connection.
     assert!(connects <= 32, "{connects} connections for {requests} requests");
     assert!(requests > 9_000, "{requests}");
 }

@@ -67,8 +67,8 @@ impl Dice {
     }
 }
 
-/// The current time: on a monotonic clock, which continues while servers are replaced, and on the
-/// wall clock.
+/// The current time on the test's monotonic clock, which continues when a server is restarted, and
+/// on the wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     ns: u64,
@@ -227,8 +227,8 @@ impl Run {
         let moment = Duration::from_millis(100 + self.dice.below(200));
         thread::sleep(moment.saturating_sub(began.elapsed()));
         server.kill();
-        // A connected client stops at its next connection error. The flag stops clients that never
-        // connected.
+        // A connected client stops at its next connection error. The flag stops clients that have
+        // never connected.
         stop.store(true, Ordering::Relaxed);
         let seen: Vec<Seen> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         for one in &seen {
@@ -309,7 +309,8 @@ impl Run {
 
     fn look_up<'a>(&mut self, client: &mut Client, events: impl Iterator<Item = &'a Event>) {
         for event in events {
-            // The two milliseconds allow for rounding in two clocks. No lifetime is that short.
+            // The two milliseconds allow for rounding in the test's and the server's clocks. No
+            // lifetime is that short.
             let found = batch::attribution(client, event.number, event.returned_ms + 2).unwrap();
             self.wrong.extend(history::attributed(event, &found, &self.world.pools));
             self.looked_up += 1;

@@ -423,7 +423,7 @@ fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
         assert_eq!(stranger.status, 303, "{path}: to the login");
     }
     assert_eq!(place.of_v1("/v1/audit"), before, "nothing has changed");
-    // Pools from the configuration can be changed only in the configuration.
+    // If the server's pools come from the configuration, they can be changed only there.
     let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
     let admin = place.log_in(TOKEN);
     assert!(!admin.see("/ui/pools/7").contains("Resize"));

@@ -33,8 +33,8 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The time within which changes of managed pools must take effect, plus additional time for a busy
-/// machine.
+/// The time within which changes of pools in the database must take effect, including additional
+/// time for a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
 /// A server with its pools in a database, and a second connection to that database.

@@ -48,7 +48,7 @@ fn a_partly_sent_request_is_answered_and_kept() {
     let bytes = bytes(&site, "slow");
     let (head, rest) = bytes.split_at(bytes.len() - 20);
     slow.send(head).unwrap();
-    // Waits until the server has read the sent part of the request.
+    // Waits until the server has probably read the part of the request that was sent.
     thread::sleep(Duration::from_millis(50));
 
     server.terminate();

@@ -79,7 +79,8 @@ impl Edge {
             .replace("127.0.0.1:8001", &pages)
             .replace("127.0.0.1:8080", ringwell);
         let at = folder.path().display();
-        // Makes nginx run as one user, in the foreground, with all of its files in the folder.
+        // Makes nginx run as the current user, in the foreground, with all of its files in the
+        // temporary folder.
         let config = format!(
             "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
              events {{}}\nhttp {{\n\

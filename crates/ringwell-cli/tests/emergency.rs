@@ -1,4 +1,4 @@
-//! Emergencies: tests, with the real program, what the runbooks and the guide to backups promise.
+//! Emergencies: tests the promises of the runbooks and of the backup guide with the real program.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -54,7 +54,7 @@ impl Kept {
         );
         let mut site = Site::new(vec![Pool::new(1, 4, LONG)], &settings);
         Server::start(site.serve(&[])).stop();
-        // From now on, the pools are only in the database.
+        // The server has imported the pools, so from now on they are only in the database.
         site.write(Vec::new());
         Self { folder, site, database }
     }
@@ -315,7 +315,7 @@ fn an_erasure_that_finds_no_call_names_the_command_that_erases_the_visitor() {
     assert!(said.starts_with("1 allocation erased"), "{said}");
 }
 
-/// The Debian package sets this variable.
+/// The Debian package sets the variable `RINGWELL_TOKEN_SHA256`.
 #[test]
 fn a_token_of_the_file_that_a_variable_overrides_is_reported() {
     let site = Site::new(vec![Pool::new(1, 4, LONG)], "");

@@ -49,15 +49,15 @@ fn trial(nats: &Nats) -> Trial {
     Trial::new(&nats.settings())
 }
 
-/// Starts another process with the same shards and separate data.
+/// Starts another process for the trial's shards, with a data directory of its own.
 fn other(trial: &Trial, name: &str) -> Server {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
     Server::start(command)
 }
 
-/// Like [`other`], but only returns the command. The server listens on a unix socket, which all
-/// hosts can reach.
+/// Like [`other`], but only returns the command, in which the server listens on a unix socket. All
+/// hosts of the test's network can reach the socket.
 fn other_on(trial: &Trial, name: &str) -> Command {
     let socket = trial.site.data().with_file_name(format!("{name}.socket"));
     let mut command = trial.site.serve(&["--listen", &format!("unix:{}", socket.display())]);
@@ -190,8 +190,8 @@ fn a_paused_owner_finds_itself_fenced() {
     second.stop();
 }
 
-/// Like [`other`], but the process waits while another process serves. Returns the server, and the
-/// time when it began to serve.
+/// Like [`other`], but the process waits while another process serves. Returns a thread that waits
+/// for the server. The thread's result is the server and the time when it began to serve.
 fn standby(trial: &Trial, name: &str) -> thread::JoinHandle<(Server, Instant)> {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
@@ -301,8 +301,8 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     let mut trial = Trial::new(&small);
     let first = trial.start();
     trial.load(&first);
-    // Records a fault, because rows may overflow: so much is written at once that on a busy
-    // machine, storing a group may take 250 ms.
+    // Records a fault, because rows may overflow: the load is so heavy that storing a group may
+    // take 250 ms on a busy machine.
     trial.fault("streams are filled and trimmed");
     wait_until("a stream is not trimmed", || {
         let stream = nats.first_and_bytes("RINGWELL_0");
@@ -324,7 +324,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     second.stop();
 }
 
-/// A public key for tests, and its seed.
+/// A public NATS key for tests, and the seed from which its private key is derived.
 const KEY: &str = "UBA4BEDKVYKOHQ5QWOAIENXSLELMAYCNR5E7244YXAFZNYWKHODB7WZQ";
 const SEED: &str = "SUAHSF33Y2OG753LVUBXBOOZQDZE5KQ5VCSZB44ATQFI5AVLZ3MLSKZJNM";
 
@@ -366,7 +366,7 @@ fn servers_with_tls_and_a_key_accept_its_holder_and_refuse_all_others() {
     let server = trial.start();
     trial.wait_for_numbers(&server);
     server.stop();
-    // First tries another key, then no key.
+    // Checks that the server refuses a wrong key, and a client without a key.
     fs::write(&seed, "SUAMAM7HWGBBATCEGRWXND7MJVXC4LDGT3OBBMLXG37QXW4EBVADRTXCTA\n").unwrap();
     assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
     let open = Trial::new(&nats.settings());

@@ -200,8 +200,9 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     server.stop();
 }
 
-/// At startup, the server needs the longest lifetime that may have been guaranteed before lifetimes
-/// changed. On a full disk, it can use the longer lifetime if that one was recorded earlier.
+/// At startup, the server needs the longest lifetime that earlier allocations may have been
+/// guaranteed. On a full disk, a lifetime can therefore be shortened only if the longer lifetime
+/// has already been recorded.
 #[test]
 fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
     let Some((mut site, disk)) = site_on_small_disk() else { return };
@@ -229,7 +230,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     site.write(with(hour));
     assert!(server.reload().contains("reloaded"));
     site.write(with(second));
-    // On a busy machine, the server may free more disk space as late as now.
+    // On a busy machine, the server may still free disk space during this reload.
     let line = disk.kept_full(|| server.reload());
     for part in ["the pools are unchanged", "lifetimes.json", "free some space"] {
         assert!(line.contains(part), "{part}: {line}");

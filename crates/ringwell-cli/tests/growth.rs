@@ -136,7 +136,7 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
     // There are no more requests, so the pool can shrink as it would at the end of a month. Numbers
-    // that were held since the given time stay in the pool.
+    // that a visitor held at `since_ms` or later stay in the pool.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");

@@ -45,7 +45,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// Starts nodes with this deadline, and the proxy. Returns `None` if `HAProxy` is missing.
+    /// Starts the proxy and both nodes, with the deadline `deadline`. Returns `None` if `HAProxy`
+    /// is missing.
     fn new(deadline: &'static str) -> Option<Self> {
         Self::with(deadline, |own| own)
     }
@@ -165,8 +166,9 @@ impl Stage {
         self.wait_until_state(NODES[node], "UP");
     }
 
-    /// Sends batches over kept connections while `act` runs. Returns the count of answered batches.
-    /// Fails if an answer is incomplete, a connection ends, or a number is handed out twice.
+    /// Sends batches over persistent connections while `act` runs. Returns the count of answered
+    /// batches. Fails if an answer is incomplete, a connection ends, or a number is handed out
+    /// twice.
     fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let numbers = Mutex::new(Vec::new());

@@ -41,7 +41,7 @@ const LATE_MAX: usize = 10;
 /// every 500 ms.
 const HEALED: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
-/// The size of a large pool, which is more than any test uses within a lifetime.
+/// The size of a large pool. No test uses that many numbers within a lifetime.
 const MANY: u64 = 5_000;
 const SHORT: Duration = Duration::from_secs(2);
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);

@@ -36,7 +36,7 @@ fn run(args: &[&str]) -> Output {
     ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
 }
 
-/// Returns the disk space of all files below `path`, in bytes.
+/// Returns the disk space used by all files below `path`, in bytes.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(path).unwrap().map(Result::unwrap);
@@ -409,7 +409,7 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
-/// With such values, a server would start, but fail at each connection or at the first call.
+/// With these values, a server would start, but then fail at each connection or at the first call.
 #[test]
 fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");

@@ -74,7 +74,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
 
 #[test]
 fn without_calls_each_token_that_may_read_them_learns_that() {
-    // The SHA-256 of the first token.
+    // `sha256` is the SHA-256 of `token`.
     let token = "a-token-of-the-tests-that-looks-up";
     let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
     let (_site, server) = start(&format!("management.lookup_sha256 = [\"{sha256}\"]"));

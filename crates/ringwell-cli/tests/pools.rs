@@ -208,7 +208,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
-/// A pool is created or enlarged, but does not get all of its numbers. Scripts must be able to
+/// A pool is created or enlarged, but gets fewer numbers than requested. Scripts must be able to
 /// detect this.
 #[test]
 fn a_pool_that_gets_too_few_numbers_of_the_inventory_is_an_error_with_advice() {

@@ -26,7 +26,7 @@ fn pools(count: u64, numbers: u64, lifetime: Duration) -> Vec<Pool> {
     (1..=count).map(|id| Pool::new(id, numbers, lifetime)).collect()
 }
 
-/// Returns the id of the current holder of `number`, which is in the parameters.
+/// Returns the current holder of `number`: the id in the parameters of the allocation.
 fn holder(client: &mut Client, number: u64) -> Value {
     batch::holder(client, number).unwrap()["parameters"]["id"].clone()
 }

@@ -1,5 +1,5 @@
-//! A data directory that was restored from a copy, on one machine. The journals lack the answers
-//! that were sent after the copy was made.
+//! A data directory that was restored from a copy, on one machine. The journals lack the
+//! allocations that were answered after the copy was made.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -163,7 +163,7 @@ fn a_damaged_copy_is_not_restored() {
         .unwrap();
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
     copy(site.data(), &path("plain"));
-    // A backup is checked against its list, but a plain copy only by its contents.
+    // A backup is checked against the list of its files, but a plain copy has no such list.
     let list = path("backup/journal/0/anything");
     std::fs::write(&list, "x").unwrap();
     let said = refused(&path("backup"), &path("new"));

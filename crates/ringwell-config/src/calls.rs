@@ -168,7 +168,8 @@ pub struct WebhookSettings {
     pub allow_networks: Vec<(IpAddr, u8)>,
     /// Ports to which webhooks may be sent, in addition to 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
-    /// Whether webhooks may be sent over `http://`, and then only to networks in `allow_networks`.
+    /// Whether webhooks may be sent over `http://`. Even then, only networks in `allow_networks`
+    /// may receive them that way.
     pub allow_http: bool,
     /// The time for which events can be replayed and read (default: 30 days).
     pub retention: Duration,

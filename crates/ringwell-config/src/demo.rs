@@ -56,7 +56,7 @@ pub enum DemoError {
     Key(#[from] KeyError),
 }
 
-/// The pools 1 to `pools`, each with its own `numbers` numbers, key and overflow number.
+/// The pools 1 to `pools`. Each has `numbers` numbers, a key and an overflow number of its own.
 ///
 /// # Errors
 /// [`DemoError`] if these pools are impossible.

@@ -152,8 +152,8 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     section.finish();
 }
 
-/// Reads where the journals are kept; returns `true` for NATS servers, which several machines
-/// share.
+/// Reads the kind of storage for the journals. Returns `true` for NATS servers, which several
+/// machines share.
 fn parse_engine(text: &str) -> Result<bool, ValueError> {
     match text {
         "files" => Ok(false),

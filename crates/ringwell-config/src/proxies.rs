@@ -19,7 +19,7 @@ pub enum TrustedProxy {
 }
 
 impl TrustedProxy {
-    /// Whether a peer at `address` is such a proxy; `None` stands for a unix socket.
+    /// Whether a peer at `address` matches this entry; `None` stands for a unix socket.
     #[must_use]
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         match (self, address.map(|address| address.to_canonical())) {

@@ -44,7 +44,7 @@ pub struct Config {
     pub drain_pause: Duration,
     /// The tokens for `/v1/`.
     pub management: Management,
-    /// The database of ring pools, if they are not in this file.
+    /// The database of ring pools, if they are not in the configuration file.
     pub database: Option<Database>,
     /// The numbers that pools in a database may contain, and those that they may draw from the
     /// inventory.
@@ -162,7 +162,7 @@ pub struct Links {
     pub deadline: Duration,
     /// The time after which an answer counts as slow, at most `deadline` (default: 25 ms).
     pub slow: Duration,
-    /// The time for which rows wait for their turn on a link (default: 15 ms).
+    /// The longest time that a row waits for its turn on a link (default: 15 ms).
     pub wait: Duration,
 }
 
@@ -177,7 +177,7 @@ pub struct Journal {
     pub snapshot_every_bytes: u64,
     /// The time for which allocations can be looked up (default: 30 days).
     pub history_age: Millis,
-    /// The disk space that each shard may use for this history (default: 8 GiB).
+    /// The disk space that each shard may use for the history of allocations (default: 8 GiB).
     pub history_bytes: u64,
     /// The servers that keep the journals; `None` for files of this machine.
     pub replicated: Option<Replicated>,

@@ -426,6 +426,6 @@ fn a_swap_to_a_missing_pool_is_a_fault() {
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
     let said = "ringwell.toml:17: site[0].swap[1].ring_pool: there is no ring pool 99\n";
     check(&format!("{GOOD}{site}"), said);
-    // A database may contain pools that are not in this file.
+    // A database may contain pools that are not in the configuration file.
     check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");
 }

@@ -3,10 +3,10 @@
 //! If a pool moves here from another node, its numbers keep the allocation times that the other
 //! node recorded. In both journals, a number and that time identify an allocation. However, the
 //! clocks of two nodes differ, and this node dates its own answers and allocations by its own
-//! clock. For comparisons with these, each allocation made by another node therefore also has a
-//! time by this node's clock. Only allocations whose two times differ are kept here. Invariant: the
-//! later of two allocations of a number also has the later time by this node's clock. Source:
-//! docs/spec/cluster.md, "Moving buckets".
+//! clock. To make all these times comparable, each allocation made by another node therefore also
+//! has a time by this node's clock. Only allocations whose two times differ are kept here.
+//! Invariant: the later of two allocations of a number also has the later time by this node's
+//! clock. Source: docs/spec/cluster.md, "Moving buckets".
 
 use alloc::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PromoNumber(NonZeroU64);
 
-/// The first rule that a text breaks if it is not a promo number.
+/// The first rule that an invalid promo number breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
     /// The text has no country code and is not ten bytes long.

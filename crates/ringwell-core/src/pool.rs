@@ -156,7 +156,7 @@ impl Pool {
             // that were allocated earlier.
             None if until < self.last_until => self.changed(all, slot),
             None => {
-                // Checked only in debug builds, because the check takes two instructions per row.
+                // Checked only in debug builds, because the check costs two instructions per row.
                 let is_head = cfg!(canary) || place == self.head;
                 debug_assert!(is_head, "the ring hands out a number other than its head");
                 self.head = if place + 1 == self.count { 0 } else { place + 1 };
@@ -200,7 +200,8 @@ impl Pool {
         self.base..self.base + self.count
     }
 
-    /// Returns the first slot that the next allocation will examine, unless the ring was broken.
+    /// Returns the first slot that the next allocation will examine, unless an [`Order`] has
+    /// replaced the ring.
     #[inline]
     pub(crate) fn head_slot(&self) -> u32 {
         self.base + self.head

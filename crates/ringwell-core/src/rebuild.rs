@@ -122,8 +122,8 @@ impl Rebuild {
         }
     }
 
-    /// Restores the two times of an allocation from a snapshot, whose numbers must have been
-    /// restored before. The allocation of `number`, which another node's clock dates
+    /// Restores the two times of an allocation from a snapshot. The snapshot's numbers must have
+    /// been restored already. The allocation of `number`, which another node's clock dates
     /// `allocated_at`, was made at `local_at` by this node's clock.
     pub fn restore_foreign(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         match self.retired.get_mut(&number) {
@@ -148,9 +148,9 @@ impl Rebuild {
     }
 
     /// Sets the end of the lockout of a number's newest allocation to `until`. If the lockout ended
-    /// early (`is_release`), the number's visitor no longer has it. Comparing the times is not
-    /// enough to detect a release: a startup at which the time was uncertain may have lengthened
-    /// the lockout by more than the previous startup did.
+    /// early (`is_release`), the number's visitor no longer has it. An earlier end than the known
+    /// one does not prove a release: a startup at which the time was uncertain may have lengthened
+    /// the known lockout beyond `until`.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -248,8 +248,8 @@ impl Rebuild {
         self.retired.values()
     }
 
-    /// Lengthens every lockout and hold that had not ended at `then` by `by`, because this part of
-    /// the time since `then` may not have passed.
+    /// Lengthens by `by` every lockout and hold that had not ended at `then`, because that much of
+    /// the time since `then` may not really have passed.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -344,8 +344,8 @@ impl Rebuild {
     }
 }
 
-/// Returns an empty list with room for twice `count` plus `spare`, or for only `count` if the
-/// system does not provide that much memory.
+/// Returns an empty list with capacity for twice `count` plus `spare` items, or for only `count`
+/// items if the system does not provide that much memory.
 fn with_room<T>(count: usize, spare: usize) -> Vec<T> {
     let mut list = Vec::new();
     if list.try_reserve_exact(2 * count + spare).is_err() {

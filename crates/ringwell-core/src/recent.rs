@@ -86,11 +86,10 @@ pub(crate) struct Recent {
     entries: Box<[Entry; RECENT_MAX]>,
     /// The index of the next entry. At the end of the ring it wraps to the start.
     next: usize,
-    /// Times that do not fit into an entry. The key is the position of the allocation that replaced
-    /// theirs.
+    /// Times that do not fit into an entry. The key is the position of the replacing allocation.
     apart: BTreeMap<Position, Times>,
     /// The times, by this node's clock, of replaced allocations that another node's clock had
-    /// dated. The key is the position of the allocation that replaced theirs.
+    /// dated. The key is the position of the replacing allocation.
     foreign_times: BTreeMap<Position, Millis>,
 }
 

@@ -35,8 +35,9 @@ impl Shard {
         self.pools.get(pool as usize).is_some_and(|known| known.is(id))
     }
 
-    /// Allocates part of the slots that the pool of `spec` will need, because the first use of
-    /// memory is slow and a large pool takes megabytes. Returns `false` if there are enough slots.
+    /// Adds in advance some of the slots that the pool of `spec` will need, because the first use
+    /// of memory is slow and a large pool takes megabytes. Returns `false` if there are enough
+    /// slots.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.

@@ -22,7 +22,7 @@ use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 /// megabytes.
 pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 
-/// A shard's state of the numbers that it owns and of the numbers that it handed out earlier.
+/// A shard: the states of the numbers that it owns, and of numbers that it handed out earlier.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
@@ -301,8 +301,9 @@ impl Shard {
     }
 
     /// Like [`Self::release`], for an allocation that no visitor has seen: the previous allocation
-    /// becomes the number's newest one again. Also returns `None` if the number has been kept
-    /// since, or if too many allocations have followed. The lockout then runs to its end.
+    /// becomes the number's newest one again. Also returns `None` if the visitor has kept the
+    /// number since, or if too many allocations have followed. In both cases, the lockout runs to
+    /// its end.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.

@@ -4,8 +4,8 @@ use crate::{Millis, Position, PromoNumber};
 
 /// A promo number in rotation, with its newest allocation and the end of its lockout.
 ///
-/// Has 32 bytes, so that two slots fill a cache line and no slot spans two lines: a batch reads one
-/// slot per row.
+/// Takes up 32 bytes, so that two slots fill a cache line and no slot spans two lines: a batch
+/// reads one slot per row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(32))]
 pub struct Slot {

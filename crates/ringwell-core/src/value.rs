@@ -23,7 +23,7 @@ impl Millis {
 impl Add for Millis {
     type Output = Self;
 
-    /// The sum saturates at the maximum, so a lockout of that length never ends.
+    /// The sum saturates at the maximum, so a lockout that would end later never ends.
     fn add(self, rhs: Self) -> Self {
         Self(self.0.saturating_add(rhs.0))
     }

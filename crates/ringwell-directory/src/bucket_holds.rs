@@ -68,8 +68,8 @@ impl BucketHolds {
         known.until = known.until.max(hold.until);
     }
 
-    /// Lengthens all holds after the clock leaps, because the leap may not be time that really
-    /// passed.
+    /// Lengthens all holds after the clock leaps ahead, because the time that it skipped may not
+    /// really have passed.
     pub fn prolong(&mut self, by: Millis) {
         for hold in self.0.values_mut() {
             let later = |at: Millis| if at > Millis::ZERO { at + by } else { at };

@@ -97,7 +97,7 @@ fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>
     }
 }
 
-/// Whether the two pools do not differ in anything that a shard needs.
+/// Whether the two pools are equal in everything that a shard needs.
 fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
     Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }

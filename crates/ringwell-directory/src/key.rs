@@ -41,7 +41,7 @@ impl KeyError {
     #[must_use]
     pub fn hint(self) -> Option<&'static str> {
         match self {
-            Self::Sample => Some("generate one, e.g. by `openssl rand -hex 16`"),
+            Self::Sample => Some("generate a new key, e.g. with `openssl rand -hex 16`"),
             Self::Length { .. } | Self::Character => None,
         }
     }

@@ -1,9 +1,9 @@
-//! The owner of each bucket, and the count of moves that made it the owner.
+//! The owner of each bucket, and the count of the bucket's moves.
 //!
-//! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves.
-//! If two copies differ about a bucket, the entry with the greater count is right. Only the present
-//! owner starts the next move, so each count belongs to exactly one owner. Independent of the links
-//! between nodes. Source: docs/spec/cluster.md, "Moving buckets".
+//! Every node has a copy, and copies may differ for a while. If two copies differ about a bucket,
+//! the entry with the greater count is right. Only the present owner starts the next move, so each
+//! count belongs to exactly one owner. Independent of the links between nodes. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
 //! Owns distances, states and the toll-free codes. The configuration supplies the places, and the
-//! database supplies the numbers. Places are not finer than an area code. Source:
+//! database supplies the numbers. Places are no more precise than an area code. Source:
 //! docs/spec/directory.md, "Local numbers".
 
 use std::collections::BTreeMap;

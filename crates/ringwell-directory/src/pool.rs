@@ -99,8 +99,8 @@ impl PoolFault {
 impl RingPool {
     /// The longest lifetime: 400 days.
     pub const LIFETIME_MAX: Millis = Millis(400 * 24 * 60 * 60 * 1000);
-    /// The maximum count of numbers in one pool: ten times the size of the largest pools that have
-    /// been published.
+    /// The maximum count of numbers in one pool: ten times the largest pool size that has been
+    /// publicly reported.
     pub const NUMBERS_MAX: u64 = 100_000;
     const URL_BYTES_MAX: usize = 2048;
 

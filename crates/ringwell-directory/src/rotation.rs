@@ -98,8 +98,8 @@ impl Rotation {
         self.count -= pool.number_count();
     }
 
-    /// Adds the numbers of `pools`, which must not be here yet. Returns every broken rule; if there
-    /// is one, this value must not be used any more.
+    /// Adds the numbers of `pools`, which must not have been added yet. Returns every broken rule.
+    /// If any rule is broken, this value must not be used afterwards.
     pub(crate) fn put(&mut self, pools: &[Arc<RingPool>]) -> Vec<Clash> {
         let mut found = Vec::new();
         for (place, pool) in pools.iter().enumerate() {
@@ -137,8 +137,8 @@ impl Rotation {
         (first <= range.last()).then_some((first, next.pool))
     }
 
-    /// Adds the clashes between the overflow number of `pool` and other rotations, and between its
-    /// rotation and other overflow numbers.
+    /// Adds to `found` the clashes of the pool's overflow number with other pools' rotations, and
+    /// of the pool's rotation with other pools' overflow numbers.
     fn overflow_in_rotation(&self, place: usize, pool: &RingPool, found: &mut Vec<Clash>) {
         let clash = |field, message| Clash {
             pool: place,

@@ -2,8 +2,8 @@
 //! the old one.
 //!
 //! Values are stored in chunks. A clone shares the chunks, and a change copies only the chunk that
-//! it touches. For a set of n values, the cost of a change, and of dropping an old set, is about
-//! the square root of n. Invariants: values are in rising order, without repetition, across all
+//! it touches. The cost of a change, and of dropping an old set, grows roughly with the square root
+//! of the count of values. Invariants: values are in rising order, without repetition, across all
 //! chunks; no chunk is empty.
 
 use std::sync::Arc;

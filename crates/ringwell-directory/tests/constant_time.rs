@@ -1,5 +1,5 @@
-//! Tests that comparing a secret takes the same number of instructions for all presented texts of
-//! one length. Counts instructions instead of measuring time.
+//! Tests that the comparison with a secret executes the same number of instructions for all
+//! presented texts of one length. Counts instructions instead of measuring time.
 //!
 //! The test starts its own program under `valgrind --tool=callgrind`, which counts the instructions
 //! of one function. Skipped with a message if valgrind is missing.
@@ -66,7 +66,7 @@ fn compare(presented: &[u8]) {
     assert_eq!(counted_token(&hashes, presented), is_ours);
 }
 
-/// The count of instructions of `function` with the text of this index.
+/// The count of instructions that `function` executes for the presented text with this index.
 fn instructions(function: &str, presented: usize) -> Option<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -3,8 +3,9 @@
 //! A node knows only the lockouts of its own shards. Before numbers that were in none of the node's
 //! pools enter a pool, the node asks every other node for their lockouts. It holds the pool for as
 //! long as one of these lockouts may still run. A node that does not answer is assumed to have just
-//! handed the numbers out. At startup, a node does the same for each bucket whose list differs from
-//! the one that the node last served. Source: docs/spec/cluster.md, "Numbers that change nodes".
+//! handed the numbers out. At startup, a node does the same for each bucket whose list of pools
+//! differs from the one that the node last served. Source: docs/spec/cluster.md, "Numbers that
+//! change nodes".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -141,7 +142,8 @@ pub async fn locked<P: Platform>(
         } else {
             return Err("the shard is stopping".to_owned());
         }
-        // The lockouts of a held pool are unknown, and the queried numbers may have been in it.
+        // The lockouts of a held pool are unknown, and the queried numbers may have been in that
+        // pool.
         let tell = Step::TellHolds { is_past_too: false };
         let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
             return Err("the shard is stopping".to_owned());
@@ -160,8 +162,8 @@ pub async fn locked<P: Platform>(
     Ok(Locked { pools, earlier, allocated_at, moving })
 }
 
-/// Returns the longest time for which lockouts from lists older than this node's data may still
-/// run, according to the nodes that answer.
+/// Returns the longest remaining time of any lockout that began under lists of pools older than
+/// this node's data, according to the nodes that answer.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,
@@ -315,7 +317,7 @@ async fn hold_pools<P: Platform>(
         return false;
     }
     let known = known_here(node, peers, pools).await;
-    // The change that follows detects a shard that has ended.
+    // If the shard has ended, the change that follows detects it.
     let Some(now) = now(peers, first).await else { return false };
     // A number that is locked here belongs to the visitor who holds it. Another node may have taken
     // over its bucket and extended the lockout, or an operator may have ended the lockout there. So
@@ -372,7 +374,8 @@ async fn hold_pools<P: Platform>(
     is_held
 }
 
-/// Makes the shard record the later ends of lockouts, which follow their numbers within this node.
+/// Makes the shard record the later ends of these lockouts. If a number moves between shards of
+/// this node, its lockout moves with it.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
     let retired = |(number, locked_until)| Retired {
         slot: Slot { locked_until, ..Slot::new(number) },
@@ -383,7 +386,7 @@ async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (Promo
     let known: Vec<Retired> = locked.map(retired).collect();
     if !known.is_empty() {
         let (answers, holds, put) = (Vec::new(), Vec::new(), Vec::new());
-        // A shard that has ended hands out no numbers.
+        // A missing result is ignored: a shard that has ended hands out no numbers.
         let _ = ask(peers, shard, Step::Enter { known, answers, holds, put }).await;
     }
 }
@@ -419,16 +422,16 @@ pub(crate) async fn hold_taken<P: Platform>(
 }
 
 /// Returns the time until which numbers that enter a pool may still be locked by allocations that
-/// were made earlier from this data. Used if part of the data's history is missing at `now`.
+/// are missing from this node's data. Used if part of the data's history is missing at `now`.
 #[must_use]
 pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
 }
 
-/// Runs at startup, before any number is handed out. Holds the pools in buckets whose lists differ
-/// from those that this data last served, because they may have received numbers from pools of
-/// other nodes. If this data has never served, unreachable nodes cause no hold, because they may
-/// not have started yet.
+/// Runs at startup, before any number is handed out. Holds the pools in buckets whose lists of
+/// pools differ from those that were last served from this data directory, because they may have
+/// received numbers from pools of other nodes. If nothing has been served from this data directory
+/// yet, unreachable nodes cause no hold, because they may not have started yet.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -458,7 +461,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
 async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     let holds = node.bucket_holds();
     for shard in node.shards() {
-        // A shard that has ended hands out no numbers.
+        // A missing result is ignored: a shard that has ended hands out no numbers.
         let _ = ask(peers, shard, Step::HoldBuckets(holds.clone())).await;
     }
 }
@@ -495,7 +498,7 @@ pub(crate) async fn confirm<P: Platform>(
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
-    // A shard that has ended hands out no numbers.
+    // A missing result is ignored: a shard that has ended hands out no numbers.
     let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
     record(platform, node, &owners, "these holds").await;
 }
@@ -532,12 +535,12 @@ pub(crate) async fn hold<P: Platform>(
 ) {
     let Some(owners) = node.owners() else { return };
     let Some(first) = node.shards().next() else { return };
-    // The change that follows detects a shard that has ended.
+    // If the shard has ended, the change that follows detects it.
     let Some(now) = now(peers, first).await else { return };
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
-    // Pools that were unknown at startup need no hold if they are unchanged, unless allocations may
-    // have been lost.
+    // Pools that were unknown at startup need no hold if their bucket's list is the one that was
+    // last served, unless allocations may have been lost.
     let is_in_doubt = node.begun.unknown_until > now;
     let is_as_served = |of: u16| {
         let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));

@@ -25,7 +25,7 @@ macro_rules! bugs {
 bugs! {
     /// Answers are sent before their group is on the disk.
     ReplyBeforeFlush "reply-before-flush";
-    /// A failed flush is retried, and a success of the retry is trusted.
+    /// A failed flush is retried, and the retry's success is trusted.
     FlushAgain "flush-again";
     /// A journal is cut at its first bad frame, even if good frames follow.
     CutAtBadFrame "cut-at-bad-frame";
@@ -90,7 +90,7 @@ bugs! {
     UnreadUnreported "unread-unreported";
     /// Look-ups ignore that another shard has handed a visitor's number out again.
     EndsStayBehind "ends-stay-behind";
-    /// Lifetimes are not lengthened to compensate for shard times, which are rounded down.
+    /// Lifetimes are not lengthened to compensate for the rounding down of shard times.
     NoRounding "no-rounding";
     /// An owner serves rows after their deadline.
     DeadlineIgnored "deadline-ignored";
@@ -100,8 +100,7 @@ bugs! {
     RetryForgotten "retry-forgotten";
     /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
-    /// The storing of another node's report about its journals is abandoned if that node stops
-    /// waiting.
+    /// Another node's report about its journals is not stored if that node stops waiting.
     ReportGivenUp "report-given-up";
     /// Answers that were ready count as in time, even if a thread polls them long after their
     /// deadline.
@@ -206,7 +205,7 @@ bugs! {
     DoubtsStayBehind "doubts-stay-behind";
     /// Recording a hold while buckets are being taken over restores their previous owners.
     TakenOverwritten "taken-overwritten";
-    /// Data that is recognized as a copy keeps its name.
+    /// A data directory that is recognized as a copy keeps the name of the original.
     CopyKeepsName "copy-keeps-name";
     /// A node that starts for the first time does not ask the other nodes about its numbers.
     FirstStartSilent "first-start-silent";
@@ -228,7 +227,8 @@ bugs! {
     EnterBeforeLeave "enter-before-leave";
     /// At startup, the cluster file is used even if buckets have moved since it was written.
     OwnersForgotten "owners-forgotten";
-    /// The shards of a starting node do not exchange their states of the same numbers.
+    /// If several shards of a starting node have states of the same number, they do not exchange
+    /// them.
     NoAgreement "no-agreement";
     /// The end of a lockout is taken over in another node's time, without conversion.
     ForeignClock "foreign-clock";

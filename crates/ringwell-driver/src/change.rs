@@ -43,7 +43,8 @@ pub enum ChangeError {
     /// Two pools of a shard would have the same number.
     #[error("ring pool {pool} cannot have {number}: the number is already in ring pool {owner}")]
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
-    /// The next startup would hold pools for too short a time if answered allocations were lost.
+    /// The lifetimes could not be recorded. If answered allocations were lost after the change, the
+    /// next startup would hold pools for too short a time.
     #[error(
         "{0}. Before a lifetime becomes shorter or the numbers of a pool change, the longest \
          lifetime of the present ring pools must be recorded. Fix this, then repeat the change"
@@ -68,7 +69,7 @@ fn text(faults: &[Fault]) -> String {
 struct Prepared {
     before: Arc<Directory>,
     next: Arc<Directory>,
-    /// The changes of each shard of this node.
+    /// The changes to the pools of each shard of this node.
     changes: BTreeMap<u16, Changes>,
     /// Numbers that this change turns into overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
@@ -154,12 +155,13 @@ async fn keep_lifetimes<P: Platform>(
 ) -> Result<(), ChangeError> {
     let ChangedLifetimes { before, after, shortened } = changed;
     let is_shorter = shortened > Millis::ZERO || after < before;
-    // If no lifetime becomes shorter, no lifetime ends, so the time is irrelevant.
+    // The time is needed only if a lifetime becomes shorter: the longer lifetime then counts for a
+    // limited time.
     let now = match node.shards().next() {
         Some(first) if is_shorter => arrivals::now(peers, first).await,
         _ => Some(Millis::ZERO),
     };
-    // The change that follows detects a shard that has ended.
+    // If there is no answer, the shard has ended. The steps of the change will report that.
     let Some(now) = now else { return Ok(()) };
     let known = node.lifetimes().followed_by(before.max(after), now);
     let lifetimes = known.shortened(shortened, now).followed_by(after, now);
@@ -221,8 +223,8 @@ async fn take_steps<P: Platform>(
             continue;
         }
         let others = shards.iter().filter(|other| *other != shard);
-        // Includes free numbers, because rows of repeated batches are compared with the last
-        // holders.
+        // Free numbers are included, because the answer to a row of a repeated batch depends on the
+        // number's last holder.
         let mut others = ask_known(peers, others, &own.entering, true).await?;
         let (mut known, answers) = match &moved(changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
@@ -234,8 +236,8 @@ async fn take_steps<P: Platform>(
         };
         let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
         others.retain(|retired| !is_known(retired.slot.number));
-        // The other shards may not know which number the visitor got after this one, so the visitor
-        // is removed from their states.
+        // The visitor may have received another number since, which the other shards may not have
+        // recorded. So the visitor is removed from their states.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
         let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
@@ -309,8 +311,8 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, Ch
 /// The holds of all shards.
 #[derive(Default)]
 struct CollectedHolds {
-    /// The end of the last hold by a shard that doubts its whole state. Any number may have been in
-    /// such a shard's pools.
+    /// The end of the last hold that applies to a whole shard because its entire state is in doubt.
+    /// Any number may have been in that shard's pools.
     all: Option<Millis>,
     /// The numbers of held pools, in ascending order, each range with the end of its hold.
     numbers: Vec<(NumberRange, Millis)>,
@@ -355,7 +357,7 @@ fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
-/// Returns what these shards know about those of `numbers` that are in none of their rotations.
+/// Asks these shards for their state of those `numbers` that they do not have in rotation.
 async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,

@@ -72,7 +72,7 @@ impl Clock {
         if since_boot.since(Millis(before)) < SLEW_EVERY {
             return;
         }
-        // One thread makes the adjustment; the other threads then see that it is no longer due.
+        // One thread makes the adjustment, which is then no longer due for the other threads.
         let order = Ordering::Relaxed;
         let mine = self.0.slewed_at.compare_exchange(before, since_boot.0, order, order);
         if mine.is_ok() {

@@ -66,8 +66,8 @@ impl Commit {
             if let Some(why) = refusal {
                 return Poll::Ready(Err(why));
             }
-            // A task keeps its waker while it waits here, so registering once is enough. The
-            // exception is a refusal that empties the list and ends before this task runs.
+            // A task keeps its waker while it waits here, so it usually registers only once. It
+            // registers again if a refusal emptied the list and ended before this task ran.
             if registered != Some(count) {
                 self.waiters.borrow_mut().push((group, cx.waker().clone()));
                 registered = Some(count);

@@ -31,8 +31,8 @@ pub enum HolderError {
     /// A shard of this process did not answer.
     #[error(transparent)]
     Ask(#[from] AskError),
-    /// A shard did not answer, although it must because it belongs to this process or owns the
-    /// number. Contains the reason.
+    /// A shard did not answer. Its answer is required, because the shard belongs to this process or
+    /// owns the number. Contains the reason.
     #[error("{0}")]
     Unanswered(String),
 }
@@ -70,7 +70,8 @@ pub struct Joined {
     /// The holder. If there is one, [`Missing::TooLong`] means that the record of its allocation
     /// could not be read in time.
     pub past: Past,
-    /// Shards of other nodes that could not be reached and may have other allocations.
+    /// Shards of other nodes that could not be reached. They may have other allocations of the
+    /// number.
     pub unreachable: Vec<u16>,
 }
 
@@ -124,14 +125,14 @@ struct Later {
     arrived: Option<Millis>,
 }
 
-/// Allocations that a shard may have made but no longer knows.
+/// Allocations that a shard may have made but of which it no longer has records.
 struct Gap {
     missing: Missing,
-    /// The time of the newest allocation that the shard knows, according to the shard that made it.
-    /// Set only if another shard made it.
+    /// The time of the newest allocation that the shard has recorded, according to the shard that
+    /// made it. Set only if another shard made it.
     newest: Option<Millis>,
-    /// The wall-clock time of the allocation `newest`, once its record is found. Before that, a
-    /// time at which the allocation is known to have been made already, if there is one.
+    /// The wall-clock time of the allocation `newest`, if its record has been found. Otherwise, a
+    /// wall-clock time by which the allocation had been made, if one is known.
     newest_wall: Option<Millis>,
     /// The value of [`Past::lost_until`].
     lost_until: Option<Millis>,
@@ -149,12 +150,13 @@ struct Made {
 impl LookUp<'_> {
     async fn holder(&self, at: Millis) -> Result<Joined, HolderError> {
         let (answers, unreachable) = self.ask_all(Moment::Wall(at)).await?;
-        // The other nodes may know of an overflow period that this node does not know.
+        // Other nodes may have recorded an overflow period that is missing from this node's
+        // records.
         let overflow_until = answers.iter().filter_map(|(_, past)| past.overflow_until).max();
         let joined = self.join_all(at, answers, unreachable).await?;
         let past = not_before_overflow(joined.past, at, overflow_until);
         let lacks_record = past.held.as_ref().is_some_and(|held| held.pool.is_none());
-        // No shard has the record, and no shard that might have it is unreachable or slow.
+        // Every shard that might have the record has answered in time, and none has it.
         let is_lost = lacks_record && past.missing.is_none() && joined.unreachable.is_empty();
         let past = if is_lost && !planted(Bug::LostRecordsNamed) { not_kept() } else { past };
         Ok(Joined { past, ..joined })
@@ -166,16 +168,18 @@ impl LookUp<'_> {
         mut answers: Vec<(u16, Past)>,
         mut unreachable: Vec<u16>,
     ) -> Result<Joined, HolderError> {
-        // Shards that know an allocation but could not read its record are left out, because they
-        // still know its time.
+        // A shard that could not read the record of an allocation still reports the allocation's
+        // time, so it leaves no gap.
         let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
         let mut gaps: Vec<_> =
             { answers.iter() }.filter(|(_, past)| !is_unread(past)).filter_map(Gap::new).collect();
-        // The clocks of the nodes differ, but the owner knows which allocation is the newest.
+        // The clocks of the nodes differ, but the owner has recorded which allocation is the
+        // newest.
         let of_owner = answers.iter().find(|(shard, _)| self.owner == Some(*shard));
         let of_owner = of_owner.filter(|(_, past)| !past.is_doubted);
         if of_owner.is_none() && !unreachable.is_empty() {
-            // A shard that cannot be reached may have handed the number out since.
+            // An unreachable shard may have handed the number out more recently than the other
+            // shards.
             gaps.push(Gap::unknown());
         }
         let present = of_owner.and_then(|(_, past)| newest_of_owner(past, &answers));
@@ -197,12 +201,14 @@ impl LookUp<'_> {
             unreachable.sort_unstable();
             unreachable.dedup();
             if made.found.as_ref().is_some_and(|made| made.allocated_wall > at) {
-                // The allocation came here before it was made, so a clock was wrong.
+                // According to the clocks, the allocation arrived here before it was made, so a
+                // clock was wrong.
                 return Ok(Joined { past: not_kept(), unreachable });
             }
             let received = completed(received, made.found);
             let others = answers.iter().filter(|held| held.pool.is_some());
-            // The allocation may be older than its arrival here.
+            // The allocation may be much older than its arrival here, so another allocation may be
+            // newer.
             held = match received.pool {
                 Some(_) if !is_present(&received) => newest(others.chain([&received])),
                 _ => Some(received),
@@ -211,8 +217,8 @@ impl LookUp<'_> {
         let is_certain = held.as_ref().is_some_and(is_present);
         let (held, missing) = match held {
             Some(held) if is_certain => (Some(held), None),
-            // A running lockout proves nothing: it may have been ended at another shard, or
-            // lengthened here since.
+            // A running lockout does not prove that `held` is the newest allocation: the lockout
+            // may have been ended at another shard, or lengthened here since.
             Some(held) => {
                 self.date(&mut gaps, &answers, held.allocated_at).await?;
                 Gap::judge(&gaps, held)
@@ -232,8 +238,8 @@ impl LookUp<'_> {
         Ok(Joined { past, unreachable })
     }
 
-    /// Finds out when the allocations were made that shards received at an unknown time, except for
-    /// the allocation that was made at `named_at`.
+    /// Determines the wall-clock times of the newest allocations in `gaps`, except for the
+    /// allocation that was made at `named_at`.
     async fn date(
         &self,
         gaps: &mut [Gap],
@@ -252,9 +258,9 @@ impl LookUp<'_> {
         Ok(())
     }
 
-    /// Corrects `past` for later allocations, whose times are known only to the shards that made
-    /// them. If such a record or its node is gone, the visitor of that allocation may have had the
-    /// number at `at`.
+    /// Corrects `past` for the `later` allocations, whose exact times only the shards that made
+    /// them have recorded. If the record of such an allocation or its node is gone, that
+    /// allocation's visitor may have had the number at `at`.
     async fn before(
         &self,
         mut past: Past,
@@ -349,10 +355,10 @@ impl Gap {
         }
     }
 
-    /// Whether a missing allocation may have been made after `held`.
+    /// Whether an allocation that is missing because of this gap may have been made after `held`.
     fn may_follow(&self, held: &PastAllocation) -> bool {
         let is_lost = self.lost_until.is_some_and(|until| until > held.allocated_wall);
-        // All other allocations of that shard were made before its newest one.
+        // All other allocations that the shard has of the number were made before `newest`.
         let is_older = self.newest_wall.is_some_and(|wall| wall < held.allocated_wall);
         let is_known = match self.newest {
             Some(newest) => newest == held.allocated_at || is_older,
@@ -371,7 +377,7 @@ impl Later {
     }
 }
 
-/// Returns the answer if a visitor may have had the number but cannot be named.
+/// Returns the answer that a visitor may have had the number but cannot be named.
 fn not_kept() -> Past {
     Past { missing: Some(Missing::NotKept), ..Past::default() }
 }
@@ -400,7 +406,7 @@ fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllo
     PastAllocation {
         pool: made.pool,
         params: made.params,
-        // The receiving shard only knows when the number arrived.
+        // The receiving shard has recorded only when the number arrived.
         allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
         ..foreign.clone()
     }
@@ -423,10 +429,10 @@ fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<Pa
     let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
     let mut joined = newer.clone();
     if is_same {
-        // The shard that took the number over knows how long the lockout is now.
+        // Only the shard that took the number over has the present end of the lockout.
         joined.locked_until = joined.locked_until.max(older.locked_until);
     }
-    // Each shard reports only its own next allocation.
+    // A shard reports the next allocation only if it made that allocation itself.
     joined.next_allocated_at =
         [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)
@@ -469,8 +475,8 @@ mod tests {
             let [newest, newest_wall, lost_until] = [newest, wall, lost].map(|at| at.map(Millis));
             Gap { missing: Missing::NotKept, newest, newest_wall, lost_until }.may_follow(&HELD)
         };
-        // The arguments: the shard's newest known allocation, its wall-clock time, and the end of a
-        // lost period.
+        // The arguments: the newest allocation that the shard has recorded, the wall-clock time of
+        // that allocation, and the end of a lost period.
         assert!(may_follow(None, None, None));
         assert!(!may_follow(Some(100), None, None), "it received this allocation");
         assert!(may_follow(Some(90), None, None), "it received another one, perhaps later");

@@ -24,7 +24,7 @@ pub async fn keep<P: Platform>(
     let data = node.config.data.clone();
     let files = platform.files();
     let written = platform.offload(move || {
-        // With durability `memory`, the directory does not exist yet.
+        // With durability `memory`, the data directory does not exist yet.
         files.make_directory(&data)?;
         map.write(&files, &data)
     });

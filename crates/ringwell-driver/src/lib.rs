@@ -1,7 +1,7 @@
 //! The code between the engine and the operating system. The server, the embedded engine and the
 //! simulator all run it.
 //!
-//! It reaches disk, network, time, randomness and tasks only through traits. It knows nothing of
+//! It reaches disk, network, time, randomness and tasks only through traits. It does not use
 //! tokio's runtime, sockets, files or clocks. It uses only tokio's `sync` module, which needs only
 //! wakers.
 

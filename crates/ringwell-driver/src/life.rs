@@ -1,7 +1,7 @@
 //! The startup and shutdown of a node and of a shard: the records that must be durable before the
 //! first number is handed out and after the last number has been handed out.
 //!
-//! Knows nothing of threads, sockets or signals.
+//! This module uses no threads, sockets or signals.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
-/// Returns the directory with the bucket owners that this data last served. If the cluster file has
-/// not changed, these owners override those in the file, because buckets may have moved since the
-/// file was written.
+/// Returns the directory with the bucket owners that were last in use with this data directory. If
+/// the cluster file has not changed, these owners override those in the file, because buckets may
+/// have moved since the file was written.
 ///
 /// # Errors
-/// [`FileError`] if the previously served state cannot be read.
+/// Returns [`FileError`] if the record of these owners cannot be read.
 pub fn place(
     files: &impl Files,
     data: &Path,
@@ -40,8 +40,8 @@ pub fn place(
     Ok((directory.placed(owners.placement()), Some(owners)))
 }
 
-/// Takes a snapshot, because files that once failed to flush cannot be trusted. If lockouts were
-/// lengthened, the snapshot must succeed.
+/// Takes a snapshot, so that later startups need not rely on older files, whose flush may once have
+/// failed. If lockouts were lengthened, the snapshot must succeed.
 ///
 /// # Errors
 /// The reason why the shard must not continue serving.
@@ -58,7 +58,7 @@ pub async fn begin_shard<P: Platform>(
         return Ok(());
     }
     // The snapshot must precede any record with the new time. Otherwise, a later startup would not
-    // see the gap.
+    // detect the gap in time.
     task::snapshot(shard, store).await
 }
 

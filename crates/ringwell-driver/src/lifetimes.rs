@@ -38,8 +38,8 @@ impl Lifetimes {
         if self.until > now.0 { Millis(self.earlier) } else { Millis::ZERO }
     }
 
-    /// Whether, at any time from `now`, a hold according to these lifetimes lasts at least as long
-    /// as one according to `other`.
+    /// Whether holds that are based on these lifetimes last at least as long as holds that are
+    /// based on `other`, at `now` and at any later time.
     #[must_use]
     pub fn covers(&self, other: Self, now: Millis) -> bool {
         self.current >= other.longest(now).0
@@ -122,7 +122,7 @@ mod tests {
         let first = Lifetimes::default().followed_by(Millis(40_000), now);
         assert_eq!(first.longest(now), Millis(40_000));
         let shorter = first.followed_by(Millis(5_000), now);
-        // Other changes of the list before that time do not affect it.
+        // A further change of the list does not affect how long the longer lifetime counts.
         let again = shorter.followed_by(Millis(5_000), now + Millis(20_000));
         for lifetimes in [shorter, again] {
             assert_eq!(lifetimes.longest(now + Millis(49_999)), Millis(40_000));
@@ -130,8 +130,8 @@ mod tests {
         }
         let longer = shorter.followed_by(Millis(60_000), now);
         assert_eq!(longer.longest(now), Millis(60_000));
-        // A lockout that began under the list with a lifetime of one minute is counted from the end
-        // of that list.
+        // A lockout of one minute may begin at any time until the list with that lifetime is
+        // replaced.
         let last = longer.followed_by(Millis(1_000), now + Millis(10_000));
         assert_eq!(last.longest(now + Millis(79_999)), Millis(60_000));
         assert_eq!(last.longest(now + Millis(80_000)), Millis(1_000));

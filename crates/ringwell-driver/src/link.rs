@@ -189,7 +189,7 @@ impl<P: Platform> Link<P> {
                 Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
             };
             let (now, took) = (self.now(), self.platform.moment().since(begun));
-            // If the timer fired late, this thread was delayed.
+            // If the ping took longer than its time limit, this thread was delayed.
             let lag = took.saturating_sub(self.pacing.deadline);
             self.window.borrow_mut().pinged(now, took, ending, lag);
         }

@@ -18,8 +18,8 @@ use crate::store::{ReadError, Reader};
 /// possible: a number that is handed out every second has a record for each second of the day.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// If one step of a look-up takes this long, the machine or its disk must have stood still. This
-/// says nothing about the number, so the duration of one such step is added to the time limit.
+/// If one step of a look-up takes this long, the machine or its disk must have stalled. This says
+/// nothing about the number, so the duration of one such step is added to the time limit.
 const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 
 /// The time limit within which a shared log must show that no other process has taken the shard
@@ -58,9 +58,8 @@ pub async fn look_up<P: Platform>(
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
-    // This shard only received this allocation, and another shard may have made a later one. Each
-    // of the two allocations is reported by the shard that made it, unless the record of this
-    // allocation is not kept.
+    // Another shard made this allocation, and a later one may exist elsewhere. The shard that made
+    // an allocation reports it, unless the record is no longer kept.
     if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)
         && !planted(Bug::UnreadUnreported)
     {
@@ -70,9 +69,9 @@ pub async fn look_up<P: Platform>(
     // A list of pools may name this shard as the number's owner before the shard has received the
     // number and put it on hold.
     past.is_doubted = is_doubted || !is_in_rotation;
-    // A number may have come here after the copy was made or before the data was lost. This shard
-    // then has no record of it, but it owns the number, or other nodes report that it does. If the
-    // number is currently in no pool, any shard may have had it.
+    // A number may have come to this shard after its data was copied or before its data was lost.
+    // The shard then has no record of the number, but it owns the number, or other nodes report
+    // that it does. If the number is currently in no pool, any shard may have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
@@ -143,8 +142,8 @@ async fn walk<P: Platform>(
         Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
         at => at,
     };
-    // If a shard was idle at the end of a boot, another shard may have recorded the clocks later
-    // than it did.
+    // If this shard was idle before the machine was rebooted, another shard may have recorded newer
+    // clock readings.
     let mut noted = reader.noted();
     noted.extend(&shard.node.begun.noted);
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at, &noted);

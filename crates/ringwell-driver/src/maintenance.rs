@@ -111,9 +111,9 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Records that those records of the dropped part that still matter were copied and stored. If
-    /// they make up most of the part, dropping more history frees no space until the journal has
-    /// grown. In that case, returns the journal's length.
+    /// Called once the records of the dropped part that still matter have been copied and stored.
+    /// If these records make up most of the part, dropping more history frees no space until the
+    /// journal has grown. In that case, returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;

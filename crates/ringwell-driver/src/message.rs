@@ -23,8 +23,8 @@ use crate::stats::ShardStats;
 /// One row of a batch that another shard received.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerRow {
-    /// The pool's index within the receiving shard. Has no meaning on a link to another node, which
-    /// has its own indices.
+    /// The pool's index within the receiving shard. Not used on a link to another node, because
+    /// that node has its own indices.
     pub pool: u32,
     /// The pool's id.
     pub id: PoolId,
@@ -74,9 +74,9 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// Describes the number of `outcome` as not seen by any client; `None` if there is no number.
-    /// If the row repeated an older allocation, that allocation was not made at `allocated_at`, so
-    /// it is not undone.
+    /// Returns the number in `outcome` as one that no client has seen; `None` if there is no
+    /// number. If the row repeated an older allocation, that allocation was not made at
+    /// `allocated_at`, so it is not undone.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
         let (number, is_kept) = match *outcome {
@@ -130,7 +130,7 @@ pub enum Message {
     LearnOwners {
         /// A shard of the other node.
         of: u16,
-        /// Receives a value once the answer, if there is one, has been applied.
+        /// Receives a value when the answer has been applied, or when there is no answer.
         reply: oneshot::Sender<()>,
     },
     /// Sends a request over the link to the node of a shard.
@@ -184,12 +184,12 @@ pub enum Step {
     TellStored,
     /// Holds the pools of these buckets.
     HoldBuckets(BucketHolds),
-    /// Takes over the state that other shards have of the arriving numbers, and the holds. Then
-    /// adds pools, and adds numbers to other pools.
+    /// Takes over the holds and the other shards' state of the arriving numbers. Then adds pools,
+    /// and adds numbers to existing pools.
     Enter {
         /// The newest allocation of each arriving number.
         known: Vec<Retired>,
-        /// The answers that rows of repeated batches would get.
+        /// The remembered answers to rows of repeatable batches.
         answers: Vec<AnswerEntry>,
         /// Held pools, with the end of each hold.
         holds: Vec<(PoolId, Millis)>,
@@ -226,7 +226,7 @@ pub enum StepResult {
 pub struct Known {
     /// The newest allocation of each number, in ascending order of the numbers.
     pub numbers: Vec<Retired>,
-    /// The answers that rows of repeated batches would get.
+    /// The remembered answers to rows of repeatable batches.
     pub answers: Vec<AnswerEntry>,
     /// The time.
     pub at: Millis,

@@ -71,8 +71,8 @@ pub enum MoveError {
     NotTakenBack { shard: u16, reason: String },
 }
 
-/// Serves according to `owners` from now on. Records the owners as the node's only after they are
-/// in use. So if a step fails, it is tried again when the message is repeated.
+/// Serves according to `owners` from now on. Records the owners in `node` only once every shard
+/// uses them, so that a step that fails is repeated with the next attempt.
 async fn use_owners<P: Platform>(
     platform: &P,
     node: &Node,

@@ -44,7 +44,7 @@ pub enum JournalState {
     Full,
     /// The journal has failed, and stores nothing until a restart.
     Failed,
-    /// Storing a group is taking long.
+    /// The journal is slow to store a group.
     Waiting,
     /// Another process serves the shard.
     Taken,
@@ -103,7 +103,7 @@ pub struct Begun {
     pub holds: BucketHolds,
     /// The name of the data directory at startup; empty if no data is stored.
     pub identity: String,
-    /// Whether no number had been served from the data directory before.
+    /// Whether no number had been handed out from the data directory before.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
@@ -118,19 +118,21 @@ pub struct Begun {
     pub noted: Vec<Noted>,
     /// The digests of the lists of pools that are now served.
     pub lists: Lists,
-    /// The digests of the lists that this data served before; `None` if it has never served.
+    /// The digests of the lists of pools that were served from this data directory before; `None`
+    /// if none were.
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are now served and of the pools that were served
     /// before.
     pub lifetimes: Lifetimes,
-    /// Buckets that this data served although they already belonged to another node.
+    /// Buckets that were served from this data directory although they already belonged to another
+    /// node.
     pub stale: BTreeSet<u16>,
     /// Owners that took a bucket back, because this node had not accepted it.
     pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that are missing
-    /// in this data.
+    /// from this data directory.
     pub unknown_until: Millis,
 }
 
@@ -318,7 +320,7 @@ impl Node {
     }
 
     /// Calls `read` with the periods in which numbers were overflow numbers, as far as this node
-    /// knows. The periods are not copied, because there may be many.
+    /// has recorded them. The periods are not copied, because there may be many.
     pub fn overflow_periods<T>(&self, read: impl FnOnce(&OverflowPeriods) -> T) -> T {
         read(&self.overflow_periods.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,5 +1,6 @@
-//! The way from files to engines. Reads every shard's snapshot and journal, moves the lockouts of
-//! numbers that changed shards, determines the time, and opens the journals for writing.
+//! Creates the engines of the shards from their files. Reads every shard's snapshot and journal,
+//! moves the lockouts of numbers that changed shards, determines the time, and opens the journals
+//! for writing.
 //!
 //! ```text
 //! read    each shard for itself; changes no file that counts
@@ -59,7 +60,7 @@ pub struct Start<'a, F> {
     pub files: &'a F,
     /// The location and the settings of the journals.
     pub settings: &'a Settings,
-    /// The pools, placed on the owners that this data last served.
+    /// The pools, placed on the owners that were last in use with this data directory.
     pub directory: &'a Directory,
     /// The clocks of the machine.
     pub reading: Reading,
@@ -100,19 +101,21 @@ pub struct Begun<F: Files> {
     pub noted: Vec<Noted>,
     /// The digests of the lists of pools that are now served.
     pub lists: Lists,
-    /// The digests of the lists that this data served before; `None` if it has never served.
+    /// The digests of the lists of pools that were served from this data directory before; `None`
+    /// if none were.
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are now served and of the pools that were served
     /// before.
     pub lifetimes: Lifetimes,
-    /// Buckets that this data served although they already belonged to another node.
+    /// Buckets that were served from this data directory although they already belonged to another
+    /// node.
     pub stale: BTreeSet<u16>,
     /// Owners that took a bucket back, because this node had not accepted it.
     pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that are missing
-    /// in this data.
+    /// from this data directory.
     pub unknown_until: Millis,
     /// The reason why the history of all shards is in doubt, if it is.
     pub copied: Option<Copied>,
@@ -163,7 +166,8 @@ impl<F: Files> Begun<F> {
     }
 
     /// Moves the facts found at startup into the form that the node uses. `journals` are the next
-    /// groups of the shards. `is_first` means that no number had been served from the data before.
+    /// groups of the shards. `is_first` means that no number had been handed out from the data
+    /// directory before.
     pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
         node::Begun {
             holds: take(&mut self.holds),
@@ -194,9 +198,9 @@ pub struct Opened<F: Files> {
     pub engine: Engine,
     /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// The corrections of time or damage that were made at startup. If lockouts were lengthened, no
-    /// number may be handed out before a snapshot is taken, because no record shows the
-    /// lengthening.
+    /// The corrections that startup made because of the clocks or of damage. If lockouts were
+    /// lengthened, no number may be handed out before a snapshot is taken, because no record shows
+    /// the lengthening.
     pub doubts: Doubts,
     /// The state in which the end of the journal was found.
     pub verdict: Verdict,
@@ -278,8 +282,8 @@ pub fn begin<F: Files>(
         }
         _ => BTreeSet::new(),
     };
-    // Pools that are not in the list yet will be held for their own lifetimes, which may be longer
-    // than all lifetimes known now.
+    // The buckets of doubtful shards are held too. Pools that are added to them later are then held
+    // for their own lifetimes, which may be longer than all lifetimes known now.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
     let missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
@@ -319,8 +323,8 @@ pub fn begin<F: Files>(
     Ok(begun)
 }
 
-/// Holds the pools of each shard, and records how many. All pools of `doubtful` shards are held
-/// anyway.
+/// Holds the pools in held buckets on each shard, and records how many. Shards in `doubtful` are
+/// not counted, because all their pools are held anyway.
 fn hold_shards<F: Files>(
     begun: &mut Begun<F>,
     directory: &Directory,
@@ -335,8 +339,8 @@ fn hold_shards<F: Files>(
     }
 }
 
-/// Returns the buckets that moved under this version of the map, if other nodes may not know of the
-/// move yet: [`ServedMap::stale`] and [`ServedMap::abandoned`].
+/// Returns the buckets that moved under this version of the map, if the move may not have been
+/// reported to all other nodes yet: [`ServedMap::stale`] and [`ServedMap::abandoned`].
 fn unsettled(
     served: Option<&ServedMap>,
     version: Option<u64>,
@@ -354,7 +358,7 @@ fn missing<F: Files>(
 ) -> Vec<(Millis, Millis)> {
     let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
-    // If a journal is gone, nothing is known from its beginning on.
+    // If a journal is gone, nothing is known of the whole time since it began.
     let is_gone = match copied {
         Some(Copied::Replaced(shard)) => {
             reads.iter().find(|read| read.shard == shard).is_none_or(Read::is_new)
@@ -380,7 +384,7 @@ fn follow_lists<F: Files>(
     let has_files = settings.durability != Durability::Memory;
     let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
     let before = kept.or(served.and_then(|served| served.lifetimes)).unwrap_or_default();
-    // Lost allocations may be as old as the newest known allocation.
+    // Lost allocations may have been made as early as the newest known allocation.
     let known_at = recorded_at(reads);
     for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
         read.restore.know_lockout(before.longest(known_at));
@@ -403,8 +407,8 @@ fn follow_lists<F: Files>(
     Ok((lifetimes, earlier))
 }
 
-/// Returns the longest lockout under the current list of pools and the lists that this data has
-/// served before.
+/// Returns the longest lockout under the current list of pools and the lists that were served from
+/// this data directory before.
 ///
 /// # Errors
 /// [`FileError`]
@@ -418,7 +422,8 @@ pub fn lockout_max(
 }
 
 /// Whether the shards were taken over from `owner`. Each take-over raises the epoch by one. If the
-/// epochs do not match, `owner` may not have noticed that it is fenced, and may use another clock.
+/// epochs do not match, `owner` may be fenced without having detected it, and may use another
+/// clock.
 fn is_last_owner<F: Files>(owner: &LastOwner, reads: &[Read<F>]) -> bool {
     let before = reads.iter().map(|read| read.recovered.tip.epoch.saturating_sub(1));
     before.eq(owner.epochs.iter().copied())

@@ -23,7 +23,7 @@ use crate::watch::Watch;
 
 /// A time since an origin that all shards of the process share. Deadlines are expressed as moments.
 ///
-/// There is no `now()`, because only a platform knows the present time.
+/// There is no `now()`, because only a platform can read the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub Duration);
 
@@ -56,8 +56,8 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// The connection to shards of other processes.
     type Net: Net;
 
-    /// The number of turns of the other tasks within which an arrived answer is read: the runtime
-    /// polls its sockets, and the connection reads the answer and passes it on.
+    /// The number of turns that the other tasks need to read an answer that has arrived: the
+    /// runtime polls its sockets, and the connection reads the answer and passes it on.
     const TURNS_TO_READ: usize;
 
     /// The number of entries in one piece of a snapshot. Other tasks run between two pieces.
@@ -258,7 +258,7 @@ pub trait Net: fmt::Debug + 'static {
         self.call(path, body)
     }
 
-    /// Closes idle connections. Called after the other side sent something unreadable.
+    /// Closes idle connections. Called after the other process has sent data that cannot be parsed.
     fn close(&self);
 
     /// Counts, for metrics.

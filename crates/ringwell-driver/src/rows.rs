@@ -223,8 +223,8 @@ pub fn serve(
             wanted.retry = retry.map(|batch| row_key(batch, row));
         }
         engine.allocate(now, &wanted, outcome);
-        // This helps later batches: if there are few pools, the memory is still cached when they
-        // need it.
+        // Prefetching for the next allocation helps later batches: if there are few pools, the
+        // memory is still cached when they need it.
         fetch_next(engine, owner.index);
     }
 }
@@ -281,8 +281,8 @@ pub fn answer<'a>(
             ResponseRow::Error(RowError::NoNumbers { pool })
         }
         (None, Shortage::Exhausted(until)) => {
-            // A lockout is a millisecond longer than the lifetime, and an answer should not contain
-            // 1801 seconds.
+            // A lockout is a millisecond longer than the lifetime. Without the subtraction, the
+            // answer for a lifetime of 1800 seconds could contain 1801 seconds.
             let wait_ms = until.since(now()).0.saturating_sub(1);
             ResponseRow::Error(RowError::PoolExhausted { pool, wait_ms })
         }

@@ -35,8 +35,8 @@ use crate::watch::{Served, Watch};
 /// are in flight at once.
 const JOBS_KEPT_MAX: usize = 1024;
 
-/// The shortest interval between two requests in which a node that refuses rows as moved is asked
-/// for the owners.
+/// The shortest interval between two requests for the owners. They are sent to a node that refuses
+/// rows as moved.
 const LEARN_EVERY: Duration = Duration::from_millis(20);
 
 /// With `durability = "memory"`, a group is sealed when it reaches this size.
@@ -44,9 +44,9 @@ const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
 /// A source of ring pools that are missing from the directory.
 pub trait PoolSource: fmt::Debug {
-    /// Requests `pool`. When the returned receiver ends because its sender is dropped, there is an
-    /// answer, and the directory has the pool if the pool exists. Returns `None` if no answer can
-    /// be expected at present.
+    /// Requests `pool`. The sender of the returned receiver is dropped once there is an answer. If
+    /// the pool exists, it is in the directory by then. Returns `None` if no answer can be expected
+    /// at present.
     fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
 }
 
@@ -77,7 +77,7 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified if a group that did not fit on the disk is to be tried again at once.
+    /// Notified when a group that did not fit on the disk should be stored again without delay.
     pub retry: Notify,
     /// The last failure after which the shard could continue, as text.
     last_failure: RefCell<Option<String>>,
@@ -455,8 +455,8 @@ pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     numbers.collect()
 }
 
-/// Returns the message of a caught panic. Callers must pass `&*caught`, because `&caught` is a
-/// different value.
+/// Returns the message of a caught panic. Callers must pass `&*caught`, because `&caught` refers to
+/// the box, not to the panic's value.
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();

@@ -32,8 +32,8 @@ const PIECE_NUMBERS: u32 = 1024;
 /// The time limit within which a source of pools must answer.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Confirms the shard's pools each time the shard was suspended, until the shard ends. If there are
-/// no other nodes, there is nothing to confirm.
+/// Confirms the shard's pools each time that the shard has been suspended, until the shard ends. If
+/// there are no other nodes, there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
         return;
@@ -52,8 +52,8 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     }
 }
 
-/// Completes `work`, however long it takes, and returns whether the shard took its turns in the
-/// meantime.
+/// Completes `work`, however long it takes, and returns whether the shard was never suspended in
+/// the meantime.
 async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()>) -> bool {
     let mut work = pin!(work);
     let (mut last, mut is_steady) = (shard.now(), true);

@@ -106,7 +106,7 @@ pub enum Kind {
     Bulk,
     /// A single allocation.
     Single,
-    /// The numbers for a page, which are included in the page's own counts.
+    /// The numbers for a page. They are not counted as a batch, because the page itself is counted.
     Page,
 }
 

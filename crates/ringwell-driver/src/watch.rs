@@ -20,7 +20,8 @@ pub trait Watch {
     /// Reports that pools, holds or lockouts have changed for a reason other than rows.
     fn changed(&self, shard: u16);
 
-    /// Reports that some answers to batches from before the pools arrived here could not be stored.
+    /// Reports that some answers to repeatable batches, which were given before the pools arrived
+    /// at this shard, could not be stored.
     fn answers_lost(&self, shard: u16);
 }
 

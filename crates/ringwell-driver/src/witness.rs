@@ -114,13 +114,13 @@ async fn learn_now<P: Platform>(
 /// Asks all other nodes for their records, holds doubtful buckets, records which buckets this node
 /// serves, and makes the others record its journals. Runs before a node hands out a number. Returns
 /// one shard of each node that must be asked again. If the disk did not store a hold, all nodes
-/// must be asked again, because the next startup must find again that these buckets are doubtful.
+/// must be asked again, because the next startup must again detect that these buckets are doubtful.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() {
         return Vec::new();
     }
-    // This node must not serve buckets that have moved to another node, so their numbers need no
-    // query.
+    // The owners are requested first. This node must not serve buckets that have moved to another
+    // node, so the numbers of these buckets need no query.
     let unasked = moves::ask_owners(platform, node, peers).await;
     // A new data directory cannot be from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {
@@ -188,7 +188,8 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
-            // Also exchanges the owners of buckets, even with nodes that must hold stale buckets.
+            // Also exchanges the owners of buckets. While there are stale buckets, this includes
+            // all other nodes, because the owners must hold these buckets.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -313,7 +314,8 @@ async fn settle_now<P: Platform>(
 }
 
 /// Draws a new name for the data directory once the hold is durable. The journal continues from an
-/// older place, so its length alone would not distinguish it from a copy that is restored later.
+/// earlier place than other nodes have recorded, so its length alone would not distinguish it from
+/// a copy that is restored later.
 async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let has_log = node.config.journal.replicated.is_some();
     if has_log || planted(Bug::CopyKeepsName) {
@@ -353,8 +355,8 @@ async fn hold(
     Ok(())
 }
 
-/// Records that answers sent after the end of the journals that this startup found are missing from
-/// them.
+/// Records a gap: answers that were sent after the end of the journals, as this startup found them,
+/// are missing.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();

@@ -53,7 +53,7 @@ fn next_group<P: Platform>(shard: &Shard<P>, spare: &mut Vec<u8>) -> Option<Grou
 }
 
 /// For groups in memory: drops the oldest group in exchange for the one that was added, after
-/// copying the records that still matter. Returns its buffer, to be reused.
+/// copying the records that still matter. Returns the dropped group's buffer, to be reused.
 async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Option<Vec<u8>> {
     let oldest = store.take_oldest()?;
     let now = shard.now();

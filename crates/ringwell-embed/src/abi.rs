@@ -1,9 +1,9 @@
 //! The C ABI: the only module with unsafe code.
 //!
-//! Every function takes and returns bytes, catches panics, and refuses pointers that are null or,
-//! where alignment matters, misaligned. Handles are numbers, so this module dereferences only
-//! pointers to a caller's bytes and to a caller's [`Bytes`]. The C declarations are in
-//! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
+//! Every function takes and returns bytes, and catches panics. It refuses pointers that are null,
+//! and pointers that are misaligned where alignment matters. Handles are numbers, so this module
+//! dereferences only pointers to a caller's bytes and to a caller's [`Bytes`]. The C declarations
+//! are in `include/ringwell_embed.h`. Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the interface to other languages")]
 
 use std::any::Any;
@@ -23,7 +23,7 @@ pub const ABI_VERSION: u32 = 1;
 
 /// Success. Positive status values are the HTTP status of a refused batch.
 pub const OK: i32 = 0;
-/// A pointer is null or a length is impossible.
+/// A required pointer is null or misaligned, or a length is impossible.
 pub const INVALID: i32 = -1;
 /// The engine was opened by another process, from which this process was forked.
 pub const FORKED: i32 = -2;
@@ -31,7 +31,8 @@ pub const FORKED: i32 = -2;
 pub const PANICKED: i32 = -3;
 /// The handle is invalid: the engine was closed or never opened.
 pub const CLOSED: i32 = -4;
-/// The engine cannot be opened because of its configuration, lock or files.
+/// The engine cannot be opened: its configuration is invalid, its data directory is locked, or its
+/// files cannot be used.
 pub const NOT_OPENED: i32 = -5;
 /// Some records are not stored.
 pub const NOT_STORED: i32 = -6;
@@ -60,10 +61,10 @@ impl Bytes {
     }
 }
 
-// SAFETY: an engine may move to another thread although it contains `Rc`s and cells. All values
-// that refer to one another belong to the same engine and its tasks, and no function of the engine
-// returns such values. The table of engines locks the engine for each call. The wakers that tasks
-// keep are atomic. The engine keeps nothing in thread-local storage.
+// SAFETY: an engine may move to another thread although it contains `Rc`s and cells. All `Rc`s and
+// cells that refer to one another belong to the same engine and its tasks, and no function of the
+// engine returns any of them. The table of engines locks the engine for each call. The wakers that
+// tasks keep are atomic. The engine keeps nothing in thread-local storage.
 unsafe impl Send for Embedded {}
 
 /// A status and the bytes to return with it.
@@ -147,8 +148,8 @@ pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> 
     unsafe { reply(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
-/// Stores the groups that are waiting because the disk was full. The records of all other answers
-/// are already stored.
+/// Stores the groups that could not be stored because the disk was full. All other groups are
+/// already stored.
 ///
 /// # Safety
 /// `out` must point to writable memory.
@@ -158,8 +159,8 @@ pub unsafe extern "C" fn ringwell_embed_flush(handle: u64, out: *mut Bytes) -> i
     unsafe { reply(out, || with(handle, |engine| stored(engine.flush()))) }
 }
 
-/// Takes a snapshot now, so that less must be read when the engine is next opened. May take
-/// seconds.
+/// Takes a snapshot now, so that less of the journal must be read when the engine is next opened.
+/// May take seconds.
 ///
 /// # Safety
 /// `out` must point to writable memory.
@@ -185,7 +186,8 @@ pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i
 /// effect.
 ///
 /// # Safety
-/// `out` must be null or contain an unchanged result of a function in this module.
+/// `out` must be null, or point to [`Bytes`] that a function of this module wrote and that have not
+/// been changed since.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {
@@ -205,7 +207,7 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
 ///
 /// # Safety
 /// `at` must point to `len` bytes that are readable and remain unchanged until the function of the
-/// ABI returns. The lifetime `'a` must not exceed that call.
+/// ABI returns. The lifetime `'a` must not outlast that function call.
 unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     if len == 0 {
         return Some(&[]);
@@ -222,7 +224,7 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
 /// not run, because numbers must not be handed out for an answer that the caller cannot read.
 ///
 /// # Safety
-/// `out` must be null, misaligned, or point to writable memory for [`Bytes`].
+/// If `out` is neither null nor misaligned, it must point to writable memory for [`Bytes`].
 unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
     if out.is_null() || !out.is_aligned() {
         return INVALID;

@@ -16,8 +16,9 @@ use ringwell_driver::{Moment, Platform};
 use ringwell_os::OsFiles;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// The number of polls of other tasks after a call. With this number, maintenance keeps pace with
-/// the batches. The polls take a few microseconds, unless something must be flushed.
+/// The number of times that other tasks are polled after a call. This number is high enough for
+/// maintenance to keep pace with the batches. The polls take a few microseconds, unless data must
+/// be flushed.
 const POLLS_AFTER: usize = 8;
 
 /// The calling thread. Clones share the same tasks and timers.
@@ -105,7 +106,7 @@ impl Caller {
         while self.0.poll_next() {}
     }
 
-    /// Drops all tasks. Nothing is written to the disk after that.
+    /// Drops all tasks. After this, nothing more is written to the disk.
     pub(crate) fn end(&self) {
         self.0.end();
     }

@@ -28,8 +28,8 @@ use serde::Serialize;
 use crate::caller::Caller;
 use crate::options::Options;
 
-/// The environment variable whose value is a text for drills: a batch that contains this text
-/// causes a panic, as in the server.
+/// The environment variable for drills. A batch that contains the variable's value causes a panic,
+/// as in the server.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
 /// While an engine is used, it checks at this interval that it still owns the data directory.
@@ -46,8 +46,8 @@ pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
     store: Rc<Inline<OsFiles>>,
-    /// Notes on the corrections that were necessary when the engine was opened, because of a wrong
-    /// time or damage.
+    /// Notes on the corrections that were made when the engine was opened, because a clock was
+    /// wrong or a file was damaged.
     notes: Vec<String>,
     /// The lock of the data directory, held until the engine is closed.
     lock: Option<DataLock>,
@@ -79,8 +79,8 @@ impl Embedded {
     /// Locks the data directory, reads its files, and continues from their state.
     ///
     /// # Errors
-    /// Returns the reason as text. On failure, nothing was changed, unless the reason is that a
-    /// snapshot could not be written.
+    /// Returns the reason as text. If the reason is anything other than a snapshot that could not
+    /// be written, nothing was changed.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let panic_on = std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes);
         Self::open_with(options, panic_on)
@@ -178,7 +178,7 @@ impl Embedded {
         Err(self.trouble().unwrap_or_else(|| "the journal does not accept writes".to_owned()))
     }
 
-    /// Takes a snapshot, so that less must be read when the engine is next opened.
+    /// Takes a snapshot, so that less of the journal must be read when the engine is next opened.
     ///
     /// # Errors
     /// A text that names the file that could not be written. In this case, the previous snapshot is
@@ -194,8 +194,8 @@ impl Embedded {
     /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
-    /// A text, if some records could not be stored. No answer has been returned that depends on
-    /// these records.
+    /// A text, if some records could not be stored. No answer that depends on these records has
+    /// been returned to the caller.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
         if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
@@ -246,7 +246,8 @@ impl Embedded {
         serde_json::to_vec(&status).unwrap_or_default()
     }
 
-    /// The reason why the journal stores nothing now. If there is no such reason, the last failure.
+    /// Returns the reason why the journal currently stores nothing. If the journal is working,
+    /// returns its last failure, if any.
     fn trouble(&self) -> Option<String> {
         let trouble = self.shard.node.troubles().next();
         trouble.map(|(.., trouble)| trouble.reason).or_else(|| self.shard.last_failure())

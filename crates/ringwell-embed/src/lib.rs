@@ -5,8 +5,8 @@
 //! callbacks, because none of these survives a `fork`. It uses the same code as the server
 //! (`ringwell-driver`), so that a server can read a journal written by an engine, and vice versa.
 //!
-//! Does not depend on Ruby or any other language that loads it. Invariants: no panic leaves
-//! [`abi`], the only module with unsafe code. Answers are as durable as configured. Source:
+//! Does not depend on Ruby or on any other language from which it is called. Invariants: no panic
+//! leaves [`abi`], the only module with unsafe code. Answers are as durable as configured. Source:
 //! docs/spec/embed.md.
 
 pub mod abi;

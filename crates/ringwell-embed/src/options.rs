@@ -33,7 +33,7 @@ struct OptionsJson<'a> {
     durability: Option<String>,
     /// The deadline of a batch, in milliseconds.
     deadline_ms: Option<u64>,
-    /// The ring pools, instead of a configuration file.
+    /// The ring pools, if no configuration file is given.
     #[serde(borrow)]
     pools: Option<Vec<&'a RawValue>>,
 }
@@ -50,7 +50,7 @@ impl Options {
     /// Parses the options, and reads the configuration file if one is given.
     ///
     /// # Errors
-    /// Returns all faults as text that does not contain any keys.
+    /// Returns a text that lists all faults. It contains no ring pool keys.
     pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
         let given: OptionsJson<'_> = serde_json::from_slice(json)
             .map_err(|error| format!("the options are invalid: {error}"))?;

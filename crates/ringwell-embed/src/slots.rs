@@ -53,8 +53,8 @@ impl EngineSlot {
 pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
     let pid = std::process::id();
     for (at, place) in (0..).zip(&TABLE) {
-        // A locked entry is in use by another thread, or was in use by a thread of the parent when
-        // this process was forked.
+        // Entries that are locked are skipped. Another thread is using such an entry, or a thread
+        // of the parent was using it when this process was forked.
         let Some(mut place) = try_lock(place) else { continue };
         let is_inherited = place.engine.is_some() && process_of(place.handle) != pid;
         if place.engine.is_some() && !is_inherited {

@@ -1,11 +1,11 @@
 //! Remembers the answers to rows of repeatable batches, so that a batch sent again gets the same
 //! answers and uses up no numbers.
 //!
-//! The age and the count of the remembered answers are limited. If there are too many, the pool
-//! with the most answers loses its oldest one. Heavy use of one pool's key therefore cannot
-//! displace the answers of other pools first. Memory grows in small steps, because there are more
-//! than a thousand tables and only one doubles at a time. Owns no rules about numbers: the engine
-//! decides whether a remembered number may still be given. Source: docs/spec/allocation.md,
+//! The age and the count of the remembered answers are limited. If there are too many, the oldest
+//! answer of the pool with the most answers is dropped. Heavy use of one pool therefore displaces
+//! that pool's own answers before those of other pools. Memory grows in small steps, because there
+//! are more than a thousand tables and only one doubles at a time. Owns no rules about numbers: the
+//! engine decides whether a remembered number may still be given. Source: docs/spec/allocation.md,
 //! "Batches sent twice".
 
 mod queue;
@@ -25,9 +25,9 @@ use queue::Queue;
 /// The minimum time for which an answer is remembered, unless there are too many answers.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
-/// The count of the tables that map rows to answers. A full table moves all its rows to a larger
-/// table at once, so no table may hold many. With the default of a million rows, each table holds
-/// 800 rows. A table has room for 896 rows before it doubles.
+/// The count of the tables that map rows to answers. When a table is full, all its rows are moved
+/// to a larger table at once, so each table must stay small. With the default of a million rows,
+/// each table contains 800 rows. A table's capacity is doubled when it exceeds 896 rows.
 const PARTS: usize = 1250;
 
 /// Returns the part of an outcome to remember. Returns `None` if the shard could not decide,
@@ -50,8 +50,9 @@ pub(crate) struct Answers {
     /// client can fill a single table. Within a table a fast hash is sufficient, because row keys
     /// are digests, which clients cannot choose.
     places: RandomState,
-    /// The answers in the order in which they were given. A row that was answered again has two
-    /// entries. The first one is skipped, because its time differs from the time of the answer.
+    /// The answered rows of each pool, in the order of their answers. A row that was answered again
+    /// has two entries. The older entry is skipped, because its time differs from that of the row's
+    /// current answer.
     by_pool: BTreeMap<PoolId, Queue>,
     /// The same pools, grouped by the [`class`] of the lengths of their queues.
     by_length: BTreeSet<(usize, PoolId)>,
@@ -104,10 +105,10 @@ impl Remembered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswersPlace {
     pool: PoolId,
-    /// The index of the pool's answer at which to start.
+    /// The index, in the pool's queue, of the next answer to visit.
     from: u64,
-    /// The index at which to stop. This ensures that the walk ends even if the pool gets answers
-    /// faster than the walk proceeds.
+    /// The index at which to stop in this pool's queue. Because it is fixed, the walk ends even if
+    /// the pool gets new answers faster than the walk proceeds.
     end: u64,
 }
 
@@ -177,7 +178,8 @@ impl Answers {
         let place = self.place(row);
         let before = self.by_row[place].insert(row, answer);
         self.remembered += usize::from(before.is_none_or(|before| before.is_forgotten()));
-        // A snapshot and the journal that follows it may both contain the same answer.
+        // The same answer may be in both a snapshot and the journal after it, and is queued only
+        // once.
         if before.is_none_or(|before| before.at != answer.at) {
             self.queue(answer.at, pool, row);
         }
@@ -199,8 +201,8 @@ impl Answers {
         place.ok().map(|place| self.allocated[place].1)
     }
 
-    /// Whether a row's number was handed out for it and the row has not been repeated since. Also
-    /// returns `false` if this is no longer known.
+    /// Whether the row's number was newly handed out for it, and the row has not been repeated
+    /// since. Also returns `false` if this is no longer known.
     pub(crate) fn is_new(&self, row: RowKey) -> bool {
         self.known(row).is_some_and(|known| known.number & NEW != 0)
     }
@@ -305,9 +307,9 @@ impl Answers {
         Some(AnswersPlace { pool: *pool, from, end })
     }
 
-    /// Adds about `count` answers of a walk to `out`, and returns the position at which the walk
-    /// continues. Answers that were dropped in the meantime are omitted. Answers that were given
-    /// after the walk reached their pool are omitted as well.
+    /// Adds to `out` about `count` answers of the walk that is at `place`, and returns the position
+    /// at which the walk continues. Answers that were dropped since the walk began are omitted, and
+    /// so are answers given after the walk reached their pool.
     pub(crate) fn piece(
         &self,
         place: AnswersPlace,
@@ -329,7 +331,7 @@ impl Answers {
             if to < end {
                 return Some(AnswersPlace { from: to, ..place });
             }
-            // Skipping a pool without answers takes time too, so it counts as well.
+            // Skipping a pool without answers takes time too, so it counts as one answer.
             left = left.saturating_sub((to - from).max(1));
             place = self.pool_after(Bound::Excluded(pool))?;
         }

@@ -52,13 +52,13 @@ pub struct KeepAlives {
 pub struct Past {
     /// The allocation that held the number.
     pub held: Option<PastAllocation>,
-    /// The reason why the look-up returns no holder although there may have been one. It may also
-    /// be the reason why the returned holder may be wrong, or why the holder's record is missing.
+    /// The reason why the result is incomplete: no holder was found although there may have been
+    /// one, the returned holder may be wrong, or the holder's record is missing.
     pub missing: Option<Missing>,
-    /// Whether another shard may have handed the number out without a record here, because the
-    /// number's pool has been held since.
+    /// Whether another shard may have handed the number out after the newest allocation known here.
+    /// This is possible because the number's pool was held after that allocation.
     pub is_doubted: bool,
-    /// The end, by the wall clock, of a period in which answers were lost, if that period is the
+    /// The end, by the wall clock, of a period whose records were lost, if that period is the
     /// reason for `missing`. Allocations after this time are known.
     pub lost_until: Option<Millis>,
     /// The time, by the clock of the other shard, of the allocation after the one in `held`, or of
@@ -74,7 +74,7 @@ pub struct Past {
     /// time of that allocation is unknown.
     pub later_by: Option<Millis>,
     /// The time, by the wall clock, of the oldest allocation that this shard made after the
-    /// requested time. Any allocation that another shard made before it ended by then.
+    /// requested time. Any earlier allocation that another shard made had ended by this time.
     pub next: Option<Millis>,
     /// The end, by the wall clock, of the last period in which the number was an overflow number,
     /// if such a period had begun by the requested time and is known. A visitor who had the number
@@ -115,10 +115,9 @@ pub struct Walk<'a> {
     /// read. If the allocation was adopted from another shard, its record is in that shard's
     /// journal.
     newest: Option<Slot>,
-    /// The time of the newest allocation in this node's shard time.
+    /// The time of the newest allocation, in this node's shard time.
     newest_at: Millis,
-    /// The time by which the wall clock was ahead of shard time at the newest allocation, or `None`
-    /// if it is unknown.
+    /// The wall clock minus shard time at the newest allocation, or `None` if it is unknown.
     newest_shift: Option<i64>,
     /// See [`Past::later_by`].
     newest_by: Option<Millis>,
@@ -166,7 +165,8 @@ pub enum Step {
     Done(Past),
 }
 
-/// A look-up found a record that cannot be there: the journal is damaged, or was changed by hand.
+/// The error for a record that cannot be at the position where it was found: the journal is
+/// damaged, or was changed by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenChain {
     /// The requested number.
@@ -224,8 +224,8 @@ impl Engine {
 }
 
 impl Moment {
-    /// Whether an event at the shard time `shard`, when the wall clock showed `wall`, had happened
-    /// by this moment.
+    /// Whether an event had happened by this moment. The event's shard time is `shard`, and its
+    /// wall-clock time is `wall`.
     fn is_from(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => wall <= at,
@@ -233,8 +233,8 @@ impl Moment {
         }
     }
 
-    /// Whether a lockout that ends at the shard time `shard`, when the wall clock shows `wall`, is
-    /// over by this moment.
+    /// Whether a lockout is over by this moment. The lockout ends at the shard time `shard`, which
+    /// is `wall` by the wall clock.
     fn is_after(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => at >= wall,
@@ -311,7 +311,7 @@ impl Walk<'_> {
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
                 if let Some(collected) = &mut self.collected {
-                    // Records of keep-alives from before this copy was written are no longer kept.
+                    // The keep-alive records that were written before this copy are no longer kept.
                     collected.found.is_part = true;
                 }
                 // The copy replaces the record of the allocation. No earlier records are kept.
@@ -386,13 +386,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the result without the requested record, which is no longer kept or would arrive too
-    /// late.
+    /// Ends the look-up without the record that it needs next, because the record is no longer kept
+    /// or would be read too late.
     #[must_use]
     pub fn end(&self, missing: Missing) -> Past {
         let held = self.newest_held();
-        // If the allocation is known from the shard's state, a later look-up may still find its
-        // record, so nothing is reported as missing.
+        // If the holder is known from the shard's state, only its record is missing. A later
+        // look-up may still find the record, so nothing is reported.
         let is_reported = held.is_none() || missing == Missing::TooLong;
         let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
@@ -445,7 +445,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the result if `met` is the requested allocation, or `None` if the requested
+    /// Returns the result if `met` is the allocation that the look-up seeks, or `None` if that
     /// allocation is further back.
     fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
         let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);
@@ -464,7 +464,7 @@ impl Walk<'_> {
             self.newest = None;
         }
         let wall = shifted(met.allocated_at, met.shift);
-        // Even if the clocks say otherwise, this allocation preceded the next one.
+        // This allocation preceded the next one, even if the recorded times show the opposite.
         let known = self.next_allocated_at.map_or(wall, |next| wall.min(next));
         self.is_doubtful |= known < wall;
         if self.at.is_from(met.allocated_at, known) {

@@ -1,6 +1,6 @@
-//! Copies the records that still matter out of the oldest part of the journal before that part is
-//! dropped, so that the journal always contains the newest allocation of every number. Source:
-//! docs/spec/journal.md, "Retention".
+//! Copies the records that are still needed from the oldest part of the journal to its end, before
+//! that part is dropped. The journal therefore always contains the newest allocation of every
+//! number. Source: docs/spec/journal.md, "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{Clocks, DecodeError, Record, Records};
@@ -73,8 +73,8 @@ impl Engine {
             locked_until: newest.locked_until,
             clocks: old.clocks,
             // The copy contains the current visitor, because another shard may have reported a
-            // different one since. The visitor is kept even if the lockout is over, because the
-            // visitor's batch may be sent again, which locks the number again.
+            // different one since. The visitor is copied even if the lockout is over, because the
+            // visitor's batch may be sent again, and the number is then locked again.
             visitor: self.shard.newest_visitor(old.slot, old.number),
             params: old.params,
         });

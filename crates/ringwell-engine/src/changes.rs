@@ -18,14 +18,16 @@ use crate::engine::Engine;
 /// pool has this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
-/// Returns the time that comparisons use for an answer that was received at `now`. If its number is
-/// handed out again later in the same millisecond, the number must no longer count as the row's.
+/// Returns the time that comparisons use for an answer that was received at `now`. It is one
+/// millisecond earlier: if the answer's number is handed out again within the same millisecond, it
+/// must no longer count as the number of the answer's row.
 pub(crate) fn received_at(now: Millis) -> Millis {
     now - Millis(1)
 }
 
 impl Engine {
-    /// Allocates part of the slots that `spec` will need. See [`ringwell_core::Shard::make_room`].
+    /// Reserves memory for part of the slots that `spec` will need. See
+    /// [`ringwell_core::Shard::make_room`].
     pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
         self.shard.make_room(spec)
     }
@@ -81,8 +83,8 @@ impl Engine {
                 previous,
             });
             assert!(written == position, "a record is not at its announced position");
-            // If this allocation was made here before the number moved away, the allocation's
-            // record is here too.
+            // If this shard made the allocation itself before the number moved away, this journal
+            // also contains the allocation's original record.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);
         }
@@ -96,8 +98,8 @@ impl Engine {
         self.answers.first()
     }
 
-    /// Reads about `count` answers, starting at `place`. Adds the answers that are overflow
-    /// numbers, or numbers for which `is_wanted` returns true, to `out`. Omits answers that are too
+    /// Reads about `count` answers, starting at `place`. Adds to `out` each answer that is the
+    /// overflow number, or a number for which `is_wanted` returns true. Omits answers that are too
     /// old. Returns the position at which the walk continues.
     pub fn answers_for(
         &self,
@@ -129,8 +131,9 @@ impl Engine {
     /// Remembers an answer received from another shard, and records it. The number in the answer
     /// must have been adopted before, and must not have gone to another visitor before the answer
     /// was sent. If this shard already has an answer for the row, it keeps that answer, with two
-    /// exceptions. In the first, the row got the received number later by this node's clock. In the
-    /// second, the number in this shard's answer seems to belong to another visitor by now.
+    /// exceptions. First, the received answer replaces it if it is newer by this node's clock.
+    /// Second, the received answer replaces it if the number in this shard's answer seems to have
+    /// gone to another visitor.
     ///
     /// If the number is in rotation here, the sender no longer owns it. The received answer is then
     /// older than the state here, regardless of the recorded times, and does not give the number to

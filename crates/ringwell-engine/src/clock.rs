@@ -72,8 +72,9 @@ impl Reading {
     pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
         let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
         let noted = recorded.iter().filter_map(|it| Some((it.last_at, it.clocks?)));
-        // The newest record in true time, which contains the last shard time of the process. An
-        // idle shard's record is older in true time, although its shard time may be ahead.
+        // Chooses the record that was written last in true time, which contains the last shard time
+        // of the process. An idle shard's record was written earlier, although the shard time in it
+        // may be later.
         let last = noted.max_by_key(|(last_at, clocks)| {
             let is_here = clocks.boot == self.boot;
             (is_here, if is_here { clocks.since_boot(*last_at) } else { *last_at }, *last_at)
@@ -133,8 +134,8 @@ pub fn lifetime(lockout: Millis) -> Millis {
     Millis(u64::try_from(lifetime).unwrap_or(u64::MAX))
 }
 
-/// Returns the part of the time from `before` to `at` that may not have passed. Lockouts that ran
-/// at `before` are lengthened by this time.
+/// Returns the part of the shard time from `before` to `at` that may not have passed in true time.
+/// Lockouts that ran at `before` are lengthened by this time.
 pub(crate) fn doubtful(
     before: Recorded,
     at: Millis,

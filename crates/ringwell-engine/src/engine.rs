@@ -81,8 +81,8 @@ pub enum Refusal {
     /// The journal takes long to store a group. The engine resumes by itself when the group is
     /// stored.
     JournalWaits,
-    /// The answer would be sent after the batch's deadline, or the shard was suspended and has not
-    /// yet confirmed that it still owns its pools.
+    /// The answer would be sent after the batch's deadline, or the process was suspended and has
+    /// not yet confirmed that the shard still owns its pools.
     Late,
     /// The shard's queue is full.
     Busy,
@@ -105,14 +105,15 @@ pub struct Engine {
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
     pub(crate) live: LiveRecords,
-    /// The numbers that changes of pools have moved during a snapshot. The snapshot may have passed
-    /// their new places before they arrived there. `None` if no snapshot is being taken.
+    /// The numbers that changes of pools have moved to other slots while a snapshot was being
+    /// taken. The snapshot may have passed the new slots before the numbers arrived there. `None`
+    /// if no snapshot is being taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
-    /// The last time at which the shard serves rows.
+    /// The time until which the shard may serve rows: see [`Engine::serve_until`].
     serves_until: Millis,
-    /// For each number whose newest record is a keep-alive, the positions needed for its next
-    /// keep-alive.
+    /// For each number whose newest record is a keep-alive, the positions that its next keep-alive
+    /// record must contain.
     origins: HashMap<PromoNumber, Origin>,
 }
 
@@ -245,7 +246,8 @@ impl Engine {
         let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
-            // The record of an allocation contains the row's key already.
+            // An allocation's record already contains the row's key, so the answer needs no record
+            // of its own.
             if held.is_none() && answer != RecordedAnswer::Overflow {
                 self.answers.remember_new(now, ask.id, row, answer);
                 self.answers.allocated(place, row);
@@ -278,8 +280,8 @@ impl Engine {
             // If the number was allocated after `at`, another visitor has had it since.
             let is_the_rows = self.shard.local_at(slot) <= at;
             let is_kept = self.shard.visitor(slot) == Some(visitor);
-            // An allocation after the row's own may just have been undone. The remaining lockout
-            // then protects no visitor.
+            // An allocation that followed the row's own may just have been undone. The number may
+            // then still be locked for a moment, but this lockout protects no visitor.
             let is_over = self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN);
             let has_other = || {
                 let other = self.shard.slot_of(ask.pool, visitor);
@@ -334,9 +336,9 @@ impl Engine {
 
     /// Answers a repeated row of `pool` with the number that it received at `at`. The row gets no
     /// number if its number has since gone to another visitor or entered another pool. It also gets
-    /// none if the pool is held now, or was held when the lockout ended. If the lockout is over, or
-    /// may end before the answer is sent, a new one begins, because the visitor may see the number
-    /// for the first time.
+    /// none if the pool is held now, or was still held when the lockout ended. If the lockout is
+    /// over, or may end before the answer is sent, a new one begins, because the visitor may see
+    /// the number for the first time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {

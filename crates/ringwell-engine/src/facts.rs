@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId, is_doubted};
 use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 
-/// The state that is sent to an owner on another node.
+/// The state that is sent to the next owner if that owner is on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Apart {
     /// The newest allocation of each number, in rising order.
     pub numbers: Vec<Retired>,
     /// The answers that repeated rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
-    /// Pools with omitted allocations, each with the time until which the next owner must treat its
-    /// own state of the pool's numbers as uncertain. Most of these times are the ends of expired
-    /// holds.
+    /// Pools some of whose allocations were omitted. Each has the time until which the next owner
+    /// must treat its own state of the pool's numbers as uncertain. Most of these times are the
+    /// ends of expired holds.
     pub doubts: Vec<(PoolId, Millis)>,
 }
 
-/// Collects the reports of the shards. [`Facts::settle`] and [`Facts::settle_apart`] return the
-/// facts that are valid.
+/// Collects the reports of all shards of a process. [`Facts::settle`] and [`Facts::settle_apart`]
+/// return the facts that are valid.
 #[derive(Debug, Default)]
 pub struct Facts {
     numbers: BTreeMap<PromoNumber, Retired>,
@@ -84,13 +84,14 @@ impl Facts {
     /// hold, which is sent to the next owner. Rows that got their numbers get the overflow number
     /// instead.
     ///
-    /// If a number is in another pool, it is also omitted if its lockout is over at `at`. A shard
-    /// may have only an old allocation of it, although the other pool has handed the number out
-    /// since. The next owner would then treat the old allocation as the newest. As long as the
+    /// A number that is in none of the moving pools is also omitted if its lockout is over at `at`.
+    /// A shard may have only an old allocation of it, although another pool has handed the number
+    /// out since. The next owner would then treat the old allocation as the newest. As long as the
     /// lockout runs, the number cannot have been handed out again.
     ///
-    /// The next owner may have an even older allocation of an omitted number, and would report the
-    /// older one as the newest when the number returns. [`Apart::doubts`] prevents this.
+    /// The next owner may have an even older allocation of an omitted number. It would report this
+    /// older allocation as the newest one if the number were moved back. [`Apart::doubts`] prevents
+    /// this.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.

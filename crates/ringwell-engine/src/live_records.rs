@@ -25,9 +25,9 @@ impl LiveRecords {
         Self { first: gathering, counts: VecDeque::new() }
     }
 
-    /// Records that a number's newest record is now at `newest`. The previous record is not needed
-    /// any more if it `is_replaced`. After a keep-alive or release, the record of the allocation is
-    /// still needed.
+    /// Records that a number's newest record is now at `newest`. If `is_replaced` is true, the
+    /// previous record is no longer needed. After a keep-alive or release, the record of the
+    /// allocation is still needed.
     #[inline]
     pub(crate) fn moved(&mut self, previous: Position, newest: Position, is_replaced: bool) {
         if is_replaced && let Some(count) = self.count(position_parts(previous).0) {

@@ -21,12 +21,12 @@ pub struct Restore {
     answers: Answers,
     /// The time of the last known event of this shard.
     known: Recorded,
-    /// The clocks from which the process continues, or `None` if no clocks are to be recorded.
+    /// The clocks from which the process continues. If `None`, the process records no clocks.
     resumed: Option<Clocks>,
-    /// The largest error of the wall clock after a reboot that is allowed for, so that it ends no
-    /// lockout early.
+    /// The largest error that the wall clock may have after a reboot without ending a lockout
+    /// early.
     skew_max: Millis,
-    /// The newest time that the node's other shards have recorded.
+    /// The newest time recorded by the other shards of the node.
     elsewhere: Millis,
     /// The time by which lockouts that still ran at the end of the records were lengthened.
     lengthened: Option<Millis>,
@@ -35,8 +35,8 @@ pub struct Restore {
     /// The number of the first group to replay. The snapshot may already contain the effects of the
     /// replayed groups.
     replay_from: u64,
-    /// The slot that the next number probably has, because a snapshot lists numbers in the order of
-    /// their slots.
+    /// The slot in which the next number of the snapshot probably is, because a snapshot lists
+    /// numbers in the order of their slots.
     next_slot: u32,
 }
 
@@ -49,8 +49,8 @@ pub struct Doubts {
     pub lengthened: Option<Millis>,
     /// The wall clock minus shard time, in milliseconds.
     pub wall_less_shard: i64,
-    /// The time before which nothing is handed out, because records may be missing of allocations
-    /// whose answers were sent.
+    /// The time before which nothing is handed out, because the records of some answered
+    /// allocations may be missing.
     pub held_until: Option<Millis>,
 }
 
@@ -74,8 +74,8 @@ impl Restore {
         }
     }
 
-    /// Begins reading a snapshot. The snapshot's time had certainly passed when the snapshot was
-    /// begun.
+    /// Begins reading a snapshot. The time in its header is trusted, because it had certainly
+    /// passed when the snapshot was begun.
     pub fn begin_snapshot(&mut self, header: &SnapshotHeader) {
         let SnapshotHeader { created_at, clocks, replay_from, .. } = *header;
         self.known = self.known.or_newer(Recorded { last_at: created_at, clocks });
@@ -88,8 +88,8 @@ impl Restore {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// Sets the largest error of the wall clock after a reboot that is allowed for, so that it ends
-    /// no lockout early. Must be called before any record is replayed.
+    /// Sets the largest error that the wall clock may have after a reboot without ending a lockout
+    /// early. Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
@@ -145,8 +145,8 @@ impl Restore {
         self.answers.remember(entry.at, entry.pool, entry.row, entry.answer);
     }
 
-    /// Adds the time that an allocation has by another node's clock. Snapshots contain these times
-    /// after the numbers.
+    /// Adds an allocation's time by another node's clock. In a snapshot, these times follow the
+    /// numbers.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         let ForeignTimeEntry { number, allocated_at, local_at } = *entry;
         self.rebuild.restore_foreign(number, allocated_at, local_at);
@@ -160,19 +160,20 @@ impl Restore {
     /// Replays a group of the journal.
     ///
     /// # Errors
-    /// [`DecodeError`] if the body cannot be read although its checksum is right. A newer version
-    /// or another program then wrote it.
+    /// [`DecodeError`] if the body cannot be read although its checksum is right. In this case, the
+    /// body was written by a newer version or by another program.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // If there is a gap before this group's time, an earlier startup found it too and took a
-        // snapshot before it served, but that snapshot has been lost.
+        // If time is missing between the previous group and this one, an earlier startup also found
+        // this gap. It took a snapshot before it served, but that snapshot has been lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
             self.record(position, &record);
         }
         let end = Recorded { last_at: header.last_at, clocks: header.clocks };
-        // In a shared log, another process may have taken over in between, written a snapshot with
-        // another time and then been fenced. In this case the newest owner's time counts.
+        // In a shared log, another process may have taken the shard over between two groups,
+        // written a snapshot with a different time, and then been fenced off. In this case, the
+        // time of the newest owner counts.
         let is_of_other_boot = match (self.known.clocks, header.clocks) {
             (Some(known), Some(clocks)) => known.boot != clocks.boot,
             _ => false,
@@ -288,8 +289,8 @@ impl Restore {
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // If this shard is far behind the others, it has not yet accounted for the gap up to their
-        // time, although they have.
+        // If this shard's recorded time is far behind that of the other shards, the gap up to their
+        // time has not yet been accounted for in this shard's lockouts.
         let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };

@@ -32,9 +32,9 @@ pub enum SnapshotStep {
     Moved(usize),
     /// Continue with the times by other nodes' clocks, and with the holds.
     Holds,
-    /// Continue with the remembered answers. Answers that are given later are in the journal. The
-    /// first piece fixes the end, so that the snapshot ends even if the shard answers rows faster
-    /// than the snapshot is written.
+    /// Continue with the remembered answers. The walk over them ends at the answers that existed
+    /// when it began, so the snapshot ends even if the shard answers rows faster than the snapshot
+    /// is written. Later answers are in the journal.
     Answers(AnswersPlace),
     /// Everything has been written.
     Done,
@@ -70,7 +70,7 @@ impl Engine {
                 for (number, allocated_at, local_at) in self.shard.foreign_times() {
                     out.foreign_time(&ForeignTimeEntry { number, allocated_at, local_at });
                 }
-                // Expired holds are included, because a move needs to know which allocations are
+                // Expired holds are included, because a move must determine which allocations are
                 // older than a hold.
                 for (pool, until) in self.shard.holds(Millis::ZERO) {
                     out.hold(&HoldEntry { pool, until });
@@ -106,7 +106,7 @@ impl Engine {
             if end < slots.end {
                 return SnapshotStep::Numbers { pool, slot: end };
             }
-            // A pool without numbers takes time too, so it counts as one entry.
+            // Skipping a pool without numbers also takes time, so such a pool counts as one entry.
             left = left.saturating_sub((end - start).max(1));
             pool += 1;
             if left == 0 {

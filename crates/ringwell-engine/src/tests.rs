@@ -52,11 +52,11 @@ enum Input {
     Release {
         slot: u32,
     },
-    /// Undoes an unanswered allocation. `before` is its index, counted back from the last one.
+    /// Undoes the unanswered allocation at the index `before`, counted back from the newest one.
     Withdraw {
         before: usize,
     },
-    /// Gives the pool `size` numbers of its own, and one number that any pool may have.
+    /// Sets the pool's numbers: `size` numbers of its own, and one number that can be in any pool.
     Put {
         pool: u32,
         size: u32,
@@ -137,15 +137,15 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // This shard's state of the number is older, as another shard has had the number
-                // since.
+                // This shard's state is older, because another shard has owned the number since.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
                 let locked_until = now + Millis(lockout);
                 let allocated_at = Millis(now.0.checked_add_signed(-behind).unwrap());
                 let slot = Slot { number, allocated_at, locked_until, position };
-                // If the number is in a pool here, the report must not be the newest allocation.
+                // If a pool here contains the number, the report must not change its newest
+                // allocation.
                 let is_own = self.engine.shard().find(number).is_some();
                 let local_at = if is_own { Millis::ZERO } else { now };
                 let from = Retired { slot, local_at, pool: PoolId(9), visitor: None };
@@ -164,7 +164,7 @@ impl Rig {
         let (number, at, _) = self.history[place];
         let now = self.engine.at(self.now);
         let is_undone = self.engine.withdraw(now, number, at);
-        // If another shard owns the number by now, only the lockout in this shard's state ends.
+        // If another shard owns the number by now, only the lockout recorded here ends.
         let newest = self.engine.shard().newest(number);
         if is_undone && newest.is_some_and(|newest| newest.allocated_at != at) {
             self.history.remove(place);
@@ -212,8 +212,8 @@ impl Rig {
     }
 }
 
-/// Returns the engine's state of every number, without visitors. If a number left a pool and
-/// returned, its visitor is known only after a restart.
+/// Returns the engine's state of every number, without visitors. Visitors are omitted because,
+/// after a number has left a pool and returned, its visitor is known only after a restart.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
@@ -227,7 +227,7 @@ fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
         .collect()
 }
 
-/// Makes further allocations. Their outcomes must not depend on the engine's data structures.
+/// Returns the outcomes of further allocations, which must be the same after a restart.
 fn future(rig: &mut Rig) -> Vec<Outcome> {
     (0..60_u32)
         .map(|i| {
@@ -367,7 +367,7 @@ proptest! {
             // An allocation that another shard made has a time by that shard's clock.
             let is_foreign = |before: &PastAllocation| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
-            // Looks up the last time at which no later visitor can have seen the number.
+            // Looks up the holder at the last moment before the number's next allocation.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
             let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
             let held = rig.attribution(&rig.engine, *number, late).unwrap();
@@ -397,7 +397,7 @@ proptest! {
         for slot in rig.engine.shard().slots().to_vec() {
             let newest = rig.history.iter().rev().find(|(number, ..)| *number == slot.number);
             let held = rig.attribution(&rig.engine, slot.number, now);
-            // If another shard made the allocation, that shard's journal contains its parameters.
+            // Another shard's allocation has its parameters only in that shard's journal.
             let is_own = newest.is_some_and(|(_, at, _)| *at == slot.allocated_at);
             let params = newest.filter(|_| is_own).map(|(_, _, params)| params.clone());
             let known = (slot.allocated_at > Millis::ZERO)

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::memory::bounded;
 
-/// The shortest row is two bytes long (`1,`) and takes at most a hundred bytes of memory. The
-/// memory for rows is doubled when it grows.
+/// The shortest row is two bytes long (`1,`) and takes at most a hundred bytes of memory. The list
+/// of rows doubles its capacity when it is full.
 const MEMORY_TIMES: u64 = 200;
 
 /// Checks any body: both readers of JSON agree, only JSON is accepted, and the response is JSON
@@ -77,7 +77,8 @@ pub(crate) fn words(batch: &Batch) -> Vec<String> {
     batch.rows().iter().map(row).collect()
 }
 
-/// Answers every row. A row without an error gets an error that echoes its input.
+/// Answers every row. A row that was parsed without an error is answered with an error that echoes
+/// the row.
 fn check_response(batch: &Batch) {
     let mut out = Vec::new();
     let mut response = BulkResponse::new(&mut out, batch.text());
@@ -90,8 +91,8 @@ fn check_response(batch: &Batch) {
     }
     response.finish();
     let text = String::from_utf8(out).unwrap();
-    // Numbers that no machine type can represent are echoed unchanged, so this checks only the
-    // structure.
+    // The response may echo numbers that no machine type can represent, so only its structure is
+    // parsed here.
     let outline: Result<serde_json::Map<String, Value>, _> = serde_json::from_str(&text);
     let Ok(outline) = outline else {
         assert!(is_json(text.as_bytes()), "the response is not JSON: {text}");

@@ -50,11 +50,11 @@ impl Segments for Files {
 pub enum Outcome {
     /// All frames were recovered.
     Whole,
-    /// The end is lost, and nothing on the disk shows that it existed.
+    /// Frames at the end are lost, and nothing on the disk shows that they existed.
     Cut,
-    /// The end is lost, and recovery reported that, so numbers are held.
+    /// Frames at the end may be lost. Recovery reported this, so the shard holds its numbers.
     Doubted,
-    /// The shard does not start.
+    /// Recovery refused the journal, so the shard does not start.
     Refused,
 }
 

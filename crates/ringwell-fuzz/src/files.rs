@@ -9,8 +9,8 @@ use ringwell_directory::{Directory, Fault};
 use tempfile::TempDir;
 
 thread_local! {
-    /// One folder for all inputs that a thread tries, because creating a folder costs more than
-    /// reading the files.
+    /// One folder for all inputs that a thread tries, because creating a folder takes longer than
+    /// reading a file.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
@@ -71,8 +71,8 @@ pub fn cluster(text: &[u8]) {
     };
     assert_eq!(Some(cluster.map()), map.as_ref().ok());
     let secret = std::str::from_utf8(cluster.secret()).unwrap();
-    // If the secret's text occurs twice, for example also as the name of a node, this test cannot
-    // distinguish the two.
+    // If the secret's text occurs a second time, for example as the name of a node, the output may
+    // contain that text without revealing the secret.
     let is_once = String::from_utf8_lossy(text).matches(secret).count() == 1;
     let shown = format!("{cluster:?} {:?}", cluster.warnings());
     assert!(!is_once || !shown.contains(secret), "the secret is shown: {shown}");

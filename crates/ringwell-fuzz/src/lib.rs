@@ -1,11 +1,11 @@
 //! Properties that must hold for any bytes, whether a stranger sends them or a disk returns them.
 //! Each target is a function that panics if its property fails.
 //!
-//! The fuzzer (`fuzz/`) looks for bytes that break these properties; `cargo test` tries all bytes
-//! from the fuzzer's corpus (`fuzz/corpus`), without the fuzzer. Each target asserts more than the
-//! absence of panics: input is written back unchanged, two readers of the same format agree, memory
-//! is bounded by the length of the input, and recovery of a damaged journal returns a true prefix
-//! or refuses. Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
+//! The fuzzer (`fuzz/`) searches for inputs that break these properties. `cargo test` tries every
+//! input of the fuzzer's corpus (`fuzz/corpus`) without the fuzzer. Each target asserts more than
+//! the absence of panics: input is written back unchanged, two readers of the same format agree,
+//! memory is bounded by the length of the input, and recovery of a damaged journal returns a true
+//! prefix or refuses. Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]

@@ -7,11 +7,12 @@ use ringwell_mesh::frame::{
 
 use crate::memory::bounded;
 
-/// A row of an answer takes at most 64 times as many bytes of memory as it has in the frame.
+/// In memory, a row of an answer takes at most 64 times as many bytes as in the frame.
 const MEMORY_TIMES: u64 = 64;
 
-/// Reads any frame as each kind, and checks that each value has only one encoding and that memory
-/// is bounded by the length of the frame. The first byte is the count of rows that the request had.
+/// Reads any bytes as each kind of frame. Checks that each value has only one encoding, and that
+/// the length of the frame bounds the allocated memory. The first byte is the count of rows that
+/// the request had.
 pub fn link(bytes: &[u8]) {
     let Some((&wanted, frame)) = bytes.split_first() else { return };
     for limits in [Limits::default(), Limits { rows_max: 2, params_bytes_max: 20 }] {

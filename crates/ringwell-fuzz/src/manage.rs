@@ -1,8 +1,8 @@
 //! Requests to the management API: ring pools in the form of the published API, paths under `/v1/`,
 //! and lists of pools as CSV.
 //!
-//! Whatever the requests are, no internal error may occur, and the resulting directory can be
-//! served.
+//! Whatever the requests are, no internal error may occur, and it must be possible to serve the
+//! resulting directory.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -49,14 +49,14 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// The parts that are created only once, because creating a database costs more than all requests
-/// to it.
+/// The parts that are created only once for all inputs, because creating a database takes longer
+/// than all requests to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
 }
 
-/// A server that hands out nothing.
+/// A server that answers management requests but hands out no numbers.
 struct Quiet;
 
 impl RunningServer for Quiet {
@@ -198,7 +198,7 @@ async fn open(path: &Path) -> Store {
     Store::open(&Location::File(path.to_owned())).await.unwrap()
 }
 
-/// Sends all requests of `text`; returns the status of each.
+/// Sends all requests in `text`, and returns the status of each answer.
 async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     let router = router(
         Entrance {
@@ -220,7 +220,7 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     answers
 }
 
-/// The requests that can be sent.
+/// The requests in the input that can be sent.
 fn requests(text: &[u8]) -> Vec<Request<Body>> {
     let mut rest = text;
     let mut requests = Vec::new();

@@ -15,7 +15,7 @@ pub fn record(body: &[u8]) {
     let read = || Records::new(N, BASE, body).collect::<Result<Vec<_>, _>>();
     let records = bounded(body.len(), 400, read);
     for offset in (0..body.len()).step_by(1 + body.len() / 64) {
-        // Reading at a wrong position may find a record or none.
+        // Reading at an arbitrary position may return a record or an error, but must not panic.
         let _ = Records::new(N, BASE, body).at(position(N, offset));
     }
     let Ok(records) = records else { return };
@@ -37,13 +37,13 @@ pub fn record(body: &[u8]) {
     }
     let again: Result<Vec<_>, _> = group.records().map(|r| r.map(|(_, record)| record)).collect();
     let wanted: Vec<_> = records.iter().map(|(_, record)| *record).collect();
-    // If the first record does not have the time of the group, the positions of the written records
-    // may differ, and `previous` with them.
+    // If the time of the first record differs from the group's time, the records may be written at
+    // other positions, so their `previous` may differ too.
     assert!(!begins_with_group(&records) || again == Ok(wanted));
 }
 
-/// Whether the first record has the time of the group. A writer always sets it so; a reader accepts
-/// any time.
+/// Whether the time of the first record equals the group's time. A writer always makes them equal,
+/// but a reader accepts any time.
 fn begins_with_group(records: &[(ringwell_core::Position, Record<'_>)]) -> bool {
     records.first().is_some_and(|(_, record)| record.at() == BASE)
 }

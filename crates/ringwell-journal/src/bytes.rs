@@ -1,11 +1,11 @@
-//! Writes to a small buffer and reads from a slice, and checks every bound.
+//! Writes values to a small buffer and reads them from a slice, with every bound checked.
 //!
 //! Varints are LEB128: seven bits per byte, the lowest bits first. A reader accepts only the
 //! shortest form, so that every value has a single encoding.
 
-/// The records of the open group. Room for the next record is reserved before the record is
-/// written, so that bounds are checked only once. The reserved bytes contain zeros or bytes of
-/// earlier groups.
+/// The records of the open group. Space for each record is reserved before the record is written,
+/// so that bounds are checked only once per record. The reserved bytes contain zeros or old bytes
+/// of earlier groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
@@ -30,7 +30,8 @@ impl Body {
         &self.bytes[..self.len]
     }
 
-    /// Ensures that at least `wanted` bytes of room follow the used bytes.
+    /// Returns the free bytes after the used ones, and grows the buffer first if fewer than
+    /// `wanted` are free.
     #[inline]
     pub(crate) fn room(&mut self, wanted: usize) -> &mut [u8] {
         if self.bytes.len() - self.len < wanted {
@@ -43,17 +44,16 @@ impl Body {
     fn grow(&mut self, wanted: usize) {
         let growth = wanted + Self::GROWTH;
         if self.bytes.is_empty() {
-            // Zeroed memory costs nothing if it is requested as a whole.
+            // A new allocation of zeroed memory costs nothing until the memory is used.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            // Grows only as far as needed, because new bytes must be filled with zeros, whereas
-            // memory that is never touched costs nothing.
+            // Grows only as far as needed, because the added bytes must be filled with zeros.
             self.bytes.resize(self.len + growth, 0);
         }
         assert!(self.bytes.len() - self.len >= wanted, "the buffer has less room than requested");
     }
 
-    /// Marks the next `count` bytes as written.
+    /// Adds the next `count` bytes, which have been written, to the used bytes.
     #[inline]
     pub(crate) fn advance(&mut self, count: usize) {
         self.len += count;
@@ -69,12 +69,12 @@ impl Body {
     }
 }
 
-/// The count of bytes reserved for a header. A word written at the current length is always within
+/// The size of the buffer for a header. A whole word written at any possible length stays within
 /// the buffer, so no check is needed.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
-/// The header of one record, built where it will be stored. Written bytes are not read again,
-/// because a wide load of bytes just written by narrow stores would stall the processor.
+/// The header of one record, built where it will be stored. Bytes that were just written are not
+/// read again, because a wide load from the target of narrow stores would stall the processor.
 pub(crate) struct Scratch<'a> {
     bytes: &'a mut [u8; ROOM],
     /// The length so far, at most [`Self::BYTES`].
@@ -190,8 +190,8 @@ const fn spread(halves: u64) -> u64 {
     fours & 0x007F_007F_007F_007F | (fours & 0x3F80_3F80_3F80_3F80) << 1
 }
 
-/// The continuation bits and the length of a varint, by the position of the highest bit set in its
-/// value. The entries for varints longer than four bytes are not used.
+/// The continuation bits and the length of a varint, indexed by the position of the highest bit set
+/// in its value. The entries for varints longer than four bytes are not used.
 const SHORT_VARINTS: [(u32, u8); 32] = {
     let mut all = [(0x0080_8080, 4); 32];
     let mut bit = 0;

@@ -79,7 +79,7 @@ pub fn shifted(at: Millis, by: i64) -> Millis {
 }
 
 /// The clocks that were recorded at the end of a segment, at the shard time `at`. They were valid
-/// until then.
+/// up to that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// The shard time.
@@ -88,14 +88,14 @@ pub struct Noted {
     pub clocks: Clocks,
 }
 
-/// Returns the time by which the wall clock was ahead of shard time when a group with the clocks
-/// `then` was sealed, according to the clocks that are known now. If the wall clock was corrected
-/// later, its last setting applies to all events since the boot. `now` contains the current clocks.
-/// A group of format 1 has no clocks. Shard time is then used as the wall clock.
+/// Returns the wall clock minus shard time at the moment when a group with the clocks `then` was
+/// sealed, corrected by clocks that were recorded later. If the wall clock was corrected later, its
+/// last setting applies to all events since the boot. `now` contains the current clocks. A group of
+/// format 1 has no clocks. Shard time is then used as the wall clock.
 ///
-/// If the last setting of an earlier boot is far from the current setting, but a boot before that
-/// had a setting close to the current one, then that last setting was wrong. In this case the
-/// current setting applies.
+/// The last setting of an earlier boot counts as wrong if it is far from the current setting
+/// although a still earlier boot had a setting close to the current one. In this case, the current
+/// setting applies.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -162,9 +162,10 @@ fn clocks_after(
     between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then)
 }
 
-/// If the wall clock was set ahead, or was ahead by more than this time after a reboot, it
-/// determines the age of history only once this time has passed. The delay is needed because
-/// dropped history cannot be restored.
+/// The time for which a wall clock that jumped forward is not yet used to compute the age of
+/// history. The clock counts as jumped if it was set forward while the machine was running, or if
+/// it is ahead by more than this time after a reboot. The delay is needed because dropped history
+/// cannot be restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// Returns the wall-clock time at the shard time `now`, corrected to a time that is trusted for
@@ -180,7 +181,8 @@ pub fn believed_wall(
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
     let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
-    // The newest clocks are included even if they are old, because nothing has been recorded since.
+    // The newest recorded clocks are used however old they are, because none have been recorded
+    // since.
     let recent = here.enumerate().filter(|(index, then)| {
         *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
     });

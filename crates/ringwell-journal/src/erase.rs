@@ -1,19 +1,20 @@
 //! Overwrites parameters in place, with bytes that leave the group's checksum unchanged. The
 //! group's hash and all later groups therefore stay valid.
 //!
-//! The checksum detects accidental damage. It was never meant to prevent deliberate changes. Does
-//! no I/O. Source: docs/spec/journal.md, "Erasure".
+//! This is possible because the checksum is meant to detect accidental damage, not deliberate
+//! changes. Does no I/O. Source: docs/spec/journal.md, "Erasure".
 
 use std::ops::Range;
 
 use crate::frame::{FrameHeader, place_in_frame};
 use crate::record::{DecodeError, Record, Records};
 
-/// The minimum length of parameters that can be replaced: with four bytes, only one value leads to
-/// a given checksum.
+/// The minimum length of parameters that can be erased. With only four bytes, the unchanged
+/// checksum would require the original bytes.
 pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
-/// The prefix of erased parameters, if there is room for it. It is a name that look-ups omit.
+/// The prefix of erased parameters that are long enough for it. It is the name of a parameter that
+/// look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
 /// The byte after the prefix, or the first byte of parameters that are too short for the prefix. No
 /// request contains this byte, so look-ups recognize erased parameters regardless of their last

@@ -28,10 +28,11 @@ const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + CLOCKS_BYTES;
 const PLAIN_HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 4] = *b"RPf2";
 const PLAIN_MAGIC: [u8; 4] = *b"RPfr";
-/// An odd number, so that the stamps of one frame never repeat: 2^64 divided by the golden ratio.
+/// The difference between the stamps of consecutive blocks: 2^64 divided by the golden ratio. It is
+/// odd, so that no stamp occurs twice in a frame.
 const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The header of a frame, after its checks: the group's header, and the frame's length.
+/// The header of a frame after it was read and checked: the group's header, and the frame's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// The identity of the group.

@@ -59,7 +59,7 @@ impl GroupHeader {
     /// Whether the header by itself is valid, whatever groups surround it.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
-        // Leaves a number for the next group and one for the next epoch.
+        // Requires that a larger group number and a larger epoch exist, for the next group.
         (1..N_END - 1).contains(&self.n)
             && self.epoch < u64::MAX
             && len.is_ok_and(|len| (1..=BODY_BYTES_MAX).contains(&len))
@@ -97,8 +97,8 @@ struct Summed {
 }
 
 impl Summed {
-    /// If fewer bytes than this are new, they wait for the next call, because short pieces take
-    /// more instructions per byte.
+    /// The minimum number of new bytes to add to the checksum before the group is sealed. Shorter
+    /// pieces would take more instructions per byte.
     const PIECE: usize = 1_024;
 
     /// Returns the checksum extended to all bytes of `body`.
@@ -226,7 +226,7 @@ impl Writer {
         assert!(at >= self.tip.last_at, "shard time went backwards");
         if self.body.is_empty() {
             self.base = at;
-            // This runs once per group, and the number of the group always fits into a position.
+            // Computed once per group. The group's number always fits into a position.
             self.start = position(self.tip.next_n, 0);
         }
         let place = record.encode(self.start, self.base, &mut self.body);

@@ -113,8 +113,9 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     Ok((author, Group { header, body }))
 }
 
-/// Whether no process that served this shard wrote the message. This is the case if the message
-/// does not begin like a message of any version, or if it is an intact message of another shard.
+/// Whether the message certainly was not written by a process that served this shard. Returns
+/// `true` if the message does not begin as messages of any version do, or if it is an intact
+/// message of another shard.
 #[must_use]
 pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
     let is_of_other = |(author, _): (Author, _)| author.shard != shard;

@@ -151,7 +151,7 @@ pub struct Cut {
     pub n: u64,
 }
 
-/// The facts that are known about a segment.
+/// The data that recovery collected about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its head.
@@ -160,8 +160,8 @@ pub struct SegmentInfo {
     pub file_bytes: u64,
     /// The number of the frame after the segment's last frame.
     pub next_n: u64,
-    /// The time of the segment's last record. If the segment has no records, the time of the record
-    /// before it.
+    /// The time of the segment's last record. If the segment contains no records, the time of the
+    /// last record of the segments before it.
     pub last_at: Millis,
     /// The offsets of the segment's frames, followed by the offset after the last one. `None` if
     /// the segment was not read.
@@ -339,9 +339,10 @@ where
         Ok(Verdict::Clean)
     }
 
-    /// Returns the segment to which the walk must go back. This is needed if no frame followed the
-    /// snapshot and the walk began with a segment that begins exactly there. An earlier startup may
-    /// then have cut the previous segment at a damaged frame.
+    /// Returns the segment to which the walk must go back, if any. Going back is necessary if no
+    /// frame follows the snapshot, and the segment in which the walk began starts with the first
+    /// frame to replay. In this case, an earlier startup may have cut the previous segment at a
+    /// damaged frame.
     fn unread_before(&self, first: usize) -> Option<usize> {
         let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
         let is_unread = self.frames == 0 && begins_at(&self.segments[first]) == self.plan.from;
@@ -371,8 +372,8 @@ where
         Ok(())
     }
 
-    /// Checks that the snapshot belongs to this journal, if the first frame to replay is the next
-    /// one.
+    /// Checks that the snapshot belongs to this journal. This is checked when the next frame is the
+    /// first one to replay.
     fn fits_snapshot(&self) -> Result<(), ChainFault> {
         let mark = self.plan.snapshot.filter(|_| self.tip.next_n == self.plan.from);
         match mark {

@@ -61,12 +61,12 @@ pub enum SegmentFault {
     Tip,
 }
 
-/// Returns the salt of segment `segno`, which was begun by the startup that drew `start`. The salts
-/// of one startup differ in bits that group numbers do not use, because a frame's stamps combine
-/// the salt with the group's number.
+/// Returns the salt of segment `segno`, which was begun by the startup that drew the random value
+/// `start`. A frame's stamps combine the salt with the group's number. The salts of one startup
+/// therefore differ in bits that group numbers do not use.
 #[must_use]
 pub const fn salt(start: u64, segno: u64) -> u64 {
-    // The last part of splitmix64, by Sebastiano Vigna.
+    // The final mixing step of splitmix64, by Sebastiano Vigna.
     let mixed = (segno ^ (segno >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     start ^ mixed ^ (mixed >> 31)
@@ -176,9 +176,9 @@ impl SegmentHeader {
     }
 }
 
-/// Returns the block that marks the end of a segment whose file is cut after it. Frame `n` was
-/// never completely written there. Before the cut, this block is written over the first block of
-/// the part that is cut off.
+/// Returns the block that marks the end of a segment whose file is about to be cut, because frame
+/// `n` was never completely written there. The block is written over the first block of frame `n`,
+/// before the file is truncated.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.

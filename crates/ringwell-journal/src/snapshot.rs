@@ -1,11 +1,11 @@
 //! A shard's state at one time, so that startup has to read only a little of the journal.
 //!
 //! A snapshot consists of a header, typed chunks of entries with one checksum each, and an end with
-//! a BLAKE3 hash of everything. Entries have a fixed width, and ten million of them are read in
-//! about a second. A snapshot may be taken in pieces while the shard continues. An entry is used
-//! only if the journal has no newer record of its number, so the entries need not be consistent
-//! with each other. A snapshot may be published only when every record that it may cover is stored.
-//! See [`Snapshot::through`]. Does not depend on files. Source: docs/spec/journal.md, "Snapshots".
+//! a BLAKE3 hash of everything. Entries have a fixed width. Reading ten million of them takes about
+//! a second. A snapshot may be taken in pieces while the shard continues. An entry is used only if
+//! the journal has no newer record of its number, so the entries need not be consistent with each
+//! other. A snapshot may be published only when every record that it may cover is stored. See
+//! [`Snapshot::through`]. Does not depend on files. Source: docs/spec/journal.md, "Snapshots".
 
 mod reader;
 mod writer;
@@ -58,7 +58,8 @@ pub struct SnapshotHeader {
     pub clocks: Option<Clocks>,
 }
 
-/// The data about a snapshot once it has been read to its end and its hash has been verified.
+/// The data about a complete snapshot. It is available once the snapshot has been read to its end
+/// and its hash has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The data in the header.
@@ -169,13 +170,14 @@ pub trait Entry: Sized {
     /// The number in the entry, if it has one.
     fn number(&self) -> Option<PromoNumber>;
 
-    /// The newest group that the entry names, or zero if it names none.
+    /// The newest group to which a position in the entry refers, or zero if the entry contains no
+    /// position.
     fn newest_group(&self) -> u64 {
         0
     }
 
-    /// Appends exactly [`Self::BYTES`] bytes, or two more if `number_bytes` leaves room for a
-    /// longer number.
+    /// Appends exactly [`Self::BYTES`] bytes, or two more if `number_bytes` is the size of a longer
+    /// number.
     fn encode(&self, number_bytes: usize, out: &mut Vec<u8>);
 
     /// Reads an entry back. The length of `bytes` shows whether the entry has room for a longer
@@ -189,8 +191,8 @@ fn encode_number(number: Option<PromoNumber>, number_bytes: usize, out: &mut Vec
     out.extend_from_slice(&code.to_le_bytes()[..number_bytes]);
 }
 
-/// Reads a number's code from an entry of `bytes` bytes. The usual width of such an entry is
-/// `usual`.
+/// Reads a number's code from an entry that is `bytes` bytes wide. If this exceeds `usual`, the
+/// width of entries with short codes, the code is long.
 fn decode_code(cursor: &mut Cursor<'_>, (bytes, usual): (usize, usize)) -> Option<u64> {
     if bytes > usual { cursor.uint::<LONG_NUMBER_BYTES>() } else { cursor.uint::<NUMBER_BYTES>() }
 }
@@ -238,7 +240,7 @@ pub(crate) struct PoollessAnswer(AnswerEntry);
 
 impl Entry for PoollessAnswer {
     const KIND: u32 = kind::ANSWERS;
-    /// The writer uses [`AnswerEntry`] for longer numbers.
+    /// There is no separate kind for longer numbers: the writer uses [`AnswerEntry`] for them.
     const LONG_KIND: u32 = kind::ANSWERS;
     const BYTES: usize = AnswerEntry::BYTES - 8;
 

@@ -101,8 +101,8 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
     }
 }
 
-/// Returns the groups of the fixture, with every kind of record, both with and without its optional
-/// parts.
+/// Returns the groups of the fixture. They contain every kind of record, both with and without its
+/// optional fields.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
 fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<Group> {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
@@ -230,7 +230,7 @@ fn answers(fixture: &Fixture) -> [AnswerEntry; 2] {
                 row: RowKey { batch: BATCH, row },
                 at: Millis(AT + 6),
                 answer,
-                // The version that wrote the fixture did not write the pool.
+                // The version that wrote the fixture's snapshot did not store the pool in it.
                 pool: PoolId(0),
             }
         },

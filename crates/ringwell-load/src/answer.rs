@@ -1,8 +1,8 @@
 //! Finds the end and the contents of an answer by scanning its bytes.
 //!
 //! The scan counts texts that occur exactly once in each row of an answer. Parsing JSON would cost
-//! the client more than the server's whole work. JSON is therefore parsed only if a history is
-//! written (`history.rs`).
+//! the client more than the server's whole work. The client therefore parses JSON only if it writes
+//! a history (`history.rs`).
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedAnswer {
     pub(crate) status: u16,
-    /// The offsets of its body.
+    /// The range of the body's bytes in the buffer.
     pub(crate) body: Range<usize>,
     /// Whether the server will close the connection.
     pub(crate) closes: bool,
 }
 
-/// The reason why bytes are not a valid answer.
+/// The reason why the received bytes are not a valid answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadAnswer(pub(crate) &'static str);
 
@@ -59,7 +59,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     Ok(Some(ParsedAnswer { status, body: start..end, closes }))
 }
 
-/// The counts of rows in one answer, by kind.
+/// The rows of one answer, counted by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     /// Rows with a number, including overflow numbers.
@@ -68,7 +68,7 @@ pub(crate) struct Rows {
     pub(crate) errors: u64,
 }
 
-/// Counts rows in bodies.
+/// Counts the rows in the bodies of answers.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     number: Finder<'static>,

@@ -1,8 +1,8 @@
 //! The clocks of this process as plain numbers.
 //!
 //! Times are nanoseconds of `CLOCK_MONOTONIC`. All processes of a machine share this clock, so
-//! histories of several clients can be joined. `std::time::Instant` reads the same clock but hides
-//! its origin.
+//! histories of several clients can be joined. `std::time::Instant` reads the same clock but does
+//! not reveal its value.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

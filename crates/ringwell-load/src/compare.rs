@@ -2,9 +2,9 @@
 //!
 //! Method: percentile bootstrap. Each run's intervals are resampled 2,000 times: each sample draws,
 //! with replacement, as many intervals as the run has. For each sample, the rate, the percentiles
-//! and the shares are computed from the sums of the intervals' counts and histograms. The
-//! confidence interval of 95 % is the range from the 2.5th to the 97.5th percentile of the ratio B
-//! / A. Intervals are treated as independent. If something changes more slowly than an interval
+//! and the shares are computed from the sums of the intervals' counts and histograms. The 95 %
+//! confidence interval ranges from the 2.5th to the 97.5th percentile of the ratio B / A over all
+//! samples. Intervals are treated as independent. If something changes more slowly than an interval
 //! lasts (a warm-up, another program), the true uncertainty is larger. The same random samples are
 //! drawn each time, so that repeated comparisons give the same result.
 
@@ -15,7 +15,7 @@ use crate::text::{ms, round};
 
 /// The count of samples that are drawn.
 const DRAWS: usize = 2_000;
-/// The minimum number of intervals; fewer would not show the variance.
+/// The minimum number of intervals in a run. With fewer, the variance could not be estimated.
 const INTERVALS_MIN: usize = 5;
 /// The seed of the random samples.
 const SEED: u64 = 0x5EED;
@@ -42,7 +42,7 @@ pub struct Line {
     pub b: f64,
     /// The ratio B / A of the whole runs.
     pub ratio: f64,
-    /// The interval that contains the ratio with 95 % confidence.
+    /// The 95 % confidence interval of the ratio.
     pub between: (f64, f64),
 }
 
@@ -103,8 +103,8 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 struct Figures([f64; 6]);
 
 impl Figures {
-    /// Computes the figures from `samples.len()` intervals. `pick` chooses each one, so that
-    /// intervals can be resampled.
+    /// Computes the figures from `samples.len()` intervals. `pick` returns the index of each
+    /// interval to use, so that intervals can be resampled.
     fn of(samples: &[Sample], seconds: f64, mut pick: impl FnMut(usize) -> usize) -> Self {
         let mut all: Vec<(u64, u64)> = Vec::new();
         let mut ok = 0;

@@ -4,7 +4,8 @@
 //! received bytes belong to its answer.
 //!
 //! Readiness is edge-triggered. If a read does not fill its buffer, it has emptied the socket, and
-//! the next byte causes a new edge. No second read is needed, which saves one read per answer.
+//! the next byte causes a new edge. A read that would only find an empty socket is therefore not
+//! needed, which saves one read per answer.
 
 use std::io;
 use std::mem;
@@ -19,7 +20,7 @@ use crate::target::{Endpoint, Stream};
 pub(crate) enum Request {
     /// One of the prepared batches.
     Ready(usize),
-    /// Bytes that were made for this batch and may be sent again.
+    /// Bytes that were made for this batch. They are kept so that the batch can be sent again.
     Own(Vec<u8>),
 }
 
@@ -32,7 +33,7 @@ impl Request {
     }
 }
 
-/// The location of a complete answer.
+/// The buffer that contains a complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerBuffer {
     /// In the buffer that was passed for reading.
@@ -55,7 +56,7 @@ pub(crate) enum Received {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// Not connected; the next attempt to connect is at this time.
+    /// Not connected. The next attempt to connect is made at this time.
     Closed {
         again_ns: u64,
     },
@@ -81,7 +82,7 @@ pub(crate) struct Connection {
     request: Request,
     /// The count of sent bytes of the request.
     written: usize,
-    /// The part of an incomplete answer that has been received.
+    /// The bytes of an incomplete answer that have arrived so far.
     partial: Vec<u8>,
 }
 
@@ -182,8 +183,8 @@ impl Connection {
             && self.written < self.request.bytes(ready).len()
     }
 
-    /// Reads the received bytes into `given`; if the answer arrives in pieces, collects it in the
-    /// connection's own buffer.
+    /// Reads the received bytes into `given`. If the answer arrives in pieces, collects the pieces
+    /// in the connection's own buffer.
     pub(crate) fn receive(&mut self, given: &mut [u8]) -> Received {
         let Some(stream) = &mut self.stream else { return Received::More };
         loop {

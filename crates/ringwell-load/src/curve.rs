@@ -30,7 +30,7 @@ impl Outcome {
         text
     }
 
-    /// A page with a table and curves. It needs no other file and runs no script.
+    /// A page with a table and curves. The page needs no other files and contains no scripts.
     #[must_use]
     pub fn page(&self) -> String {
         let of = |pick: fn(&Sample) -> f64| self.samples.iter().map(pick).collect::<Vec<_>>();
@@ -69,7 +69,7 @@ impl Outcome {
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
-/// Space for the figures next to a drawing.
+/// The width to the left of a drawing, for the labels of its scale.
 const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 24.0;
@@ -122,7 +122,7 @@ fn over_time(
         drawing += &label_at(x(place), HEIGHT - BOTTOM + 18.0, "middle", &label);
     }
     for (index, (name, color, values)) in series.iter().enumerate() {
-        // The point of an interval is drawn at the middle of the interval.
+        // Each value is drawn in the middle of its interval.
         let line = values.iter().enumerate();
         let line = line.map(|(place, value)| (x(float(place as u64) + 0.5), y(*value)));
         drawing += &polyline(line, color);
@@ -133,7 +133,7 @@ fn over_time(
     svg(title, &drawing)
 }
 
-/// Draws the title, and horizontal lines with their values.
+/// Draws the title, and horizontal grid lines labelled with their values.
 fn grid(top: f64, y: impl Fn(f64) -> f64, show: fn(f64) -> String, title: &str) -> String {
     let mut text = label_at(LEFT, 14.0, "start", title);
     for quarter in 0..=4_u64 {

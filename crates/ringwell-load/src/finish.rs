@@ -1,5 +1,5 @@
-//! Adds the parts of a history that are known only after its run: look-ups, the journal, and the
-//! final state.
+//! Adds the parts of a history that are known only after the run: look-ups, the journal, and the
+//! server's final state.
 //!
 //! The added lines have the format of docs/spec/history.md. The journal is passed in as the output
 //! of `ringwell journal inspect --json` and `replay --json`, because this crate cannot read the
@@ -71,7 +71,7 @@ pub struct LookUps {
     pub count: usize,
 }
 
-/// A row that got its own number.
+/// A row that got a number of its own, not the overflow number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HeldNumber {
     rid: String,
@@ -79,8 +79,8 @@ struct HeldNumber {
     at_ms: u64,
 }
 
-/// Looks up the holders of the numbers that the rows of `history` got, and appends `att` lines to
-/// the history.
+/// Looks up the holders of the numbers that the rows of `history` got, and appends the results to
+/// the history as `att` lines.
 ///
 /// # Errors
 /// [`FinishError`]; the history then keeps the look-ups before the failed one.
@@ -212,7 +212,8 @@ fn of_history(path: &Path, source: io::Error) -> FinishError {
     FinishError::History { path: path.to_owned(), source }
 }
 
-/// The rows that got a number of their own, in the order of their answers.
+/// The rows that got a number of their own (not the overflow number), in the order of their
+/// answers.
 fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
@@ -265,14 +266,15 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     Ok(held)
 }
 
-/// Converts `t` to wall-clock time, rounded up, based on the last line before `t` with both clocks.
+/// Converts the monotonic time `t` to wall-clock time, rounded up. Uses the last line before `t`
+/// that contains the times of both clocks.
 fn wall_ms(clocks: &[(u64, u64)], t: u64) -> u64 {
     let later = clocks.partition_point(|(at, _)| *at <= t);
     let (at, wall) = clocks.get(later.saturating_sub(1)).copied().unwrap_or((t, 0));
     wall + t.saturating_sub(at).div_ceil(1_000_000)
 }
 
-/// One keep-alive connection for consecutive look-ups.
+/// One persistent connection for consecutive look-ups.
 struct Client {
     stream: Box<dyn Blocking>,
     host: String,

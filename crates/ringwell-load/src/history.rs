@@ -19,13 +19,13 @@ use crate::tally::Failure;
 
 /// The format's version.
 const VERSION: u32 = 1;
-/// The count of buffered bytes at which a scribe writes its lines to the history.
+/// The count of buffered bytes from which on a [`Scribe`] writes its lines to the history.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A history that is being written.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// The prefix of all ids of this run.
+    /// The prefix of all batch ids of this run.
     run: String,
     file: Mutex<BufWriter<File>>,
 }
@@ -80,8 +80,8 @@ impl History {
     }
 
     fn append(&self, lines: &[u8]) -> io::Result<()> {
-        // If a thread panicked while it was writing, there is at worst half a line in the file, and
-        // the run fails in any case.
+        // The lock is used even if a thread panicked while it held the lock. At worst, the file
+        // then ends with half a line, and the run fails in any case.
         self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines)
     }
 }
@@ -137,7 +137,7 @@ pub(crate) struct Scribe<'a> {
     history: &'a History,
     thread: usize,
     next: u64,
-    /// Whether batches have an `Idempotency-Key`.
+    /// Whether batches are sent with an `Idempotency-Key`.
     has_keys: bool,
     lines: Vec<u8>,
 }
@@ -154,7 +154,7 @@ impl<'a> Scribe<'a> {
         id
     }
 
-    /// Records an attempt. Must be called before the first byte is sent.
+    /// Records an attempt. Must be called before the first byte of the attempt is sent.
     pub(crate) fn invoked(
         &mut self,
         attempt: &Attempt,
@@ -178,7 +178,7 @@ impl<'a> Scribe<'a> {
         self.line(&line)
     }
 
-    /// Records an answer. Must be called after the last byte has arrived.
+    /// Records an answer. Must be called after the last byte of the answer has arrived.
     pub(crate) fn returned(
         &mut self,
         attempt: &Attempt,

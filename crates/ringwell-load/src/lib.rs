@@ -1,8 +1,8 @@
 //! The load generator: sends batches at a fixed rate or as fast as answers arrive, and reports
 //! answers and times.
 //!
-//! Uses HTTP/1.1 like any client, and shares no code with the server. Owns the generator's sockets,
-//! clocks and files. Independent of command lines.
+//! Speaks HTTP/1.1 like any other client, and shares no code with the server. Owns the generator's
+//! sockets, clocks and files. Independent of command lines.
 //!
 //! In an open loop, the latency of a batch is measured from the time at which the batch was due,
 //! not from the time at which it could be sent. If a server stalls, the latencies therefore include

@@ -21,7 +21,7 @@ pub struct Outcome {
     pub setting: Setting,
     /// Whether the run was ended early.
     pub interrupted: bool,
-    /// The time in which batches were sent, in seconds.
+    /// The time during which batches were sent, in seconds.
     pub seconds: f64,
     /// All counts, including answers that arrived after the last batch was sent.
     pub counts: Counts,
@@ -52,9 +52,9 @@ pub struct Setting {
     pub mode: String,
     /// The requested rate in batches a second (only in an open loop).
     pub rate: Option<f64>,
-    /// The time in which the rate, or the number of connections, rises from 0, in seconds.
+    /// The time during which the rate, or the number of connections, rises from 0, in seconds.
     pub ramp_seconds: f64,
-    /// The requested count of spikes.
+    /// The count of requested spikes, which are periods with a higher rate.
     pub spikes: usize,
     /// The way in which pools were chosen for rows.
     pub spread: Spread,
@@ -81,11 +81,11 @@ pub struct Latency {
     pub min_us: f64,
     /// The median.
     pub p50_us: f64,
-    /// One in 10 is slower.
+    /// One in 10 answers is slower.
     pub p90_us: f64,
-    /// One in 100 is slower.
+    /// One in 100 answers is slower.
     pub p99_us: f64,
-    /// One in 1,000 is slower.
+    /// One in 1,000 answers is slower.
     pub p999_us: f64,
     /// The slowest answer.
     pub max_us: f64,
@@ -93,7 +93,7 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// A point of the curve: the share `quantile` of all answers took at most `us`.
+/// A point of the curve of percentiles: a share `quantile` of all answers took at most `us`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.

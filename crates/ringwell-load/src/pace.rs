@@ -16,7 +16,7 @@ pub enum Pace {
     Closed,
     /// Open loop: batches are due at fixed times, regardless of answers.
     Open {
-        /// Batches a second, all connections together.
+        /// Batches per second, over all connections together.
         rate: f64,
         /// The periods with a higher rate.
         spikes: Vec<Spike>,
@@ -134,8 +134,8 @@ impl Schedule {
             let inside = index - stretch.before;
             if inside < stretch.count {
                 let Stretch { from, rate, slope, .. } = *stretch;
-                // The time at which the integral of the rate reaches `inside`. This form of the
-                // formula avoids a division by a slope of 0.
+                // The time, counted from the period's start, at which the integral of the rate
+                // reaches `inside`. This form of the formula avoids a division by a slope of 0.
                 let root = (rate * rate + 2.0 * slope * inside).sqrt();
                 let sum = rate + root;
                 let after = if sum > 0.0 { 2.0 * inside / sum } else { 0.0 };

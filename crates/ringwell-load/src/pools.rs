@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// A telephone number in the form of the API: ten digits, or `+` and the digits including the
-/// country code.
+/// A telephone number as the API writes it: ten digits, or `+` and the digits including the country
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Number {
@@ -29,7 +29,7 @@ impl TryFrom<String> for Number {
 }
 
 impl Number {
-    /// The number that is greater by `count`.
+    /// Returns the number that is `count` greater than this one.
     #[must_use]
     pub const fn plus(self, count: u64) -> Self {
         Self { digits: self.digits + count, ..self }
@@ -42,14 +42,14 @@ impl fmt::Display for Number {
     }
 }
 
-/// The data of a ring pool that a client has.
+/// The data of a ring pool that a client needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     /// The pool's id in the API.
     pub id: u64,
     /// The key that every row for the pool must contain.
     pub ring_pool_key: String,
-    /// The number that is handed out when no other is free.
+    /// The overflow number, which is handed out when none of the pool's other numbers is free.
     pub overflow_number: Option<Number>,
     /// The guaranteed lifetime of an allocation.
     pub lifetime_ms: u64,
@@ -136,7 +136,7 @@ impl Pool {
     fn new(line: Line) -> Result<Self, &'static str> {
         let Line { id, ring_pool_key, overflow_number, lifetime_seconds, first_number, numbers } =
             line;
-        // The key is written into a query without escapes.
+        // The key is written into a query without escapes, so it must not need any.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         if ring_pool_key.is_empty() || !ring_pool_key.bytes().all(is_plain) {
             return Err("the key must be letters, digits and -_.~");

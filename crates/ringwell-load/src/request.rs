@@ -2,8 +2,8 @@
 //!
 //! Consecutive rows are a fixed distance apart in the list of pools. A batch of 40 rows over 200
 //! pools touches 40 pools, and five batches touch all pools. If consecutive rows used consecutive
-//! pools, the server's caches would be favoured. Each row has about 42 bytes of parameters, like
-//! those of a search advertisement.
+//! pools, the server's caches would work unrealistically well. Each row has about 42 bytes of
+//! parameters, like those of a search advertisement.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::pools::Pool;
 /// before any pool repeats, unless the count of pools is a multiple of it.
 const STRIDE: u64 = 7_919;
 
-/// The minimum and the maximum number of different batches that are sent repeatedly.
+/// The minimum and the maximum number of different batches that are prepared and sent repeatedly.
 const READY_MIN: usize = 256;
 const READY_MAX: usize = 4_096;
 
@@ -38,7 +38,7 @@ pub(crate) struct Batches {
     head: String,
 }
 
-/// The data on one row of a batch that a history needs.
+/// The data about one row of a batch that is written to a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) pool: u64,
@@ -69,7 +69,8 @@ impl Batches {
         Self { pools, rows, head }
     }
 
-    /// Prepares complete requests, enough to touch every pool.
+    /// Prepares complete requests, at least as many as are needed to touch every pool, up to the
+    /// maximum.
     pub(crate) fn ready(&self) -> Vec<Box<[u8]>> {
         let count = self.pools.len().div_ceil(self.rows).clamp(READY_MIN, READY_MAX);
         let count = u64::try_from(count).unwrap_or(u64::MAX);

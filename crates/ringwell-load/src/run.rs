@@ -33,9 +33,9 @@ pub struct LoadPlan {
     pub rows: usize,
     /// The method that determines when batches are sent.
     pub pace: Pace,
-    /// The time in which the rate, or in a closed loop the number of connections, rises from 0.
+    /// The time during which the rate, or in a closed loop the number of connections, rises from 0.
     pub ramp: Duration,
-    /// The time in which batches are sent.
+    /// The time during which batches are sent.
     pub duration: Duration,
     /// The count of kept-alive connections, at least one per thread.
     pub connections: usize,
@@ -103,7 +103,7 @@ pub struct Progress {
     pub counts: Counts,
 }
 
-/// The time from the moment when all threads are ready to the first batch.
+/// The delay between the moment when all threads are ready and the start of the run.
 const HEAD_START_NS: u64 = 2_000_000;
 /// The maximum number of intervals of a run, because all of them stay in memory.
 const INTERVALS_MAX: f64 = 600.0;
@@ -181,13 +181,14 @@ fn work(
             return Ok(());
         }
     };
-    // If this cannot be sent, the receiver has already ended, and the run does not start.
+    // If the report cannot be sent, its receiver has already ended, and the run does not start.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }
 
-/// Raises the limit of open files as far as the system allows, because each connection needs one.
-/// If the limit cannot be raised, the error appears when a connection cannot be opened.
+/// Raises the limit of open files as far as the system allows, because each connection needs one. A
+/// failure to raise the limit is ignored here; an error is reported later if a connection cannot be
+/// opened.
 fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

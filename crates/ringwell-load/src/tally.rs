@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Rows;
 
-/// Latencies below this limit are distinguished only in steps of 64 ns.
+/// Latencies below this limit are recorded in steps of 64 ns.
 const LATENCY_MIN_NS: u64 = 100;
 /// The longest latency that is recorded; longer latencies count as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
@@ -78,7 +78,8 @@ impl Counts {
         self.statuses.get(&200).copied().unwrap_or(0)
     }
 
-    /// The count of answers with a status other than 200, and of bytes that are not an answer.
+    /// The count of all failures: answers with a status other than 200, attempts to connect that
+    /// failed, and batches that were not sent or got no valid answer.
     #[must_use]
     pub fn failures(&self) -> u64 {
         let other: u64 = self.statuses.iter().filter(|(s, _)| **s != 200).map(|(_, n)| n).sum();

@@ -42,6 +42,9 @@ impl FromStr for Target {
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if authority.contains('@') {
+            return Err("must not contain a user or a password: the API needs only pools' keys");
+        }
         if !path.is_empty() {
             return Err("specify only the host and the port: the API determines the path");
         }
@@ -132,7 +135,8 @@ impl Endpoint {
         }
     }
 
-    /// Opens a blocking connection with time limits, for consecutive requests.
+    /// Opens a blocking connection for consecutive requests. Connecting, reading and writing have
+    /// time limits.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
         match self {
             Self::Tcp(address) => {

@@ -54,7 +54,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) interval_ns: u64,
 }
 
-/// A thread's counts in the interval with this index.
+/// The counts of a thread for one interval, which `interval` identifies.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) interval: u64,
@@ -70,10 +70,10 @@ pub(crate) struct Worker<'a> {
     poll: Poll,
     timer: Timer,
     connections: Vec<Connection>,
-    /// For each connection, the data on the batch in flight that a history needs.
+    /// For each connection, the data about its batch in flight that is written to a history.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
-    /// Connections that do not send yet, during the ramp of a closed loop.
+    /// Connections that have not begun to send, during the ramp of a closed loop.
     waiting: VecDeque<usize>,
     busy: usize,
     /// The index of the next batch.
@@ -183,8 +183,8 @@ impl<'a> Worker<'a> {
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// Returns the time to wait for events. Also sets the timer to the next due time, because the
-    /// wait is only accurate to a millisecond.
+    /// Returns the time for which a poll may wait for events. Also sets the timer to the time when
+    /// the next batch is due, because a poll's wait is only accurate to a millisecond.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {
@@ -374,8 +374,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reopens closed connections, closes those that took too long, and lets further connections
-    /// start to send.
+    /// Reopens closed connections, closes connections whose batch timed out, and lets further
+    /// connections start to send.
     fn look_through(&mut self, now: u64, start: u64, feed: &mut Feed) -> io::Result<()> {
         let patience = as_ns(self.shared.plan.timeout);
         for place in 0..self.connections.len() {
@@ -407,7 +407,7 @@ impl<'a> Worker<'a> {
         let ramp = as_ns(self.shared.plan.ramp);
         let (count, since) = (self.connections.len(), u128::from(since_ns));
         while let Some(place) = self.waiting.front().copied() {
-            // The first connection starts at once, the last one when the ramp ends.
+            // The first connection starts at once, and the last one shortly before the ramp ends.
             let turn = u128::from(ramp) * (place as u128) / (count as u128);
             if since < turn {
                 return;

@@ -1,11 +1,11 @@
 //! The frames that shards of different processes exchange, and the checks on received frames.
 //!
-//! Owns the encoding of versions 1 to 3. Version 2 adds numbers of all countries, and version 3
-//! lets a caller report unanswered numbers of repeatable rows. A frame has the lowest version that
-//! can express its contents. Does not depend on HTTP, which carries the frames, on connections and
-//! their secret, or on the owners of pools. Invariants: no input makes a reader panic, or allocate
-//! more than a small multiple of the input's length; each value has exactly one encoding; a
-//! truncated frame is refused. Source: docs/spec/link.md.
+//! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers of all countries, and
+//! version 3 lets a caller report unanswered numbers of repeatable rows. A frame has the lowest
+//! version that can express its contents. Independent of HTTP, which carries the frames, of
+//! connections and their secret, and of the owners of pools. Invariants: no input makes a reader
+//! panic, or allocate more than a small multiple of the input's length; each value has exactly one
+//! encoding; a truncated frame is refused. Source: docs/spec/link.md.
 
 use core::ops::Range;
 
@@ -59,16 +59,17 @@ mod outcome {
 
 /// A `u64` as varint.
 const VARINT_BYTES_MAX: usize = 10;
-/// The version, the kind, and up to four fields before the rows.
+/// The maximum length of the version, the kind, and up to four fields before the rows.
 const HEAD_BYTES_MAX: usize = 64;
-/// The flags, the pool, the row's index, and the lengths of the two parts of the parameters.
+/// The minimum length of a row: one byte each for the flags, the pool, the row's index, and the
+/// lengths of the two parts of the parameters.
 const ROW_BYTES_MIN: usize = 5;
-/// The fields of [`ROW_BYTES_MIN`] at their maximum lengths, and the visitor. The row's index and
-/// the lengths fit in 32 bits.
+/// The maximum length of a row without its parameters: the fields of [`ROW_BYTES_MIN`] at their
+/// maximum lengths, and the visitor. The two lengths fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
-/// Only the kind of the row's answer.
+/// The minimum length of a row's answer, which is only its kind.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
-/// The kind of the row's answer, and a time.
+/// The maximum length of a row's answer: its kind, and a time.
 const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
 
 /// Limits on the contents of a frame.
@@ -169,8 +170,8 @@ pub struct Unanswered {
     pub shard: u16,
     /// The time [`Answer::at`] of the answer.
     pub allocated_at: Millis,
-    /// Whether the numbers are [`RowAnswer::Kept`]. A node that reads only version 2 refuses such a
-    /// frame.
+    /// Whether the numbers were sent as [`RowAnswer::Kept`]. A node that reads only version 2
+    /// refuses such a frame.
     pub kept: bool,
     /// The numbers.
     pub numbers: Vec<PromoNumber>,
@@ -305,7 +306,8 @@ pub fn read_ping(bytes: &[u8]) -> Result<u16, FrameError> {
 }
 
 impl Limits {
-    /// The longest frame that an owner accepts, which is also the limit for a request's body.
+    /// The maximum length of a frame that an owner accepts, which is also the limit for a request's
+    /// body.
     #[must_use]
     pub const fn frame_bytes_max(&self) -> usize {
         let row = self.params_bytes_max.saturating_add(ROW_BYTES_MAX);
@@ -314,7 +316,8 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 500 rows (the most in a batch) of 16 KiB each (the most in a journal record).
+    /// The defaults: 500 rows (the maximum in a batch) with parameters of 16 KiB each (the maximum
+    /// in a journal record).
     fn default() -> Self {
         Self { rows_max: 500, params_bytes_max: 16 * 1024 }
     }
@@ -332,7 +335,8 @@ impl RowAnswer {
 }
 
 impl Answer {
-    /// The longest answer to `rows` rows, which is also the limit for an answer's body.
+    /// The maximum length of an answer to `rows` rows, which is also the limit for an answer's
+    /// body.
     #[must_use]
     pub const fn bytes_max(rows: usize) -> usize {
         rows.saturating_mul(ANSWER_ROW_BYTES_MAX).saturating_add(HEAD_BYTES_MAX)

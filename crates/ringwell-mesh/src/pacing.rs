@@ -14,7 +14,7 @@
 
 use core::time::Duration;
 
-/// The shortest pause before a ping. A gap of zero would turn a shut link into a busy loop.
+/// The shortest pause before a ping. A pause of zero would turn a shut link into a busy loop.
 const GAP_FLOOR: Duration = Duration::from_millis(1);
 
 /// The pause before a ping is the gap times a random permille from this range, both ends included.
@@ -46,8 +46,8 @@ pub struct Pacing {
     pub gap_max: Duration,
     /// The number of consecutive fast answers after which the pause is reset to `gap_min`.
     pub fast_in_a_row: u32,
-    /// The longest delay of the caller's own loop at which slow results still count. With a longer
-    /// delay, they may be the caller's own fault.
+    /// The longest delay of the caller's own event loop at which slow results still count. If the
+    /// delay is longer, the caller itself may have caused the slow results.
     pub stall: Duration,
 }
 
@@ -138,7 +138,7 @@ enum Ping {
     Underway,
 }
 
-/// The judgement on a sub-request that ended.
+/// The classification of a sub-request that ended.
 enum Verdict {
     Fast,
     Slow,
@@ -292,8 +292,8 @@ impl Window {
         }
     }
 
-    /// The number of sub-requests that were sent and have not ended. After the window was halved,
-    /// this may exceed it for a while, because nothing is cancelled.
+    /// The number of sub-requests that were sent and have not ended. After the window has been
+    /// halved, this number may exceed the window for a while, because no sub-request is cancelled.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
@@ -331,8 +331,8 @@ impl Window {
         let WindowState::Open { window } = &mut self.state else {
             return; // Only a ping opens a link. This request is from before the link shut.
         };
-        // If most of the window is unused, the answer is no evidence that a larger window would
-        // work.
+        // If most of the window is unused, a fast answer is no evidence that a larger window would
+        // also give fast answers.
         if f64::from(in_flight) * 2.0 >= *window {
             *window = (*window + 1.0 / *window).min(f64::from(self.pacing.window_max));
         }

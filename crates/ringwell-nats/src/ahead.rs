@@ -3,7 +3,7 @@
 //! The servers send the messages unencoded, many for each request. Reading each message with its
 //! own request takes several times as long, because it is then sent as base64 within JSON. The
 //! consumer may be on a server that is not the stream's leader, so its messages are only a hint:
-//! the driver checks the chain, and reads the remaining messages one by one. Source:
+//! the driver checks that they form a chain, and reads the remaining messages one by one. Source:
 //! docs/spec/log.md, "JetStream".
 
 use std::ops::Range;
@@ -34,8 +34,8 @@ const BATCH: u64 = 64;
 /// The number of messages that may wait for the caller.
 const QUEUE: usize = 64;
 
-/// Reads the messages at `places` of a stream. After a problem, the receiver ends before the last
-/// of them.
+/// Reads the messages at `places` of a stream. If reading fails, the returned receiver ends before
+/// it has yielded the last of them.
 pub(crate) fn read(
     client: Client,
     runtime: &Handle,

@@ -60,7 +60,7 @@ impl Beats {
         let _ = self.client.flush().await;
     }
 
-    /// Returns when the silence has lasted long enough while the streams answered, or when the
+    /// Waits until the silence has lasted long enough while the streams answered, or until the
     /// serving process has reported its end. The result is the last heartbeat that contained a
     /// time, if one arrived.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
@@ -125,7 +125,7 @@ fn text(beat: &Beat) -> Vec<u8> {
     }
 }
 
-/// Reads a beat. Heartbeats of earlier releases are empty.
+/// Parses the content of a heartbeat. Heartbeats of earlier releases are empty.
 fn parse(beat: &[u8]) -> Beat {
     match beat {
         STARTING => Beat::Starting,

@@ -20,7 +20,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// The pause between two warnings about a server that must not be used.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// The space for a message's headers, which counts against the server's limit too.
+/// The space for a message's headers. It counts towards the server's limit on the length of a
+/// message.
 const HEADERS_BYTES: usize = 4 << 10;
 
 /// The shortest period for which the server can be set to look for duplicates, in nanoseconds.
@@ -28,8 +29,8 @@ const HEADERS_BYTES: usize = 4 << 10;
 const DUPLICATES_NS: u64 = 100_000_000;
 
 /// Checks the server that the client is connected to, and all servers in the settings. If fewer
-/// than half of the servers cannot be reached, returns their addresses with the reasons: the others
-/// have a quorum, and startup must not depend on a machine that is down.
+/// than half of the servers cannot be reached, returns their addresses with the reasons: the other
+/// servers form a quorum, and startup must not depend on a machine that is down.
 pub(crate) async fn servers(
     client: &Client,
     settings: &Replicated,
@@ -91,7 +92,7 @@ pub(crate) async fn later((address, error): (String, String)) {
 /// A server's machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// Its name.
+    /// The server's name.
     pub(crate) server: String,
     /// The difference between the server's clock and this machine's clock.
     pub(crate) clock_off: Duration,
@@ -136,7 +137,7 @@ async fn get(address: &str) -> Result<Value, String> {
     let request = format!("GET /varz HTTP/1.0\r\nHost: {host}\r\n\r\n");
     server.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
-    // A report has only a few kilobytes, and the server is trusted, so 1 MiB is always enough.
+    // A report is only a few kilobytes long, and the server is trusted, so 1 MiB is always enough.
     server.take(1 << 20).read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or("no answer")?;
     serde_json::from_slice(&answer[head + 4..]).map_err(|error| error.to_string())

@@ -11,7 +11,8 @@ use crate::error::{NatsError, unreached};
 /// server is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The interval of pings. If a server leaves three pings unanswered, the client gives it up.
+/// The interval of pings. If a server leaves three pings unanswered, the client closes the
+/// connection to that server.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> {
@@ -20,8 +21,8 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
         |event| async move { tracing::info!(%event, "connection to the journal's servers") },
     );
     options = options.connection_timeout(CONNECT_MAX).ping_interval(PING_EVERY);
-    // If a server is down, the next one is tried at once. Attempts at the same server are separated
-    // by a pause.
+    // If a server is down, the next one is tried at once. The client pauses between two attempts to
+    // connect to the same server.
     options = options.reconnect_delay_callback(|attempts| {
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })
     });

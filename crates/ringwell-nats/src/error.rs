@@ -3,7 +3,8 @@
 use ringwell_config::Replicated;
 use serde_json::Value;
 
-/// The servers with which Ringwell is tested: this minor version, from this patch version on.
+/// The version of the servers with which Ringwell is tested: this minor version, with this patch
+/// version or a later one.
 pub(crate) const VERSION: (u32, u32, u32) = (2, 15, 2);
 
 /// The reason why the servers cannot keep journals.
@@ -35,9 +36,9 @@ pub enum Unfit {
         VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
     )]
     Version {
-        /// Its name.
+        /// The server's name.
         server: String,
-        /// Its version.
+        /// The server's version.
         version: String,
     },
     /// A server does not flush each message to its disk.
@@ -47,7 +48,7 @@ pub enum Unfit {
          cut can lose two minutes of answered allocations"
     )]
     NotSynced {
-        /// Its name.
+        /// The server's name.
         server: String,
     },
     /// The groups of a journal do not fit into the server's messages.
@@ -62,7 +63,7 @@ pub enum Unfit {
     /// A stream could not be created.
     #[error("the stream {stream} cannot be created: {reason}")]
     NotMade {
-        /// Its name.
+        /// The stream's name.
         stream: String,
         /// The server's answer.
         reason: String,
@@ -75,7 +76,7 @@ pub enum Unfit {
          the longest lifetime and use another `stream`"
     )]
     Placement {
-        /// Its name.
+        /// The stream's name.
         stream: String,
         /// The placement for which the stream was created.
         made_for: String,
@@ -85,11 +86,11 @@ pub enum Unfit {
     /// A stream has a setting that it must not have.
     #[error("the stream {stream} has {setting} = {found}, but must have {wanted}")]
     Setting {
-        /// Its name.
+        /// The stream's name.
         stream: String,
         /// The setting.
         setting: &'static str,
-        /// Its value.
+        /// The value of the setting.
         found: Value,
         /// The required value.
         wanted: Value,

@@ -74,8 +74,8 @@ async fn look(
     Ok(found)
 }
 
-/// Compares each server's clock with this machine's, and its storage limit with what the streams
-/// reserve.
+/// Compares each server's clock with this machine's, and each server's storage limit with the space
+/// that the streams reserve.
 async fn look_at_machines(
     settings: &Replicated,
     shards: u16,

@@ -56,8 +56,8 @@ pub struct NatsLogs {
     reach: Arc<reach::Reach>,
     runtime: Handle,
     settings: Replicated,
-    /// Whether the process serves or has ended, and therefore no longer sends heartbeats that it is
-    /// starting.
+    /// Whether the process already serves, or has ended. In both cases, it no longer sends
+    /// heartbeats that report that it is starting.
     has_started: Arc<AtomicBool>,
     /// Whether the process no longer serves anything.
     has_ended: Arc<AtomicBool>,

@@ -51,15 +51,15 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 const NO_ROOM: [u64; 3] = [10_077, 10_023, 10_047];
 /// The message is too long for the stream: `JSStreamMessageExceedsMaximumErr`.
 const TOO_LONG: u64 = 10_054;
-/// There is no message with that number: `JSNoMessageFoundErr`.
+/// The stream has no message with the requested number: `JSNoMessageFoundErr`.
 const NO_MESSAGE: u64 = 10_037;
-/// There is no such stream: `JSStreamNotFoundErr`.
+/// The requested stream does not exist: `JSStreamNotFoundErr`.
 const NO_STREAM: u64 = 10_059;
 
-/// A look-up asks this many other servers for a message that the first server has lost.
+/// The number of other servers that a look-up asks for a message that the stream's leader has lost.
 const OTHERS: u32 = 2;
 
-/// The name under which a stream records for which placement of pools it was created.
+/// The name of the metadata entry that records for which placement of pools a stream was created.
 const PLACEMENT: &str = "ringwell.placement";
 
 /// A stream.
@@ -143,11 +143,11 @@ struct Replica {
 /// The current state of a stream.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// The server that leads it.
+    /// The server that is the stream's leader.
     pub(crate) leader: String,
     /// The servers that do not have the whole stream.
     pub(crate) behind: Vec<String>,
-    /// Its length.
+    /// The length of the stream.
     pub(crate) bytes: u64,
     /// The number of messages from other programs; 0 if the last message is not a group.
     pub(crate) foreign: u64,
@@ -159,7 +159,7 @@ impl Stream {
         Self { client, reach, runtime, name, subjects }
     }
 
-    /// A stream of snapshots.
+    /// Creates a handle to a stream of snapshots.
     pub(crate) fn of_snapshots(client: Client, runtime: Handle, name: String) -> Self {
         let prefix = name.to_ascii_lowercase();
         let subjects = vec![format!("{prefix}.pieces"), format!("{prefix}.index")];
@@ -226,13 +226,13 @@ impl Stream {
         }
     }
 
-    /// Its configuration.
+    /// Returns the stream's configuration.
     pub(crate) async fn config(&self) -> Result<Value, Unreached> {
         let config = self.ask("INFO", &json!({})).await?.config;
-        config.ok_or_else(|| Unreached("the answer contains no configuration".to_owned()))
+        config.ok_or_else(|| Unreached("the response contains no configuration".to_owned()))
     }
 
-    /// Replaces its configuration.
+    /// Replaces the stream's configuration.
     pub(crate) async fn update(&self, config: &Value) -> Result<(), Unreached> {
         Ok(self.ask("UPDATE", config).await.map(|_| ())?)
     }
@@ -315,7 +315,7 @@ impl Stream {
         let appended = self.request_append(n, message).await;
         match &appended {
             Ok(()) | Err(NotAppended::Full | NotAppended::Refused(_)) => self.reach.progressed(),
-            // A leader that is cut off from the others refuses messages because of its own
+            // A leader that is cut off from the other servers refuses messages because of its own
             // unfinished proposals.
             Err(NotAppended::Taken | NotAppended::Unknown) => {
                 self.reach.stuck(&self.client, asked).await;
@@ -355,7 +355,7 @@ impl Stream {
             StreamReply { error: None, seq: Some(place), .. } => Ok(place),
             StreamReply { error, .. } => Err(Unreached(match error {
                 Some(error) => format!("{} ({})", error.description, error.err_code),
-                None => "the answer contains no position".to_owned(),
+                None => "the response contains no position".to_owned(),
             })),
         }
     }
@@ -400,7 +400,7 @@ impl Stream {
                 let bytes = bytes.map_err(|error| Unreached(error.to_string()))?;
                 Ok(Some((message.seq, bytes.into())))
             }
-            Ok(_) => Err(Unreached("the answer contains no message".to_owned())),
+            Ok(_) => Err(Unreached("the response contains no message".to_owned())),
             // If the stream was deleted, it contains no messages.
             Err(Problem::Api(error)) if [NO_MESSAGE, NO_STREAM].contains(&error.err_code) => {
                 Ok(None)
@@ -425,7 +425,7 @@ impl Stream {
             answer => answer?.state,
         };
         let StreamState { first_seq, last_seq, .. } =
-            state.ok_or_else(|| Unreached("the answer contains no state".to_owned()))?;
+            state.ok_or_else(|| Unreached("the response contains no state".to_owned()))?;
         Ok(first_seq.max(1)..last_seq + 1)
     }
 

@@ -28,8 +28,8 @@ static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-
 /// The header that makes a request repeatable.
 static RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Answers a request under `/api/`. The head is passed by reference. Otherwise, each of these
-/// functions would keep two copies of it in the connection's memory.
+/// Answers a request under `/api/`. The head is passed by reference. If it were passed by value,
+/// each function that receives it would keep two copies of it in the connection's memory.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     watch: &Watch,
@@ -107,8 +107,8 @@ async fn dispatch(
             allow(&head.method, &Method::POST, origin::methods(route))?;
             let body = body.take().ok_or(RequestError::Broken)?;
             let (body, mut room) = read_body(thread, body).await?;
-            // The time for the rows begins when the body has arrived, so a client on a slow line
-            // gets as much of it as any other.
+            // The deadline of the rows is measured from the arrival of the body, so a client on a
+            // slow line has as much time as any other client.
             let now = *started.insert(thread.platform.moment());
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
@@ -126,7 +126,7 @@ async fn dispatch(
         }
         Route::Allocate { pool, format } => {
             if head.method == Method::HEAD {
-                // A HEAD request is answered like a GET request, but uses up no number.
+                // A HEAD request is answered like a GET request, but no number is allocated.
                 return Ok(whole(StatusCode::OK, format.content_type(), Vec::new()));
             }
             allow(&head.method, &Method::GET, origin::methods(route))?;

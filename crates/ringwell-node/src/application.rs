@@ -1,9 +1,9 @@
-//! Requests unknown ring pools from the main application, in the request path.
+//! Requests unknown ring pools from the main application while the batches that name them wait.
 //!
 //! Each pool is requested only once, no matter how many batches wait for it. A pool that the
-//! application returns is added to the process's directory, and if the application does not return
-//! a pool, this is remembered for a while. Rows of known pools do not wait for the application.
-//! Source: docs/spec/application.md.
+//! application returns is added to the process's directory. If the application does not return a
+//! pool, the process remembers this for a while. Rows of known pools do not wait for the
+//! application. Source: docs/spec/application.md.
 
 mod age;
 mod call;
@@ -64,8 +64,8 @@ struct Pools {
 
 #[derive(Debug)]
 enum Asked {
-    /// A request for the pool is in progress. The sender of this receiver is dropped after the
-    /// answer.
+    /// A request for the pool is in progress. The sender of this receiver is dropped when the
+    /// answer has arrived.
     Now(watch::Receiver<()>),
     /// The pool must not be requested before this time.
     Refused { until: Instant },

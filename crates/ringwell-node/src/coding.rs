@@ -28,7 +28,7 @@ const INFLATED_BYTES_MIN: usize = 64 << 10;
 /// to a multiple of the compressed size, because bodies are decoded before any key is checked.
 ///
 /// # Errors
-/// Returns [`RequestError::Coding`] if the coding is not supported or there are several, and
+/// Returns [`RequestError::Coding`] if the coding is not supported or there is more than one, and
 /// [`RequestError::TooLarge`], [`RequestError::Inflated`] or [`RequestError::Undecodable`] if
 /// decoding fails.
 pub(crate) fn decode(

@@ -1,4 +1,5 @@
-//! The limit on the files and sockets of the process, and the share of it that clients may use.
+//! The limit on the open files and sockets of the process, and the share of it that clients may
+//! use.
 //!
 //! A journal stops if its next segment cannot be opened. Connections of clients are therefore
 //! refused before they use up the descriptors that the shards need.
@@ -12,12 +13,12 @@ const PROCESS: u64 = 48;
 /// and look-ups.
 const SHARD: u64 = 16;
 
-/// Raises the process's limit on descriptors as far as possible. Returns how many connections are
-/// possible within the limit: `wanted`, or fewer, which is then logged.
+/// Raises the process's limit on descriptors as far as possible. Returns the number of connections
+/// that are possible within the limit: `wanted`, or a smaller number, which is then logged.
 pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // Every process is allowed to raise its soft limit. If the call fails all the same, the limit
-    // stays as it is.
+    // Every process is allowed to raise its soft limit. If the call fails anyway, the limit stays
+    // unchanged.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let Some(descriptors) = getrlimit(Resource::Nofile).current else { return wanted };
     let room = fitting(descriptors, shards);

@@ -13,8 +13,7 @@ pub use ringwell_os::{
     create_directory, kept_secret, probe, random, warn_of_mode,
 };
 
-/// The file in the data directory that contains the key with which texts stored by pages are
-/// signed.
+/// The file in the data directory that contains the key for signing the texts that web pages store.
 pub(crate) const SECRET: &str = "site-secret";
 
 /// Reads stored groups, and may be used on any thread.
@@ -26,8 +25,8 @@ pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
 
-/// Lists the faults of files beside the journals that prevent a server from starting. Each error
-/// names the file, the fault and the remedy.
+/// Lists the faults that prevent a server from starting, in files other than the journals. Each
+/// error names the file, the fault and the remedy.
 #[must_use]
 pub fn unreadable_files(data: &Path) -> Vec<String> {
     let unreadable = store::unreadable_files(&OsFiles, data);

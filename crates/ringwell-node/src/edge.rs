@@ -142,7 +142,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Edge<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Edge<S> {
-    /// Whether `bytes` are a refusal by the library, which must be replaced with ours.
+    /// Whether `bytes` are a refusal by the library, which must be replaced with Ringwell's own
+    /// answer.
     #[inline]
     fn refuses(&mut self, bytes: &[u8]) -> bool {
         if self.refusal.is_none() && self.watch.is_in_service() {

@@ -38,7 +38,7 @@ pub enum ServeError {
         path.display()
     )]
     DataDirectory {
-        /// The part of the path that is the obstacle.
+        /// The part of the path that causes the failure.
         path: PathBuf,
         /// The reason.
         error: io::Error,

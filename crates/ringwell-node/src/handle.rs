@@ -92,7 +92,7 @@ impl From<MoveError> for GiveError {
 pub struct SiteStats {
     /// The site's public key.
     pub key: String,
-    /// The outcomes by the name that metrics give them, each with its count.
+    /// The outcomes under their names in the metrics, each with its count.
     pub outcomes: Vec<(&'static str, u64)>,
 }
 
@@ -254,8 +254,8 @@ impl Handle {
         ask(&self.peers, (number, at), true).await
     }
 
-    /// Ends the lockout of a number if it results from the allocation at `allocated_at`, in shard
-    /// time. The inner error means that the shard refused.
+    /// Ends the lockout of a number if the lockout results from the allocation at `allocated_at`,
+    /// in shard time. The inner error means that the shard refused.
     ///
     /// # Errors
     /// [`AskError`].
@@ -332,7 +332,7 @@ impl Handle {
         Ok(moves::to_its_end(&Tokio, back).await.ok_or_else(stopping)??)
     }
 
-    /// Applies a change to a pool that the main application has signed.
+    /// Applies a signed change from the main application to a pool.
     ///
     /// # Errors
     /// [`PushError`].
@@ -357,15 +357,15 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
-    /// Returns for how long the numbers of `pool` have rested; `None` if no shard of this node owns
-    /// the pool.
+    /// Returns the numbers of `pool`, counted by the time since a visitor last held them; `None` if
+    /// no shard of this node owns the pool.
     pub async fn rested(&self, pool: PoolId) -> Option<Rested> {
         let look = |place, reply| PoolQuery::Rested { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Counts the rows for `pool` that got no number from this node since it started although the
-    /// pool was not exhausted. The counts are listed by reason.
+    /// Counts the rows for `pool` that have got no number from this node since the node started,
+    /// although the pool was not exhausted. The counts are listed by reason.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await
     }

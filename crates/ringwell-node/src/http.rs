@@ -41,10 +41,10 @@ use ringwell_os::clock::coarse_time;
 /// The pause after the kernel failed to accept a connection, because no descriptors were left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The interval between two checks whether another node's certificate is still valid.
+/// The interval between two checks of whether another node's certificate is still valid.
 const VALID_EVERY: Duration = Duration::from_secs(10);
 
-/// The last answer to a client that exceeds the limit on connections.
+/// The answer to a client that exceeds the limit on connections. The connection is then closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     cache-control: no-store\r\nx-content-type-options: nosniff\r\n\
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
@@ -124,7 +124,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                 // Answers are written as a whole, so waiting for more data would only delay them.
                 let _ = socket.set_nodelay(true);
                 match &*who {
-                    // A node that has not yet presented its certificate counts as a connection too.
+                    // A connection counts even before the node has presented its certificate.
                     Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
                         let thread = Rc::clone(&thread);
                         spawn(welcome_node(thread, socket, tls.clone(), open));
@@ -262,8 +262,8 @@ where
 
 /// Takes a place for another connection on this thread, if a place is free.
 ///
-/// Any client in the world may connect to a listener that serves only web pages. Such listeners may
-/// therefore use only half of the places, and the other half always remains for other clients.
+/// Any client on the internet may connect to a listener that serves only web pages. Such listeners
+/// may therefore use only half of the places, and the other half always remains for other clients.
 fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
     // Shards that exist only for their history have no listeners.
     let shards = thread.directory().shards();
@@ -485,8 +485,8 @@ pub(crate) fn close(response: &mut Response<AnswerBody>) {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Whether a proxy could read this request differently, and find another host or another end of the
-/// body in it. The HTTP library only closes the connection after a request with both lengths.
+/// Whether a proxy could find a different host or a different end of the body in this request.
+/// After a request with both a length and chunks, the HTTP library only closes the connection.
 fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     let mut hosts = values(&head.headers, &header::HOST);
     let has_host = hosts.next().is_some() || head.version < Version::HTTP_11;
@@ -507,8 +507,8 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// Reads a body within the limits on its size, on the time, and on the memory of all bodies
-/// together. The memory counts as free again when the [`Room`] is dropped.
+/// Reads a body within the limits on its size, on the time that it takes, and on the memory of all
+/// bodies together. The memory counts as free again when the [`Room`] is dropped.
 ///
 /// # Errors
 /// The [`RequestError`] names the limit that was exceeded. The connection must then be closed.
@@ -520,7 +520,7 @@ pub(crate) async fn read_body(
         .await
 }
 
-/// Reads a body with its own size limit, which does not count against the memory of all bodies.
+/// Reads a body with its own size limit. The body does not count towards the memory of all bodies.
 /// Used for authenticated nodes, and for bodies that are too small to matter.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ const BACKLOG: i32 = 4096;
 /// A listener of one shard that is not yet attached to a runtime.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// host:port
+    /// An address `host:port`, without TLS.
     Tcp(std::net::TcpListener),
     /// An address `host:port`, for TLS.
     Secure(std::net::TcpListener),
@@ -37,7 +37,7 @@ pub struct ListenError {
 /// an address is in use, it should leave no files.
 ///
 /// # Errors
-/// The [`ListenError`] names the first such address and the remedy.
+/// The [`ListenError`] names the first address that is not free, and the remedy.
 pub fn check_free(addresses: &[Listen]) -> Result<(), ListenError> {
     Listeners::probe(addresses)
 }
@@ -51,7 +51,7 @@ pub fn try_bind(address: &Listen) -> io::Result<()> {
 }
 
 /// Checks that all addresses can be bound. This check runs before this process takes over shards
-/// from another one. If it failed only afterwards, neither process would serve them.
+/// from another one. If the bind failed only afterwards, neither process would serve the shards.
 ///
 /// # Errors
 /// The [`ListenError`] names the address and the remedy.
@@ -104,8 +104,8 @@ impl Listeners {
         }
     }
 
-    /// Fails in the same cases as [`Self::bind`], but keeps nothing. It can therefore run before
-    /// the journals are created, so that a failed start leaves none behind. The socket never
+    /// Fails in the same cases as [`Self::bind`], but keeps no socket. It can therefore run before
+    /// the journals are created, so that a failed start leaves no journals behind. The socket never
     /// listens: if it did, a client that connected now would be disconnected.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Listeners {
         })
     }
 
-    /// Binds addresses in the same way, but for TLS.
+    /// Binds addresses like [`Self::bind`], but for TLS.
     ///
     /// # Errors
     /// The same errors as those of [`Self::bind`].

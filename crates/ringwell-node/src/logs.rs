@@ -18,17 +18,18 @@ use ringwell_os::clock::{Clock, reading};
 use crate::platform::Tokio;
 use crate::{ServeError, disk};
 
-/// The error for a durability that cannot be combined with such journals.
+/// The error for a durability that cannot be combined with journals in a shared log.
 const LOG_ON_DISK: &str = "durability must be \"disk\" with `engine = \"nats\"` in [journal]";
 
-/// The interval between two checks whether another process has taken over shards.
+/// The interval between two checks of whether another process has taken over shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The time that a failed process has to record the failure in the notes of its logs.
 const NOTES_MAX: Duration = Duration::from_secs(3);
 
-/// Adapts the settings of the files, which become a copy of a log. If standbys are configured,
-/// waits while another process serves, and returns the last known time and state of that process.
+/// Adapts the settings of the journal files, because these files become a copy of a log. If
+/// standbys are configured, waits while another process serves, and returns the last known time and
+/// state of that process.
 ///
 /// # Errors
 /// Returns [`ServeError::Log`] if the settings contradict each other.
@@ -57,8 +58,8 @@ pub(crate) fn prepare(
     Ok(heard.map(|heard| heard.owner(&reading())))
 }
 
-/// Returns the segment size for a copy whose history may have `bytes` bytes. The newest segment
-/// counts with its full size, although it may be empty.
+/// Returns the segment size for a copy whose history may be at most `bytes` bytes long. The newest
+/// segment is counted at its full size, although it may be empty.
 fn segment_bytes_max(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     (bytes / 16 / MIB * MIB).max(MIB)
@@ -119,7 +120,7 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
     logs.serving(first, Box::new(sign));
 }
 
-/// Returns when this process should end so that its supervisor restarts it, and logs the reason.
+/// Waits until this process should end so that its supervisor restarts it, and logs the reason.
 /// Either a journal in a log has failed, or other processes have taken over this process's shards,
 /// so that it should become a standby.
 pub(crate) async fn is_over(node: &Node) {

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The bodies may use this fraction of the memory: one tenth.
 const PART: u64 = 10;
-/// The memory that a machine is assumed to have if it does not report it.
+/// The memory that a machine is assumed to have if it does not report how much it has.
 const MEMORY_MIN: u64 = 1 << 30;
 
 /// The limit on the memory that all bodies in progress use together.
@@ -58,8 +58,8 @@ impl Room<'_> {
     }
 }
 
-/// Returns how many bytes of this process's memory bodies may use. There is always room for one
-/// body of `body_bytes`.
+/// Returns how many bytes of this process's memory bodies may use. The result is always large
+/// enough for one body of `body_bytes`.
 #[must_use]
 pub fn bodies_bytes(body_bytes: usize) -> usize {
     let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);

@@ -58,7 +58,7 @@ pub(crate) async fn again(
     }
 }
 
-/// The interval between two checks whether the database has been read.
+/// The interval between two checks of whether the database has been read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Reads the pools again, because a shard was suspended and may have missed a change. If the pools

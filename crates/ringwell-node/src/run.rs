@@ -391,9 +391,15 @@ impl Signals {
             while name == "SIGHUP" {
                 name = self.next().await;
             }
-            tracing::warn!(signal = name, "second signal: exiting immediately");
             // Shells report this exit status for a process that was ended by the signal.
-            std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
+            let status = if name == "SIGTERM" { 143 } else { 130 };
+            // The log may be a pipe that no process reads, so the line must not delay the exit.
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(200));
+                std::process::exit(status)
+            });
+            tracing::warn!(signal = name, "second signal: exiting immediately");
+            std::process::exit(status);
         });
     }
 }
@@ -512,8 +518,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
         () = wait_until(&mut course_now, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    // For a while, the shard still answers, and each answer announces the end of its connection. A
-    // client must see such an answer, or `/readyz`, before its connection is closed.
+    // For a while, the shard still answers, and each answer announces that its connection will
+    // close. A client must see such an answer, or `/readyz`, before its connection is closed.
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&http).await;
@@ -551,7 +557,7 @@ async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     tasks.spawn_local(boxed(application::renew(Rc::clone(http))));
 }
 
-/// Returns when one of the shard's own tasks, which are all essential, has panicked.
+/// Waits until one of the shard's own tasks has panicked. All these tasks are essential.
 async fn any_panics(tasks: &mut JoinSet<()>) {
     while let Some(end) = tasks.join_next().await {
         if end.is_err() {

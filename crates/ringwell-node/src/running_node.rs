@@ -1,5 +1,5 @@
 //! A handle to a running node, for the part of the process that maintains the directory. The handle
-//! passes changes of pools to the node, and returns data that the shards have on pools.
+//! passes changes of pools to the node, and returns the shards' data about pools.
 //!
 //! This module does not depend on where the directory is stored.
 
@@ -40,7 +40,8 @@ pub struct Orders(mpsc::Receiver<Order>);
 /// The reason why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderError {
-    /// The change would break a rule between pools, or a number cannot be added to its pool yet.
+    /// The change would break a rule that concerns several pools, or a number cannot be added to
+    /// its pool yet.
     #[error("{0}")]
     Refused(String),
     /// The node has ended, or is about to end.
@@ -96,8 +97,8 @@ impl RunningNode {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
-    /// Counts the rows for `pool` that got no number from this node since it started although the
-    /// pool was not exhausted. The counts are listed by reason.
+    /// Counts the rows for `pool` that have got no number from this node since the node started,
+    /// although the pool was not exhausted. The counts are listed by reason.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -270,7 +271,7 @@ pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'
     Reason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, n)| *n > 0).collect()
 }
 
-/// Queries the shards in parts, so that no shard keeps its rows waiting.
+/// Queries each shard in several small steps, so that no shard delays its rows for long.
 pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     let directory = node.directory();
     let mut asked = Vec::with_capacity(directory.pool_count());

@@ -168,7 +168,7 @@ fn shards(
 struct OpenLog {
     log: Arc<dyn SharedLog>,
     notes: LogNotes,
-    /// The position after the log's last message, before this process opened the log.
+    /// The position after the last message that the log contained before this process opened it.
     end: u64,
     /// The latest end of the log that other processes have reported.
     reached: LogEnd,
@@ -229,8 +229,8 @@ fn take_over(
     Ok(followed.into_iter().unzip())
 }
 
-/// Refuses to start if a log exists for a shard beyond these, because none of these shards would
-/// respect the lockouts in that log.
+/// Refuses to start if a log exists for the shard with the number `shards`, because no shard of
+/// this process would respect the lockouts in that log.
 fn refuse_more_shards(
     logs: &dyn Logs,
     membership: Option<&Membership>,
@@ -329,7 +329,8 @@ impl From<OverflowTaken> for ServeError {
     }
 }
 
-/// Logs warnings about doubts on a shard, and returns everything that the shard needs to serve.
+/// Logs the reasons to doubt a shard's clock or history, and returns everything that the shard
+/// needs to serve.
 fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Settings) -> Started {
     let Opened { shard, engine, store, doubts, verdict } = opened;
     let directory = settings.shard_directory(u32::from(shard));

@@ -10,14 +10,14 @@ static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// The beginning of the value of `Server-Timing`.
 const NAME: &[u8] = b"total;dur=";
-/// Decimals of a millisecond.
+/// The number of decimals of a time in milliseconds.
 const DECIMALS: usize = 3;
 /// The maximum number of digits in a time in microseconds.
 const DIGITS_MAX: usize = 20;
 const BYTES_MAX: usize = NAME.len() + DIGITS_MAX + 1;
 
-/// Sets the time since the complete request had arrived, in milliseconds: once as an integer and
-/// once with decimals. Replaces earlier times.
+/// Sets the header fields to the time since the complete request arrived, in milliseconds: once as
+/// an integer and once with decimals. Replaces earlier times.
 pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut text = [0; BYTES_MAX];

@@ -55,7 +55,7 @@ impl Clock {
         self.0.clocks(boot_time(), wall_time())
     }
 
-    /// Returns the shard time without the machine's clocks, for tests.
+    /// Returns the clock of shard time apart from the machine's clocks, for tests.
     #[must_use]
     pub fn shard_time(&self) -> clock::Clock {
         self.0.clone()

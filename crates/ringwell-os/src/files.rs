@@ -197,7 +197,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => {
             made.context("create", path)?;
-            // Sets the mode that is wanted, no matter what the umask is.
+            // Sets the intended mode, no matter what the umask is.
             let private = Permissions::from_mode(DIRECTORY_MODE);
             fs::set_permissions(path, private).context("restrict", path)?;
         }
@@ -242,7 +242,7 @@ fn refuses_direct(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
-/// Unguessable bytes.
+/// Returns random bytes that cannot be guessed.
 ///
 /// # Errors
 /// Fails if the operating system provides no random bytes.

@@ -98,7 +98,8 @@ impl Store for Journal {
     type Draft = SnapshotFile<OsFiles>;
 
     fn append(&self, group: Group) -> impl Future<Output = Appended> {
-        // If the thread has ended, the channel that is polled next has ended too, and reports it.
+        // If the thread has ended, the channel of results is closed too. It is polled next and
+        // reports this.
         drop(self.groups.send(group));
         poll_fn(|cx| self.poll_appended(cx))
     }

@@ -27,7 +27,7 @@ const PID_BYTES_MAX: usize = 20;
 const READS_MAX: usize = 20;
 const READ_AGAIN: Duration = Duration::from_millis(5);
 
-/// Locks a data directory for this process until it is dropped.
+/// Locks a data directory for this process until the value is dropped.
 #[derive(Debug)]
 pub struct DataLock {
     path: PathBuf,
@@ -55,7 +55,7 @@ pub enum LockError {
         path.display()
     )]
     Foreign {
-        /// The file found.
+        /// The file that was found.
         path: PathBuf,
     },
     /// The lock file cannot be used.
@@ -127,7 +127,7 @@ impl DataLock {
     }
 }
 
-/// Keeps servers out of a data directory that this process only reads, until it is dropped.
+/// Keeps servers out of a data directory that this process only reads, until the value is dropped.
 #[derive(Debug)]
 pub struct ReadLock {
     /// The directory, and the lock file if there is one.

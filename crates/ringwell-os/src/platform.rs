@@ -46,7 +46,7 @@ pub(crate) fn mount_of(path: &Path) -> Option<u64> {
             .iter()
             .find_map(|kind| metadata(Path::new("/sys/fs").join(kind).join(name)).ok())
     };
-    // This is the case for network file systems and FUSE.
+    // Applies to network file systems and FUSE, which have no block device.
     let of_no_device = || metadata(format!("/sys/class/bdi/{major}:{minor}")).ok();
     let found = if major > 0 { of_device() } else { of_btrfs(path).or_else(of_no_device) };
     Some(found?.ino())
@@ -56,8 +56,9 @@ pub(crate) fn mount_of(_: &Path) -> Option<u64> {
     None
 }
 
-/// Returns the directory of a btrfs file system in sysfs, whose name is the file system's UUID.
-/// `statvfs` does not report the UUID itself, but only the XOR of its first and third words.
+/// Returns the sysfs directory of a btrfs file system. The name of the directory is the file
+/// system's UUID. `statvfs` does not report the UUID itself, but only the XOR of its first and
+/// third words.
 #[cfg(target_os = "linux")]
 fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     const BTRFS: rustix::fs::FsWord = 0x9123_683e;

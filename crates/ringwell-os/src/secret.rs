@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::random;
 
-/// Bytes of a secret.
+/// The length of a secret, in bytes.
 const BYTES: usize = 32;
 
 /// Reads the secret at `path`. If there is none, creates one that only its owner can read.

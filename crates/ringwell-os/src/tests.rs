@@ -75,7 +75,7 @@ fn open(settings: &Settings) -> Shard {
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
 impl Shard {
-    /// Seals a group whose parameters have `bytes` bytes.
+    /// Seals a group whose parameters are `bytes` bytes long.
     fn group(&mut self, bytes: usize) -> Group {
         let params = vec![b'x'; bytes.min(16_000)];
         for _ in 0..bytes.div_ceil(16_000).max(1) {
@@ -195,8 +195,8 @@ fn each_start_raises_the_epoch_and_begins_a_segment() {
         let shard = open(&settings);
         assert_eq!(shard.writer.tip(), Tip { epoch: round, ..Tip::FIRST });
         shard.journal.close().unwrap();
-        // The empty segments are still there: only a complete start removes them, after it was
-        // recorded as the last start.
+        // The empty segments are still there: only a complete start removes them, after that start
+        // was recorded as the last one.
         let all: Vec<_> = (1..=round).map(|segno| format!("{segno:016}.rpj")).collect();
         assert_eq!(names(&settings), all);
     }
@@ -350,7 +350,7 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     assert_eq!(renamed.journals, both);
     // The entry of a journal that is no longer written is removed.
     assert_eq!(read_or_draw(&one, &first).journals, first);
-    // These files were written by earlier releases.
+    // Earlier releases wrote `identity.json` in two other formats.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();
     let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();
     assert_eq!((&*earlier.id, earlier.journals.len()), ("0123", 0));

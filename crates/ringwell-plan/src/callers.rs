@@ -79,9 +79,9 @@ impl Callers {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
-    /// The same share if any free number may be handed out next. A number is safe during its
-    /// `lockout`, in seconds. After that, it is one of `free` numbers, of which `rate` are handed
-    /// out each second.
+    /// The same share as [`Self::misled_by_oldest`], but any free number may be handed out next. A
+    /// number is safe during its `lockout`, in seconds. After that, it is one of `free` numbers, of
+    /// which `rate` are handed out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

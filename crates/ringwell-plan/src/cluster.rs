@@ -65,13 +65,13 @@ pub struct Traffic {
 /// One figure of an estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Its name.
+    /// The name of the figure.
     pub what: &'static str,
     /// The value.
     pub value: f64,
     /// The unit.
     pub unit: Unit,
-    /// Its inputs.
+    /// The inputs of its calculation.
     pub how: String,
 }
 
@@ -98,7 +98,7 @@ pub enum EstimateError {
     /// Invalid traffic.
     #[error("{0} must be above 0")]
     NotAbove0(&'static str),
-    /// The traffic is more than one cluster can carry.
+    /// The traffic exceeds the capacity of one cluster.
     #[error("this load needs more than {SHARDS_MAX} shards, the maximum for a cluster")]
     TooMuch,
 }

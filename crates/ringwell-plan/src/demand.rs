@@ -30,7 +30,7 @@ pub struct Demand {
 pub struct Sizes {
     /// The smallest count of numbers that meets the overflow target.
     pub numbers: u32,
-    /// The results for that size and for others, the smallest size first.
+    /// The results for that size and for other sizes, the smallest size first.
     pub forecasts: Vec<Forecast>,
 }
 
@@ -67,7 +67,7 @@ pub struct Forecast {
     /// by the time they call. Assumes that the number that has been free longest is handed out
     /// next, as Ringwell does.
     pub misattributed: f64,
-    /// The same share if any free number were handed out next.
+    /// The same share as `misattributed`, but if any free number were handed out next.
     pub misattributed_random: f64,
 }
 
@@ -82,8 +82,7 @@ impl Forecast {
 
 impl Demand {
     /// The demand for a measured load, which is the count of allocations requested from the pool,
-    /// including overflow, in the last `lifetime`. Preferably, it is the mean over the busiest
-    /// hour.
+    /// including overflow, in the last `lifetime`. If possible, use the mean over the busiest hour.
     ///
     /// # Errors
     /// [`DemandError`] names the argument that is out of bounds.
@@ -105,7 +104,7 @@ impl Demand {
         Self::of_load(per_hour / 3_600.0 * lifetime.as_secs_f64(), lifetime)
     }
 
-    /// The same visitors, plus bots that cause the share `share` of all allocations. A measured
+    /// Adds bots to the visitors. The bots cause the share `share` of all allocations. A measured
     /// load already includes its bots.
     ///
     /// # Errors
@@ -119,7 +118,8 @@ impl Demand {
         Ok(Self { together: self.together, ..with })
     }
 
-    /// The same load, but arriving in batches, each of which requests `rows` numbers of this pool.
+    /// The same load as that of `self`, but arriving in batches, each of which requests `rows`
+    /// numbers of this pool.
     ///
     /// Rows that arrive together increase overflow: the load's variance is `rows` times its mean.
     /// Hayward's approximation treats each batch as a single visitor of a pool that is `rows` times

@@ -62,8 +62,8 @@ pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     Some(high)
 }
 
-/// The largest load of which at most the share `target` overflows from `numbers` numbers, if
-/// allocations arrive one at a time.
+/// The largest load that a pool of `numbers` numbers can carry without more than the share `target`
+/// overflowing, if allocations arrive one at a time.
 #[must_use]
 pub fn load_for(numbers: u32, target: f64) -> f64 {
     let numbers = f64::from(numbers);

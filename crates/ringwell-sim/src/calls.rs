@@ -2,8 +2,8 @@
 //!
 //! A call is attributed once, at its first event. The look-up is the one that `ringwell-calls`
 //! uses, and finds the number's holder at that time according to the wall clock. Owns the choice of
-//! the numbers to call, and the decision which answers are wrong. It is not a violation if a node
-//! cannot answer: the caller is then connected without a visitor.
+//! the numbers to call, and the decision about which answers are wrong. It is not a violation if a
+//! node cannot answer: the caller is then connected without a visitor.
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment};
@@ -26,7 +26,7 @@ impl World {
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
             // While a node is paused, its clock may be set before it continues and answers, so
-            // paused nodes do not count.
+            // grants of paused nodes are left out.
             let goes_on = self.nodes[home].paused_until <= self.now();
             goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };

@@ -25,8 +25,8 @@ use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
-/// The maximum delay of an answer beyond its deadline, apart from delays of its own thread. An
-/// answer with a number is never excused.
+/// The maximum delay of an answer beyond its deadline, apart from delays of the thread that
+/// answers. An answer with a number is never excused.
 const LATE_MAX_US: u64 = 5 * MS;
 /// The time after which the numbers of a disconnected client must be free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
@@ -139,7 +139,7 @@ impl Clients {
         self.batch(id).map_or_else(Vec::new, |batch| batch.rows.clone())
     }
 
-    /// The batch as the model identifies it, if the batch is repeatable.
+    /// Returns the id of the batch in the model, if the batch is repeatable.
     pub(crate) fn retry(&self, id: u64) -> Option<u64> {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
@@ -253,8 +253,8 @@ impl World {
             return Err(Violation { rule: "panic", text, number: 0, shard });
         }
         let last_us = deadline_us + LATE_MAX_US;
-        // If the thread was idle after the deadline, it had time to answer earlier, so a late
-        // answer is its own fault.
+        // If the thread was idle after the deadline, it had time to answer earlier, so the thread
+        // itself caused the late answer.
         let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
         let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
         Model::answered_late(id, shard, late_us)?;

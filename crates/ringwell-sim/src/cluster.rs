@@ -55,7 +55,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Draws a cluster. Each of its pools has one of these lifetimes, in milliseconds.
+    /// Draws a cluster. Each of its pools has one of the `lifetimes`, which are in milliseconds.
     pub(crate) fn draw(random: &mut Random, lifetimes: [u64; 5], are_large: bool) -> Self {
         let nodes = [1, 2, 2, 3][random.index(4)];
         let mut homes = Vec::new();

@@ -2,10 +2,10 @@
 //! nodes know.
 //!
 //! An operator may mark the restored data (`ringwell restore`, `serve --restored`). Without a mark,
-//! only the other nodes can detect that the data is a copy. The rules for operators are respected:
-//! a copy is not restored if there is a map newer than the copy, if a move is newer than the copy
-//! and a node that knows of the move is down, or while a lockout may last that is longer than its
-//! pool's present lifetime.
+//! only the other nodes can detect that the data is a copy. The simulated operators follow the
+//! documented rules. They do not restore a copy if there is a map newer than the copy, or if a move
+//! is newer than the copy and a node that knows of the move is down. They also wait until no
+//! lockout can last that is longer than its pool's present lifetime.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -151,7 +151,7 @@ impl World {
         known.journals.get(&shard).cloned()
     }
 
-    /// Brings back a lost journal, in place of the journal that was written since then.
+    /// Brings back a lost journal, in place of the journal that was written since the loss.
     pub(crate) fn bring_back(&mut self, lost: &Lost) {
         let Lost { node, shard, at, before, .. } = *lost;
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
@@ -171,8 +171,8 @@ impl World {
         let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
-                // The node served nothing while it lacked this journal, so bringing the journal
-                // back leaves no answer missing. However, a copy may have been restored in the
+                // The node served nothing while it lacked this journal, so no answer is missing
+                // after the journal was brought back. However, a copy may have been restored in the
                 // meantime.
                 let since = self.nodes[node].older.filter(|older| !older.is_marked);
                 since.or(before)

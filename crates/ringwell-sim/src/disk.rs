@@ -108,9 +108,10 @@ pub(crate) struct Disk {
     pub(crate) is_os: bool,
     /// Whether groups may have been answered since the last orderly shutdown.
     pub(crate) has_served: bool,
-    /// Whether a power cut or a failed flush has lost such groups since the last start.
+    /// Whether a power cut or a failed flush has lost groups that may have been answered, since the
+    /// last start.
     pub(crate) has_lost_groups: bool,
-    /// Whether a power cut or a failed flush has ever lost such groups.
+    /// Whether a power cut or a failed flush has ever lost groups that may have been answered.
     lost_groups: bool,
     /// Whether a snapshot or a map was published since this was last checked.
     pub(crate) has_published: bool,
@@ -162,7 +163,7 @@ impl Disk {
         lost
     }
 
-    /// Restores the files that a shard has lost, in place of those that were written since then.
+    /// Replaces the files that were written since a shard's loss with the files that it lost.
     pub(crate) fn bring_back(&mut self, shard: u16, lost: &Copy) {
         drop(self.lose_shard(shard));
         self.lies += u64::from(lost.was_to_blame);
@@ -287,7 +288,7 @@ impl Disk {
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 
-    /// Sets the length of a file to `len`, up to which it was written.
+    /// Truncates a file to `len` bytes, the end of its written part, or extends it with zeros.
     pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> DiskResult {
         self.begin_on_disk(faults)?;
         let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
@@ -305,8 +306,8 @@ impl Disk {
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
         // The map is text, so a damaged map is detected when it is read. However, nothing can
-        // detect an intact map from before a move, so every flush of the map that reports success
-        // has stored it.
+        // detect a map that is intact but outdated. A flush of the map that reports success has
+        // therefore always stored it.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;
@@ -399,7 +400,7 @@ impl Disk {
         }
     }
 
-    /// From now on, nothing becomes durable.
+    /// Makes the disk fail: from now on, nothing becomes durable.
     pub(crate) fn die(&mut self, is_read_only: bool) {
         (self.is_dead, self.is_read_only) = (true, is_read_only);
     }
@@ -481,7 +482,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// Cuts off the end of the newest file of a shard's journal, with at most two blocks of data.
+    /// Truncates the newest file of a shard's journal, by at most two blocks of data.
     pub(crate) fn shorten(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };

@@ -17,11 +17,11 @@ pub(crate) enum Event {
     Client,
     /// A client sends its batch again.
     Again(u32),
-    /// A batch arrives at a shard, if its node is still in this life.
+    /// A batch arrives at a shard, if the shard's node is still in this life.
     Batch { node: usize, life: u32, shard: u16, batch: u64 },
     /// A second has passed, so faults may happen to machines.
     Second,
-    /// A node that has stopped starts, if it is still in this life.
+    /// A stopped node starts again, if it is still in this life.
     Start(usize, u32),
     /// An operator stops a node so that it starts again.
     Restart(usize, u32),
@@ -103,6 +103,6 @@ pub(crate) struct Rung {
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
     /// Whether it was known at the time of the call that history is missing. This is recorded with
-    /// the call, because a node that loses its disk later no longer knows it.
+    /// the call, because a node that later loses its disk also loses this information.
     pub(crate) has_gaps: bool,
 }

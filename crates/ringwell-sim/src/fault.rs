@@ -36,7 +36,7 @@ macro_rules! kinds {
 
 // Each line contains the percentage of runs in which the kind is enabled, and the range of its rate
 // per million opportunities. For faults of machines, an opportunity is a second of the run. For
-// other kinds, it is a start, a call of the disk, a frame of a link, or a client's batch, row or
+// other kinds, it is a start, a call to the disk, a frame of a link, or a client's batch, row or
 // answer. Torn and dropped blocks are only counted, because they result from power cuts.
 kinds! {
     Kill "kill" 60 5_000 100_000;

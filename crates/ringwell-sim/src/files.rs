@@ -15,7 +15,7 @@ use crate::random::Random;
 /// The directory of a node, which is the root of its disk.
 pub(crate) const DATA: &str = "";
 
-/// The node's own files. Their indexes are their numbers.
+/// The node's own files. The index of each file in this list is its number.
 const OWN: [&str; 7] = [
     "cluster-map.json",
     "identity.json",

@@ -20,8 +20,8 @@ use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
-/// Clocks are set either by so little that the new time is trusted, or by so much that it is
-/// refused.
+/// The sizes of the steps by which clocks are set: small enough for the new time to be trusted, or
+/// large enough for it to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 /// Other steps of the clock, which are so small that lockouts are lengthened by more than the step.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
@@ -178,7 +178,7 @@ impl World {
         self.restart_failing(node);
     }
 
-    /// Restarts a node, as an operator would who notices that a journal stores nothing any more.
+    /// Restarts a node, like an operator who notices that a journal no longer stores anything.
     fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
@@ -428,7 +428,8 @@ impl World {
             if room_us < 4 * within_us {
                 continue;
             }
-            // A visitor who has seen the number may call immediately, or as late as this.
+            // A visitor who has seen the number may call immediately, or just before it is handed
+            // out again.
             let first = wanted.true_us + within_us;
             let last = wanted.next_us.map_or(self.now(), |next| next - within_us);
             for true_us in [first, last] {
@@ -535,8 +536,8 @@ impl World {
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
             }
-            // The number's owner treats its own state of the number as doubtful, because it was
-            // requested to.
+            // The owner's state of the number is doubtful: during a hold, another owner may have
+            // allocated the number.
             Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
             Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
             Ok(other) => {
@@ -556,8 +557,8 @@ impl World {
         { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
-    /// Whether the shard that has the number in rotation may only know an older allocation than
-    /// another shard knows.
+    /// Whether the shard that has the number in rotation may know only an older allocation of the
+    /// number than another shard does.
     fn is_doubted(&self, wanted: &Wanted) -> bool {
         let Some(number) = PromoNumber::from_code(wanted.number) else { return false };
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
@@ -567,8 +568,8 @@ impl World {
         })
     }
 
-    /// Returns when the number was handed out again, if the look-up's result `held` does not show
-    /// this.
+    /// Returns the time at which the number was handed out again, if the look-up's result `held`
+    /// does not show this.
     fn missed_end(&self, wanted: &Wanted, held: &PastAllocation) -> Option<u64> {
         let by = |end_us: u64| Millis((ORIGIN_US + end_us + self.dated_within_us()) / 1000);
         let is_missed = |end_us: &u64| held.next_allocated_at.is_none_or(|it| it > by(*end_us));

@@ -23,8 +23,8 @@ impl World {
         Ok(())
     }
 
-    /// Reports a node that begins to serve with data from before moves. The model treats the pools
-    /// that the node still has as its own.
+    /// Reports a node that begins to serve with data from before some of its moves. The model
+    /// treats the pools that the node still has as its own.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
         let shards = self.cluster.shards_of(node);
         shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
@@ -152,7 +152,7 @@ fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug
     PoolRule { lifetime_ms, numbers }
 }
 
-/// Returns until when each pool is held, for the model.
+/// Returns the time until which each pool is held, in the form of the model.
 pub(crate) fn pool_holds(shard: &Shard, now: Millis) -> Vec<(u64, u64)> {
     let mut holds = Vec::new();
     for (pool, until) in shard.holds(now) {

@@ -40,7 +40,7 @@ pub use ringwell_driver::Bug;
 pub use run::{Options, Report, run};
 pub use shrink::shrink;
 
-/// Plants a bug in the rules themselves, which affects the whole process.
+/// Plants a bug in the rules themselves. The bug affects the whole process.
 #[cfg(canary)]
 pub fn plant_in_core(bug: Option<Bug>) {
     use ringwell_core::canary;

@@ -4,8 +4,8 @@
 //! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge
 //! of the answers that clients have seen. Runs `ringwell-driver` and the crates below it unchanged:
 //! startup from a log, the store on the log, and everything that a shard does. Time, disks and
-//! clocks are simulated in the same way as in the other runs. Source: docs/spec/simulation.md, "A
-//! log shared by machines".
+//! clocks are simulated in the same way as in runs without a shared log. Source:
+//! docs/spec/simulation.md, "A log shared by machines".
 
 mod client;
 mod ending;
@@ -53,11 +53,11 @@ pub struct LogReport {
     pub length_us: u64,
     /// The number of rows that were answered.
     pub rows: u64,
-    /// The number of these rows that were answered with a number.
+    /// The number of answered rows that got a number.
     pub numbers: u64,
     /// The number of times that a process took over all shards.
     pub take_overs: u64,
-    /// The number of such take-overs at which the previous owner was still running.
+    /// The number of take-overs at which the previous owner was still running.
     pub from_the_living: u64,
     /// The number of faults of each kind.
     pub faults: Vec<(LogFault, u64)>,

@@ -1,4 +1,5 @@
-//! Runs seeds of machines that share a log, for the program's option `--shared-log`.
+//! Simulates machines that share a log, one run for each seed, for the program's option
+//! `--shared-log`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) now: Cell<u64>,
     pub(crate) clocks: Vec<MachineClock>,
     /// The faults that happen in disk calls. They are drawn in the same way as the faults that
-    /// `World` injects, but no kind of fault is used in both tables.
+    /// `World` injects, but no kind of fault is drawn in both places.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
     /// Frames that processes have sent and that are not yet in transit.
@@ -195,7 +195,8 @@ pub(crate) struct Life {
     pub(crate) number: u32,
     /// Whether this life has ended. Destructors have no effect after that.
     pub(crate) is_dead: Cell<bool>,
-    /// Whether a change of the list is in progress, so that pools added now come from it.
+    /// Whether a change of the list of pools is in progress. If so, pools that are added now come
+    /// from the list.
     pub(crate) is_listing: Cell<bool>,
     /// For each node that could not be asked about journals at startup, one of its shards.
     pub(crate) away: RefCell<Vec<u16>>,
@@ -237,7 +238,7 @@ impl Sim {
         self.executor.sleep_until(self.moment() + Duration::from_micros(takes))
     }
 
-    /// Waits for as long as the disk takes.
+    /// Waits for as long as the disk takes for one operation.
     pub(crate) fn disk(&self) -> impl Future<Output = ()> + 'static {
         self.after_us(self.shared.disk_latency_us(self.life.node))
     }

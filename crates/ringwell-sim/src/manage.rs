@@ -2,9 +2,9 @@
 //! removed and added again.
 //!
 //! Numbers can move between the pools of all nodes, at any time. One rule for operators is
-//! respected: while a lockout that is longer than its pool's lifetime may last, no new map gives a
-//! pool to another owner. Such lockouts exist if the lifetime was shortened, or if the number came
-//! from another pool.
+//! respected: while a lockout that is longer than its pool's lifetime may still be in effect, no
+//! new map gives a pool to another owner. Such lockouts exist if the lifetime was shortened, or if
+//! the number came from another pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -58,8 +58,7 @@ impl World {
         self.list_changes();
     }
 
-    /// Moves numbers from one pool of this node to another pool of the node, if it has at least
-    /// two.
+    /// Moves numbers from one pool of this node to another, if the node has at least two pools.
     pub(crate) fn lend_at(&mut self, node: usize) {
         if self.is_listing {
             return;
@@ -156,7 +155,7 @@ impl World {
             process.rereads.finish(request);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
-                // The disk was full, so the operator repeats the change until it has space.
+                // The disk was full, so the operator repeats the change until the disk has space.
                 Err(ChangeError::Lifetimes(_)) => {
                     drop(one);
                     sim.sleep_until(sim.moment() + LIST_AGAIN).await;

@@ -15,8 +15,8 @@ use crate::machine::{Caller, Replied, Sent};
 use crate::model::{Judged, Violation};
 use crate::world::{MS, World};
 
-/// The maximum number of bad answers in a row: five shut even a window of the largest size, and one
-/// more call may be in progress.
+/// The maximum number of bad answers in a row: five bad answers shut even a window of the largest
+/// size, and one more call may be in progress.
 const BAD_MAX: usize = 6;
 
 /// The time after which a call without an answer counts as bad.

@@ -72,10 +72,10 @@ pub(crate) struct Lost {
 /// Describes data in which some of the answered allocations are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {
-    /// Whether the operator has marked the data. If not, only other nodes may detect that it is
-    /// old.
+    /// Whether the operator has marked the data. If not, only other nodes can detect that the data
+    /// is old.
     pub(crate) is_marked: bool,
-    /// The time from which on all allocations are missing.
+    /// The time since which all allocations are missing.
     pub(crate) since_us: u64,
 }
 

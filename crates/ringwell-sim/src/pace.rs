@@ -125,8 +125,8 @@ impl Pace {
         self.random.between(FAULTS_US.0, FAULTS_US.1).min(self.quiet_until - now)
     }
 
-    /// Returns for how long a process stays down. Usually that is `down_us`, and sometimes longer,
-    /// but not past `end`.
+    /// Returns for how long a process stays down. Usually, this is `down_us`. Sometimes it is
+    /// longer, but the process never stays down past `end`.
     pub(crate) fn down_us(&mut self, now: u64, down_us: u64, end: u64) -> u64 {
         let down_us = self.rarely(down_us, DOWN_US);
         if now + down_us < end { down_us } else { down_us.min(3 * SECOND) }

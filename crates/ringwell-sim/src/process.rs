@@ -26,7 +26,7 @@ use crate::files::SimFiles;
 use crate::machine::{Life, Sent, Shared, Sim, Wire};
 use crate::stored::{Stored, stored};
 
-/// The interval between two checks whether a spare segment exists.
+/// The interval between two checks of whether a spare segment exists.
 const SPARES_EVERY: Duration = Duration::from_secs(1);
 
 /// A running process.

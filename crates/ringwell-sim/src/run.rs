@@ -30,7 +30,7 @@ pub struct Options {
     pub has_hours: bool,
     /// A bug to plant.
     pub bug: Option<Bug>,
-    /// Whether the story of the run is recorded, for people to read.
+    /// Whether the events of the run are also recorded as readable text.
     pub keeps_tale: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Report {
     pub rows: u64,
     /// The number of rows that were answered with a number.
     pub numbers: u64,
-    /// The number of answers that the disk has lost without leaving evidence.
+    /// The number of answers that a disk lost without leaving evidence of the loss.
     pub excused: u64,
     /// The number of calls that were made during the run and attributed immediately, each to the
     /// right visitor.
@@ -62,7 +62,7 @@ pub struct Report {
     pub batches: u32,
     /// A digest of all events. Equal runs have equal digests.
     pub hash: u64,
-    /// The story, if it was requested.
+    /// The events as lines of text, if they were requested.
     pub tale: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ fn report(options: &Options, world: &World, judged: Result<(), Violation>) -> Re
     }
 }
 
-/// Returns the numbers that a violation concerns: its own number, and those in its text.
+/// Returns the numbers in the fields `number` and `text` of a violation.
 fn numbers_of(violation: &Violation) -> Vec<u64> {
     let words = violation.text.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).chain([violation.number]).collect()
@@ -160,7 +160,7 @@ impl Tale {
         }
     }
 
-    /// Returns the lines that concern no number, and those that concern any of `numbers`.
+    /// Returns the lines that concern no number or at least one of `numbers`.
     pub(crate) fn lines(&self, numbers: &[u64]) -> Vec<String> {
         let concerns =
             |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));

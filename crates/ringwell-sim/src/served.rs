@@ -8,8 +8,8 @@ use ringwell_directory::{Owners, bucket};
 use crate::world::World;
 
 impl World {
-    /// Returns the owners with which a node starts: the owners on its disk if they have the same
-    /// version as its cluster file, or the owners in the cluster file if they do not.
+    /// Returns the owners with which a node starts. These are the owners recorded on its disk if
+    /// they have the same version as its cluster file, and otherwise the owners in that file.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = self.nodes[node].files.served();
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
@@ -18,10 +18,10 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// Returns the shard that owns each pool, as the operator sees it. That is the shard that owns
-    /// the pool according to its own disk. If there is no such shard, it is the shard to which the
-    /// pool is in transit, and if the pool is not in transit, the owner according to the newest
-    /// cluster file.
+    /// Returns the owner of each pool, as the operator sees it. The owner is the shard whose own
+    /// disk records that it owns the pool. If there is no such shard, the owner is the shard to
+    /// which the pool is in transit. If the pool is not in transit, the newest cluster file names
+    /// its owner.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());
@@ -36,7 +36,8 @@ impl World {
                     *shard = on_its_way.to;
                 }
             }
-            // Data that was restored from a copy may be from before a move.
+            // Restored data may be older than a move, so several nodes may record that they own the
+            // bucket.
             let own = nodes.iter().filter_map(|(node, (owners, _))| {
                 owners.get(of).filter(|own| self.cluster.home(own.shard) == *node)
             });

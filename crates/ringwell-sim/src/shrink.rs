@@ -1,14 +1,13 @@
 //! Shortens a failed run to a smaller run that fails in the same way.
 //!
-//! It leaves out kinds of faults, then single faults and batches, as long as the same promise is
-//! still broken. If a fault or a batch is left out, the other faults and batches are drawn as
-//! before.
+//! Omits kinds of faults, then single faults and batches, as long as the same promise is still
+//! broken. If a fault or a batch is omitted, the other faults and batches are drawn as before.
 
 use std::collections::BTreeSet;
 
 use crate::run::{Options, Report, run};
 
-/// The maximum number of runs.
+/// The maximum number of runs that are tried to shorten a failed one.
 const RUNS_MAX: u32 = 600;
 
 struct Shrinker {

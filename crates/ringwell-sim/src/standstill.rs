@@ -1,15 +1,15 @@
-//! Machines that are suspended for longer than a list of pools may take to reach all nodes.
+//! Suspends machines for longer than a list of pools may take to reach all nodes.
 //!
-//! In the meantime, numbers move from their pools to pools of other nodes. The new list is already
-//! on the machine when the machine resumes, or reaches it within the time that operators have for
-//! distributing a list.
+//! During a suspension, numbers move from the machine's pools to pools of other nodes. The new list
+//! is already on the machine when the machine resumes, or reaches it within the time that operators
+//! have for distributing a list.
 
 use crate::fault::Kind;
 use crate::random::Random;
 use crate::world::{MS, SECOND, World};
 
-/// The range of the duration of a suspension. It is always longer than other nodes wait for the
-/// machine.
+/// The range of the duration of a suspension. Even the shortest suspension is longer than other
+/// nodes wait for the machine.
 const LENGTH_US: (u64, u64) = (11 * SECOND, 28 * SECOND);
 
 /// The time within which the newest list reaches a machine that has resumed.
@@ -39,8 +39,8 @@ const OUT_OF_REACH: [Kind; 18] = [
 ];
 
 impl World {
-    /// Suspends a machine, and moves numbers from one of its pools to a pool of another node in the
-    /// meantime.
+    /// Suspends a machine. During the suspension, moves numbers from one of its pools to a pool of
+    /// another node.
     pub(crate) fn stand_still(&mut self, node: usize) {
         let random = self.faults.stream(Kind::StandsStill);
         let (length, drawn) =

@@ -30,14 +30,14 @@ use crate::process::{Running, Start};
 use crate::stored;
 use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 
-/// The capacity of each shard for rows of repeatable batches. No run has so many.
+/// The capacity of each shard for rows of repeatable batches. No run has that many rows.
 const ANSWER_ROWS_MAX: usize = 100_000;
 
 /// The maximum delay after which pools that were missing at startup are added to a node.
 const LATE_US: u64 = 2 * SECOND;
 
-/// The length of a segment, and of the journal between two snapshots. Both are small, so that a run
-/// has many segments and snapshots.
+/// The length of a segment, and the length of the journal between two snapshots. Both are small, so
+/// that a run has many segments and snapshots.
 const SEGMENT_BYTES: u64 = 64 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
@@ -194,8 +194,8 @@ impl World {
     fn config(&self) -> Config {
         let mut config = Config::new(PathBuf::from(DATA), 1);
         config.journal.segment_bytes = SEGMENT_BYTES;
-        // With this bug, a snapshot is nearly always in progress, so that changes happen during
-        // snapshots.
+        // For this bug, the setting keeps a snapshot in progress nearly always, so that changes
+        // happen during snapshots.
         let is_often = self.bug == Some(Bug::ThroughTooEarly);
         config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
         config.journal.history_bytes = 6 * SEGMENT_BYTES;
@@ -207,7 +207,7 @@ impl World {
         config
     }
 
-    /// Begins a process with the shards that were opened.
+    /// Starts a process with the shards that were opened.
     fn begin(
         &mut self,
         node: usize,
@@ -366,7 +366,7 @@ impl World {
                 (thread.sim.clone(), Rc::clone(&thread.shard), Rc::clone(&thread.journal));
             let (life, is_open) = (running.life.number, Rc::clone(&thread.is_open));
             thread.sim.executor.spawn(async move {
-                // This is longer than any batch takes.
+                // Every batch is answered within this time.
                 sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
                 is_open.set(false);
                 sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
@@ -462,15 +462,15 @@ impl World {
     pub(crate) fn repair(&mut self, node: usize) {
         let can_mend = self.nodes[node].files.disk().can_mend() && self.nodes[node].older.is_none();
         if self.now() < self.shortened_until && !can_mend {
-            // If the node has to begin with empty data, it gets a new map. Before that, numbers
-            // whose lockouts are longer than their pool's lifetime must be free.
+            // The repair may discard the node's data, and the node then gets a new map. It must
+            // therefore wait until no lockout lasts longer than its pool's lifetime.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
-        // If the data is older than the answers that were sent, a restored copy of it would have to
-        // be marked, so the node begins with empty data instead.
+        // If the data is older than the answers that were sent, the operator would have to mark a
+        // restored copy as old. The node begins with empty data instead.
         let is_whole = self.nodes[node].files.disk().mend() && self.nodes[node].older.is_none();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
@@ -497,7 +497,7 @@ impl World {
         }
     }
 
-    /// Loses a node's disk. The node then starts with an empty disk.
+    /// Replaces a node's disk with an empty one, with which the node starts again.
     pub(crate) fn lose_disk(&mut self, node: usize) {
         if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
             self.absent = None;
@@ -509,8 +509,8 @@ impl World {
         self.roll_out();
     }
 
-    /// Handles a step that a process has just completed. The process or its machine may end soon
-    /// after.
+    /// Handles a step that a process has just completed. May schedule a crash of the process or its
+    /// machine shortly afterwards.
     pub(crate) fn crash_after(&mut self, node: usize) {
         if self.faults.strikes(Kind::CrashAfter) {
             let random = self.faults.stream(Kind::CrashAfter);
@@ -521,7 +521,7 @@ impl World {
         }
     }
 
-    /// Restarts the node that gets a pool, after the node that loses the pool has ended.
+    /// Restarts the node that gets a pool. The node that loses the pool has already ended.
     pub(crate) fn map_arrives(&mut self, node: usize) {
         self.map_change = None;
         self.nodes[node].map = self.cluster.newest();

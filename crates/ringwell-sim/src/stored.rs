@@ -1,4 +1,4 @@
-//! The groups of one shard in a simulated process. They are in files on the machine's disk, or in
+//! The groups of one shard in a simulated process, stored in files on the machine's disk or in
 //! memory.
 
 use std::cell::RefCell;
@@ -16,8 +16,8 @@ use crate::machine::Sim;
 /// The store of a shard.
 pub(crate) type Stored = Either<Filed, Memory>;
 
-/// Stores groups in files. A frame is written first and flushed some time later, so that a kill may
-/// happen in between.
+/// Stores groups in files. A frame is written first and flushed some time later, so that the
+/// process may be killed in between.
 #[derive(Debug)]
 pub(crate) struct Filed {
     sim: Sim,
@@ -25,7 +25,7 @@ pub(crate) struct Filed {
     frames: RefCell<Frames<SimFiles>>,
 }
 
-/// Returns the store of a shard in the process of `sim`, from the shard as it was opened.
+/// Converts `store`, with which a shard was opened, to the shard's store in the process of `sim`.
 pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     match store {
         Either::Left(files) => Either::Left(Filed::new(sim.clone(), files)),
@@ -33,7 +33,8 @@ pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     }
 }
 
-/// Flushes what an orderly shutdown leaves in the cache, as closing the server's store does.
+/// Flushes the unflushed groups during an orderly shutdown, as the server does when it closes its
+/// store.
 pub(crate) fn close(store: &Stored) -> Result<(), FileError> {
     match store {
         Either::Left(files) => files.journal.flush(),

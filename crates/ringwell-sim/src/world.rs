@@ -1,6 +1,6 @@
 //! The world of one run: the machines and their disks, the network, the clients, and time.
 //!
-//! It polls the tasks of processes one at a time. A thread that was polled is busy for a while, and
+//! It polls the tasks of processes one at a time. After a poll, the thread is busy for a while, and
 //! the other threads continue. Which of a thread's ready tasks is polled next is random, so that no
 //! code can rely on an order. Usually it is the first task, so that no task starves.
 
@@ -33,15 +33,15 @@ pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 /// The maximum duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
 
-/// The maximum number of look-ups at the same time.
+/// The maximum number of concurrent look-ups.
 const LOOK_UPS: usize = 64;
 
 /// A machine.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) files: SimFiles,
-    /// The times when the machine was booted, each with whether the wall clock was ever wrong after
-    /// that boot. The last entry is the current boot.
+    /// The boots of the machine: the time of each, and whether the wall clock was ever wrong
+    /// between it and the next boot. The last entry is the current boot.
     pub(crate) boots: Vec<Boot>,
     /// Increases whenever the process ends, so that events for an earlier process are dropped.
     pub(crate) life: u32,
@@ -49,18 +49,20 @@ pub(crate) struct Node {
     pub(crate) paused_until: u64,
     /// The map in the cluster file, which is read at the next start.
     pub(crate) map: Rc<Map>,
-    /// Whether the node does not start, so that an operator was called.
+    /// Whether the node refused to start and waits for an operator.
     pub(crate) is_refused: bool,
-    /// Set while the node's data is older than its answers and the node has not served with it.
+    /// Set from the time at which the node's data becomes older than its answers until the node
+    /// serves again.
     pub(crate) older: Option<Older>,
     /// The buckets that the node owns, if its data is from before a move.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
-    /// After a suspension, the time from which on the newest list of pools is on the machine.
+    /// After a suspension, the time at which the newest list of pools reaches the machine.
     pub(crate) list_from: u64,
 }
 
 impl Node {
-    /// Whether the node's data assigns a bucket to the node, as far as the simulator knows.
+    /// Whether the node may own a bucket: `false` only if its data is from before a move and does
+    /// not assign the bucket to the node.
     pub(crate) fn is_own_bucket(&self, bucket: u16) -> bool {
         self.before_moves.as_ref().is_none_or(|own| own.contains(&bucket))
     }
@@ -100,7 +102,7 @@ pub(crate) struct World {
     /// A pool that was not in the list when its node lost its disk. The pool moves before it is
     /// added again.
     pub(crate) absent: Option<u64>,
-    /// The time until which lockouts that are longer than their pool's lifetime may last.
+    /// The latest time at which a lockout that is longer than its pool's lifetime may end.
     pub(crate) shortened_until: u64,
     /// The time until which pools may be held for unknown lockouts, if lifetimes do not change.
     pub(crate) unknown_until: u64,
@@ -109,7 +111,7 @@ pub(crate) struct World {
     /// The calls that were made during the run.
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
-    /// Calls over links that have got no answer or a bad one.
+    /// Requests over links that got no answer or an invalid one.
     pub(crate) links: crate::net::Links,
     /// The random stream from which the next turn is drawn.
     turns: Random,
@@ -399,7 +401,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the processes whose disk has stopped during a call.
+    /// Ends the processes whose disk stopped during a call to the file system.
     fn bury_stopped(&mut self) {
         for node in 0..self.nodes.len() {
             let (has_stopped, has_published) = {

@@ -1,7 +1,7 @@
 //! Bugs that are planted in the code for a log shared by machines. Each must be found.
 //!
-//! This is like `bugs.rs`, but for the other kind of runs. `planted_bugs.rs` builds the crates for
-//! it.
+//! Works like `bugs.rs`, but runs machines that share a log. `planted_bugs.rs` builds the crates
+//! with the bugs.
 #![cfg(canary)]
 
 use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};

@@ -50,7 +50,7 @@ fn compiler() -> &'static Path {
 
 #[test]
 fn bugs_planted_in_the_rules_are_found() {
-    // A program without tests would succeed too, so the number of tests is checked.
+    // A program that runs no tests would succeed too, so the number of passed tests is checked.
     assert_eq!(passed("rule_bugs", ""), 1);
 }
 

@@ -1,7 +1,7 @@
 //! Bugs that are planted in the rules of `ringwell-core`. Each must be found.
 //!
-//! This is like `bugs.rs`, but for bugs that affect the whole process. `planted_bugs.rs` builds the
-//! crates for it.
+//! Works like `bugs.rs`, but for bugs that affect the whole process. `planted_bugs.rs` builds the
+//! crates with the bugs.
 #![cfg(canary)]
 
 use ringwell_config::demo_pools;
@@ -57,7 +57,7 @@ fn engine() -> (Engine, PoolId, PromoNumber) {
     (engine, pool.id(), pool.numbers()[0].first())
 }
 
-/// Another shard reports a lockout of the number without a visitor.
+/// Tests an undo after another shard has reported a lockout of the number without a visitor.
 fn an_undone_allocation_ends_no_other() -> bool {
     let (mut engine, pool, number) = engine();
     let mut report = |allocated_at, locked_until, local_at, visitor| {

@@ -38,8 +38,8 @@ fn no_seed_breaks_a_promise_and_every_kind_of_fault_strikes() {
                         return;
                     }
                     let on = match seed {
-                        // Calls are made only in runs that request them; the reason is given at the
-                        // test of calls below.
+                        // Only runs that request calls make calls. The test of calls below gives
+                        // the reason.
                         0 => vec![Kind::Call],
                         // At its normal rate, this fault would happen too rarely in these seeds.
                         1..10 => vec![Kind::LostWrite],
@@ -65,7 +65,8 @@ fn the_same_seed_is_the_same_run_to_the_last_bit() {
     }
 }
 
-/// Bursts of requests with hours of quiet time between them, and lifetimes of up to twenty minutes.
+/// Each run has bursts of requests with hours of quiet time between them, and lifetimes of up to
+/// twenty minutes.
 #[test]
 fn no_seed_of_many_hours_breaks_a_promise() {
     let mut hours = 0;
@@ -80,9 +81,9 @@ fn no_seed_of_many_hours_breaks_a_promise() {
     assert!(hours > 15, "only {hours} hours");
 }
 
-/// Calls are made while nodes crash, buckets move and clocks are set. Other runs make no calls,
-/// because the look-ups change the order of all other events. Planted bugs are known to be found by
-/// the seeds without calls.
+/// Calls are made while nodes crash, buckets move and clocks are set. The runs of other tests make
+/// no calls, because the look-ups would change the order of all other events. The seeds that are
+/// known to find planted bugs would then no longer find them.
 #[test]
 fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() {
     let (mut calls, seeds) = (0, seeds() / 2);
@@ -99,9 +100,9 @@ fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() 
     assert!(calls > seeds, "only {calls} calls were attributed");
 }
 
-/// Faults that end processes, except for new maps. If they are disabled, processes run for so long
-/// that the approach of shard time to a wall clock that was set adds up to milliseconds that
-/// matter.
+/// Faults that end processes, except for new maps. If they are disabled, processes run for a long
+/// time. After a wall clock is set, shard time approaches it slowly. In such a long run, these
+/// adjustments add up to milliseconds that matter.
 const ENDS: [Kind; 15] = [
     Kind::Kill,
     Kind::Power,
@@ -192,7 +193,8 @@ fn seeds_that_have_failed_hold() {
     }
 }
 
-/// Durabilities that do not wait for a flush, and copies from before moves.
+/// The runs use durabilities that do not wait for a flush, or restore copies that were made before
+/// a move.
 #[test]
 fn no_seed_of_a_weaker_durability_or_of_old_data_breaks_a_promise() {
     for seed in 0..seeds() {

@@ -1,4 +1,4 @@
-//! Copies a SQLite database while other processes use it.
+//! Copies a SQLite database that other processes may be using.
 
 use std::path::Path;
 

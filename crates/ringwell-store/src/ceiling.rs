@@ -1,8 +1,8 @@
 //! The limits on the count of numbers in one pool, and in all pools of a network together.
 //!
 //! Owns these limits, which are called ceilings. Automatic changes never exceed a ceiling. If a
-//! ceiling is lowered, numbers promised before stay promised. Source: docs/spec/directory.md,
-//! "Ceilings".
+//! ceiling is lowered, numbers that are already promised to pools stay promised. Source:
+//! docs/spec/directory.md, "Ceilings".
 
 use ringwell_core::PoolId;
 use serde_json::json;
@@ -22,12 +22,13 @@ pub struct Network {
     pub numbers: u64,
     /// The maximum of that count, or `None` if there is no limit.
     pub ceiling: Option<u64>,
-    /// Whether this limit is set for this network; otherwise it is the default.
+    /// Whether `ceiling` was set for this network; otherwise it is the default for all networks.
     pub is_own: bool,
 }
 
-/// The count of further numbers that one network may have, cached during a change. Counting takes
-/// time proportional to all pools of the network, so it must not be done for every line of a list.
+/// The count of further numbers that one network may have, cached during a change. The time to
+/// count numbers is proportional to the count of the network's pools, so counting must not be
+/// repeated for every line of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
@@ -102,8 +103,9 @@ impl Change {
         Ok(Room { network, ceiling })
     }
 
-    /// Refuses `count` numbers that a pool has just received if its network had no `room` for them.
-    /// Otherwise records the count of further numbers that the network may still have.
+    /// Refuses `count` numbers that a pool has just received if they exceed the `room` that its
+    /// network had before. Otherwise records the remaining count of numbers that the network may
+    /// add.
     pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
         let Room { network, ceiling } = room;
         let ceiling = match ceiling {
@@ -135,7 +137,7 @@ impl Change {
 }
 
 impl Store {
-    /// Returns the network with the id `id`, or `None` if the network was never named.
+    /// Returns the network with the id `id`, or `None` if no such network was ever created.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -34,7 +34,7 @@ pub struct Change {
     pub(crate) orders: Orders,
     /// The count of further numbers that one network may have, if it is already known.
     pub(crate) room: Option<Room>,
-    /// The scope that was created last, because most lines of a list have the same scope.
+    /// The scope that was created last, cached because most lines of a list have the same scope.
     scope: Option<Scope>,
     /// The value of `room` at the save point.
     saved_room: Option<Room>,
@@ -89,12 +89,13 @@ impl Change {
         self.version
     }
 
-    /// Checks every changed pool, places the ordered purchases and commits the change. Returns the
-    /// version that the directory then has. The version stays the same if nothing was changed.
+    /// Checks every changed pool, orders the recorded purchases from the provider, and commits the
+    /// change. Returns the version that the directory then has. The version stays the same if
+    /// nothing was changed.
     ///
     /// # Errors
-    /// [`Refusal::Pool`] if a changed pool breaks a rule, or [`StoreError::Provider`]. In both
-    /// cases nothing has been changed.
+    /// [`Refusal::Pool`] if a changed pool breaks a rule, or [`StoreError::Provider`] if a purchase
+    /// fails. In both cases nothing has been changed.
     pub async fn commit(mut self) -> Result<u64, StoreError> {
         if self.lines == 0 {
             return Ok(self.version - 1);
@@ -364,7 +365,7 @@ impl Change {
         Ok(())
     }
 
-    /// Returns the version of this change, if there are nodes that must confirm it.
+    /// Returns the version of this change, or `None` if there are no nodes that must confirm it.
     pub(crate) async fn first_unconfirmed(&mut self) -> Result<Option<u64>, StoreError> {
         let query = sqlx::query("SELECT COUNT(*) FROM nodes");
         let nodes: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
@@ -485,19 +486,19 @@ pub(crate) fn check_length(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(Refusal::LongId(ID_BYTES_MAX).into()) }
 }
 
-/// A stand-in for the numbers of a pool that has none. Any valid number would work.
+/// A number with which a pool without numbers is checked. Any valid number would work.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,
         None => panic!("evaluated when the program is compiled"),
     };
 
-/// Returns the name of a pool in the audit log.
+/// Returns the name by which the audit log identifies a pool.
 pub(crate) fn object(id: PoolId) -> String {
     format!("ring_pool {id}")
 }
 
-/// Creates those parts of a pool's scope that do not exist yet.
+/// Creates the network, the advertiser and the campaign of `scope`, unless they already exist.
 pub(crate) async fn put_scope(db: &mut AnyConnection, scope: &Scope) -> Result<(), StoreError> {
     let Scope { network, advertiser, campaign } = scope.clone();
     for id in [&network, &advertiser, &campaign] {

@@ -24,11 +24,11 @@ use crate::{Repeated, StoreError};
 
 /// The time for which a change waits until another change ends.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Each change that waits for a long change occupies a connection, and readers need some
-/// connections too.
+/// The maximum count of connections. Each change that waits for a long change occupies one, and
+/// readers need some too.
 const CONNECTIONS_MAX: u32 = 16;
-/// There are several such connections, so that a short read that waits for the disk does not delay
-/// all other short reads.
+/// The maximum count of connections for short reads. It is more than one, so that a short read that
+/// waits for the disk does not delay all other short reads.
 const SHORT_READS_MAX: u32 = 2;
 
 static UNUSABLE: Repeated = Repeated::new();
@@ -66,7 +66,7 @@ pub struct Database {
     /// The database file that was opened, and its write-ahead log.
     opened: Arc<OnceCell<[OpenedFile; 2]>>,
     /// Whether the write-ahead log is still the one that was opened. SQLite may remove the log when
-    /// a connection that cannot be used again is closed.
+    /// an unusable connection is closed.
     keeps_log: Arc<AtomicBool>,
     schema: &'static Schema,
     /// Set once the schema is up to date.
@@ -77,8 +77,8 @@ pub struct Database {
 
 impl Kind {
     /// Returns the statement that begins a change. `IMMEDIATE` takes SQLite's only write lock at
-    /// once. Otherwise a transaction that reads first and then meets another writer would have to
-    /// be aborted.
+    /// once. Without it, a transaction that reads before it writes would be aborted if another
+    /// writer holds the lock by then.
     pub(crate) const fn begin_write(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -127,9 +127,9 @@ pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Whether a connection that was returned to the pool may be used again. If a transaction was
-/// dropped, it is rolled back first. On a full disk, SQLite has already rolled back by itself. The
-/// driver's own rollback then fails, and the driver refuses every later transaction of that
-/// connection.
+/// dropped, it is rolled back first. If the disk was full, SQLite has already rolled the
+/// transaction back. The driver's own rollback then fails, and the driver refuses every later
+/// transaction on that connection.
 async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
@@ -139,7 +139,7 @@ async fn greet(connection: &mut AnyConnection, kind: Kind) -> Result<(), sqlx::E
     connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
 }
 
-/// Converts errors of SQLite about the content of the file at `path` to [`FileFault`].
+/// Converts an SQLite error about the content of the file at `path` to a [`FileFault`].
 fn of_damage(path: &Path, error: StoreError) -> StoreError {
     let StoreError::Database(inner) = &error else { return error };
     FileFault::of_damage(path, inner).map_or(error, StoreError::File)
@@ -258,9 +258,9 @@ impl Database {
         })
     }
 
-    /// Connects at the first use, as every read or change does. From then on, it is an error if the
-    /// file was removed or replaced. SQLite would continue with the old file, and its changes would
-    /// be lost when the last connection is closed.
+    /// Connects if this is the first use, as every read or change does. After that, returns an
+    /// error if the file was removed or replaced: SQLite would otherwise continue with the old
+    /// file, and its changes would be lost when the last connection is closed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -282,26 +282,27 @@ impl Database {
         };
         file::examine(path)?;
         if !path.exists() {
-            // If this attempt fails, an empty file is left. Such a file does not count as damaged
-            // later.
+            // If the attempt to create the database fails, it leaves an empty file. The lock file
+            // then shows that this file was never used, so it does not count as damaged.
             file::mark(path, false)
                 .map_err(|error| FileFault::Unreadable { path: file::lock_of(path), error })?;
         }
         create_private(path)?;
         let first = async {
-            // A connection pool repeats a failed connection until its timeout expires, and hides
-            // the reason.
+            // A connection pool would retry a failed connection until its timeout expires, and
+            // would hide the reason.
             let mut first = AnyConnection::connect(&sqlite_url(path, "rwc")).await?;
             greet(&mut first, self.kind).await?;
             schema::upgrade(self.schema, self.kind, &mut first).await?;
             Ok(first)
         };
         let first = first.await.map_err(|error| of_damage(path, error))?;
-        // The database works even if the lock file does not record that it has been used.
+        // The database works even if the lock file does not record that the database has been used.
         if let Err(error) = file::mark(path, true) {
             tracing::warn!(%error, "cannot write next to {}", path.display());
         }
-        // SQLite copies the write-ahead log when the last connection closes, which may take long.
+        // SQLite copies the write-ahead log into the database when the last connection closes,
+        // which may take a long time.
         let mut second = self.writers.acquire().await?;
         // After this query, the second connection keeps the write-ahead log open.
         second.execute("SELECT count(*) FROM sqlite_schema").await?;
@@ -334,9 +335,9 @@ impl Database {
         Some(FileFault::Damaged { path: self.file.clone()?, what })
     }
 
-    /// Waits until an error shows that the file is damaged. This is needed because a connection
-    /// pool whose new connections fail reports no reason, and reports the failure only when its
-    /// timeout expires.
+    /// Waits until an error shows that the file is damaged. This is needed because, if new
+    /// connections fail, the connection pool returns an error only when its timeout expires, and
+    /// gives no reason.
     pub async fn damaged(&self) -> FileFault {
         // The sending end of the channel stays open as long as `self` exists.
         let _ = self.damage.subscribe().wait_for(Option::is_some).await;
@@ -364,7 +365,7 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
-    /// Returns the rows of a single short read. This takes a single statement. A transaction takes
+    /// Returns the rows of a single short read. Runs a single statement. A transaction would need
     /// two more statements, and the check of its connection a third.
     ///
     /// # Errors

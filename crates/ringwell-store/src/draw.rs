@@ -32,8 +32,8 @@ struct Drawn {
 }
 
 impl Taste {
-    /// Returns `ranges`, split by area code if area codes matter, with the least preferred parts
-    /// first. Equally preferred parts are in descending order of their numbers.
+    /// Returns `ranges`, split by area code if the pool prefers area codes, with the least
+    /// preferred parts first. Equally preferred parts are in descending order of their numbers.
     pub(crate) fn least_wanted(&self, ranges: Vec<NumberRange>) -> Vec<NumberRange> {
         let mut parts = match &self.wanted {
             None => ranges,

@@ -46,7 +46,7 @@ pub enum Refusal {
     /// The pool does not exist.
     #[error("there is no ring pool {0}")]
     UnknownPool(PoolId),
-    /// A third key would replace the pool's second key.
+    /// The pool already has two keys, and a third would replace the second.
     #[error(
         "ring pool {0} already has two keys: remove the previous key first, or replace the newer \
             key, which clients may be using"
@@ -61,10 +61,10 @@ pub enum Refusal {
     /// A rule about a single pool.
     #[error("{}: {}", .0.field(), .0)]
     Pool(PoolFault),
-    /// The number is in use but must be free.
+    /// The number must be free, but it is in use.
     #[error("{number} is {holder}")]
     NumberTaken {
-        /// The first number that is in use.
+        /// The first number in the request that is in use.
         number: PromoNumber,
         /// The state of the number, as in `in the rotation of ring pool 7`.
         holder: String,

@@ -259,8 +259,9 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
         bytes => u64::from(bytes),
     };
     let pages = u32::from_be_bytes([head[28], head[29], head[30], head[31]]);
-    // The page count is valid if the last writer of the file also wrote the count. If the
-    // write-ahead log is being copied, the first page may have been written before the last one.
+    // The page count is valid if the last writer of the file also wrote the count. While the
+    // write-ahead log is copied into the file, the first page, which contains the count, may be
+    // written before the last page.
     let is_counted = head[24..28] == head[92..96] && !has_changes(path);
     if is_counted && length < page_bytes * u64::from(pages) {
         return Err(damaged("the end of the file is missing"));
@@ -376,7 +377,8 @@ mod tests {
         assert_eq!(fault(&path), "none");
         fs::write(&path, "").unwrap();
         assert!(fault(&path).contains("the file is empty"), "{}", fault(&path));
-        // The file was moved away. If a startup is interrupted, it may leave an empty file.
+        // The database file is missing, as if an operator had moved it. A startup that is
+        // interrupted may then leave an empty file.
         fs::remove_file(&path).unwrap();
         assert_eq!(fault(&path), "none");
         mark(&path, false).unwrap();
@@ -401,7 +403,7 @@ mod tests {
         assert_eq!(fault(&path), "none");
     }
 
-    /// The pool of connections would otherwise try again until its timeout expires.
+    /// Without an explicit check, the connection pool would retry until its timeout expires.
     #[tokio::test]
     async fn a_damaged_database_is_refused_at_once() {
         let folder = TempDir::new().unwrap();

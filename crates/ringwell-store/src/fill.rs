@@ -15,13 +15,13 @@ use crate::rotation::Leave;
 /// The counts of a pool's numbers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSize {
-    /// In rotation.
+    /// The count of numbers in rotation.
     pub rotation: u64,
-    /// Promised to the rotation.
+    /// The count of numbers that are promised to the rotation.
     pub waiting: u64,
-    /// In quarantine.
+    /// The count of numbers in quarantine.
     pub quarantined: u64,
-    /// The count of overflow numbers, present or promised: 0 or 1.
+    /// The count of overflow numbers that the pool has or was promised: 0 or 1.
     pub overflow: u64,
 }
 
@@ -111,9 +111,9 @@ impl Change {
     }
 
     /// Returns numbers to the inventory until the pool has only `target` numbers. Waiting numbers
-    /// go first, then numbers in rotation, and of each kind the least preferred ones first. One
-    /// number always stays in rotation, and the pool keeps its overflow number. Returns the count
-    /// of numbers that left the pool.
+    /// leave the pool before numbers in rotation. Within each kind, the least preferred numbers
+    /// leave first. One number always stays in rotation, and the pool keeps its overflow number.
+    /// Returns the count of numbers that left the pool.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -12,8 +12,8 @@ use crate::{Change, Leave, Store, StoreError, pools};
 /// The rules for the growth of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The percentage of its size by which a busy pool grows in one step, but by at least one
-    /// number.
+    /// The percentage of its size by which a busy pool grows in one step. The pool grows by at
+    /// least one number.
     pub percent: u32,
     /// The largest step, in numbers.
     pub step_max: u32,
@@ -57,7 +57,7 @@ impl Store {
             }
             let step = (before * u64::from(growth.percent)).div_ceil(100);
             let step = step.clamp(1, u64::from(growth.step_max).max(1));
-            // The pool's initial size is guaranteed in any case.
+            // Even if this exceeds the largest step, a pool grows to its initial size.
             let target = (before + step).max(first_size(&pool.settings)).min(most);
             let after = before + change.fill(*id, target).await?;
             resized.push(Resized { pool: *id, before, after });

@@ -1,9 +1,9 @@
-//! Imports a whole list of pools into an empty directory. This is how the pools of a configuration
-//! file move to a database.
+//! Imports a whole list of pools into an empty directory. Used to move the pools of a configuration
+//! file to a database.
 //!
 //! Ranges are stored as ranges, and each statement inserts several rows: 10 million numbers in
-//! 100,000 pools take 200,000 rows. Pools that were checked together are not checked again. The
-//! database itself, however, refuses numbers that are in two pools.
+//! 100,000 pools take 200,000 rows. The import does not repeat the checks that were made when the
+//! list was read. The database itself, however, refuses numbers that are in two pools.
 
 use std::fmt::Write;
 
@@ -40,8 +40,8 @@ impl Scope {
 
 impl Store {
     /// Imports `pools` if the directory has never been changed. If several servers do this at the
-    /// same time, one of them imports its list, and the others wait until it has done so. Returns
-    /// whether this server imported its list.
+    /// same time, one of them imports its list, and the others wait until the import is complete.
+    /// Returns whether this server imported its list.
     ///
     /// # Errors
     /// [`Refusal::NotEmpty`] or [`StoreError::Database`].

@@ -1,5 +1,5 @@
-//! The nodes that serve the directory, and the data directory that each of them last served, so that
-//! a node that returns with a different one is noticed.
+//! The nodes that serve the directory, and the data directory that each of them last served. If a
+//! node returns with a different data directory, the difference is detected.
 //!
 //! Source: docs/spec/cluster.md, "A lost disk".
 
@@ -19,9 +19,9 @@ pub const ONLY_NODE: &str = "the only node";
 pub struct NodeRecord {
     /// The node's name.
     pub name: String,
-    /// The newest version that all its shards use.
+    /// The newest version of the directory that all shards of the node use.
     pub version: u64,
-    /// The time since which they use it.
+    /// The time since which these shards have used that version.
     pub at: Millis,
 }
 
@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// Records that a node is permanently gone, so that numbers no longer wait for its
-    /// confirmation. Returns whether there was such a node.
+    /// confirmation. Returns whether the node was known.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -63,20 +63,29 @@ impl Store {
         Ok(is_known)
     }
 
-    /// Forgets the single server that has become `node` of a cluster: it served `journal`, the data
-    /// directory that `node` serves now.
+    /// Forgets the entry that this server had before it became a node of a cluster, or before it
+    /// left the cluster: an entry with the same data directory. Returns whether there was one.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn forget_only_node(
+    pub async fn forget_former(
         &self,
         node: &str,
         journal: &str,
         now: Millis,
     ) -> Result<bool, StoreError> {
-        let is_former = node != ONLY_NODE
-            && self.journal(ONLY_NODE).await?.is_some_and(|noted| noted == journal);
-        Ok(is_former && self.forget_node(ONLY_NODE, node, now).await?)
+        let query = sqlx::query("SELECT name FROM nodes WHERE journal = $1 AND name <> $2");
+        let query = query.bind(journal.to_owned()).bind(node.to_owned());
+        let rows = query.fetch_all(&mut *self.database.read().await?).await?;
+        let mut is_known = false;
+        for row in rows {
+            let name: String = row.try_get(0)?;
+            // Two nodes of a cluster never have the same data directory.
+            if node == ONLY_NODE || name == ONLY_NODE {
+                is_known |= self.forget_node(&name, node, now).await?;
+            }
+        }
+        Ok(is_known)
     }
 
     /// Confirms `version`, as [`Self::confirm`] does. If the disk is full, the confirmation cannot

@@ -1,5 +1,4 @@
-//! Numbers as rows, where each row is a run of consecutive numbers that are equal in everything
-//! else.
+//! Numbers as rows. Each row is a run of consecutive numbers whose other properties are all equal.
 //!
 //! Owns the splitting and merging of rows. `rotation.rs` owns the rules for changes. Invariant:
 //! rows do not overlap, which the database enforces too.
@@ -39,12 +38,13 @@ pub enum Goal {
     Overflow,
 }
 
-/// The lockouts that may still run for a number because of the rotation that it has left.
+/// The lockouts that may still apply to a number after it has left a rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The pool that the number left, if it was in the pool's rotation.
     pub(crate) pool: Option<PoolId>,
-    /// The version in which the number left, as long as some node has not confirmed it.
+    /// The version of the directory in which the number left, until every node has confirmed that
+    /// version.
     pub(crate) version: Option<u64>,
     pub(crate) lockout: Millis,
     pub(crate) ready: Millis,

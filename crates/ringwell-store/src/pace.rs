@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The time for which work continues before a pause, enough for a few lines of a list.
+/// The time for which work continues before a pause. It is enough for a few lines of a list.
 const WORK: Duration = Duration::from_millis(1);
 /// The shortest pause.
 const REST: Duration = Duration::from_millis(1);

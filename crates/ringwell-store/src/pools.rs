@@ -70,7 +70,7 @@ pub struct Pool {
     pub next_key: Option<RingPoolKey>,
     /// The pool's overflow number, once the pool has one.
     pub overflow: Option<PromoNumber>,
-    /// An earlier, longer lifetime, kept as long as lockouts of that length may last.
+    /// An earlier, longer lifetime, kept until all lockouts of that length have ended.
     pub(crate) former: Option<Former>,
 }
 
@@ -257,7 +257,7 @@ fn former(
 }
 
 pub(crate) async fn by_id(db: &mut AnyConnection, id: PoolId) -> Result<Option<Pool>, StoreError> {
-    // An id that the database cannot store is in no row.
+    // No row can contain an id that the database cannot store.
     let Ok(id) = i64::try_from(id.0) else { return Ok(None) };
     let query = sqlx::query(concat!("SELECT ", columns!(), " FROM ring_pools WHERE id = $1"));
     let row = query.bind(id).fetch_optional(db).await?;

@@ -51,7 +51,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
         limit: usize,
     ) -> Result<Vec<Offer>, ProviderError>;
 
-    /// Buys all of `purchases` or none of them. A number that has been bought before is not bought
+    /// Buys all of `purchases` or none of them. A number that was already bought is not bought
     /// again.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! Buys numbers for a network: which numbers, how many, and when they are paid for.
 //!
-//! Owns the order of these steps. A change only records its purchases. They are ordered from the
-//! provider just before the change commits, so that a trial run buys nothing. If the database fails
-//! after the order, the next purchase adds the numbers to the inventory, because the provider lists
-//! its sales. Source: docs/spec/directory.md, "Buying numbers".
+//! Owns the order of the steps of a purchase. A change first only records its purchases. They are
+//! ordered from the provider just before the change commits, so that a trial run buys nothing. If
+//! the database fails after the numbers were ordered, the next purchase finds them in the
+//! provider's list of sales and adds them to the inventory. Source: docs/spec/directory.md, "Buying
+//! numbers".
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::row::from_db;
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum count of numbers that are bought at once, and also of offers that are read at once.
+/// The maximum count of numbers that are bought at once, and of offers that are read at once.
 const OFFERS_MAX: usize = 10_000;
 
 /// The purchases that a change will order from the provider.
@@ -145,7 +146,8 @@ impl Change {
         Ok(())
     }
 
-    /// Like [`Change::room`], but the free numbers of the network's own inventory count as used.
+    /// Like [`Change::room`], but counts the free numbers of the network's own inventory as if they
+    /// were in its pools.
     async fn room_to_buy(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
         let Some(room) = self.room(network).await? else { return Ok(None) };
         let query = sqlx::query(

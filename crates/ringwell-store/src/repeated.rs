@@ -24,8 +24,8 @@ impl Repeated {
         Self(Mutex::new(RepeatedState { last: None, left_out: 0 }))
     }
 
-    /// Returns the count of lines suppressed since the last permitted one, or `None` if this line
-    /// must be suppressed too.
+    /// Returns the count of log lines that were suppressed since the last permitted line, or `None`
+    /// if the current line must be suppressed too.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

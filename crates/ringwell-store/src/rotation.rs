@@ -1,10 +1,10 @@
 //! The rules for numbers that enter and leave rotations.
 //!
 //! Owns the rule that protects visitors: a number that a visitor may hold enters no other rotation
-//! and becomes no overflow number. A number leaves a rotation in some version of the directory.
-//! Once every node has confirmed that version, no further visitor gets the number. One lifetime
-//! later, no visitor holds it any more. The number waits until then. [`Change::move_due`] then
-//! moves the number to its promised place.
+//! and becomes no overflow number. A change that takes a number out of a rotation creates a new
+//! version of the directory. Once every node has confirmed that version, no further visitor gets
+//! the number. One lifetime later, no visitor holds it any more. The number waits until then.
+//! [`Change::move_due`] then moves the number to its promised place.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -18,9 +18,9 @@ use crate::{Refusal, StoreError};
 /// The counts of numbers that were given to a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// The count of numbers that entered the rotation at once.
+    /// The count of numbers that entered the rotation immediately.
     pub entered: u64,
-    /// The count of numbers that wait until their lockouts elsewhere end.
+    /// The count of numbers that wait until their lockouts in other pools end.
     pub waiting: u64,
 }
 
@@ -182,7 +182,7 @@ impl Change {
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
-                    // The number's own pool must wait too.
+                    // Without a former pool, the number waits even if it returns to the same pool.
                     run.left.pool = None;
                     run.left.ready = run.left.ready.max(self.now + cooldown);
                 }
@@ -203,8 +203,8 @@ impl Change {
 
     /// Replaces or removes a pool's overflow number. If a visitor may hold the new number, the
     /// number is only promised to the pool, which keeps its previous overflow number until no
-    /// visitor can hold the new one. Any earlier promise ends. Returns `true` if the change took
-    /// effect at once.
+    /// visitor can hold the new one. Any earlier promise of an overflow number to the pool ends.
+    /// Returns `true` if the change took effect at once.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::NetworkCeiling`], or
@@ -225,8 +225,8 @@ impl Change {
         let is_counted = run.is_some_and(is_counted);
         let is_there = self.place_overflow(id, number).await?;
         if is_counted || pool.overflow.is_some() {
-            // The new number may replace another one. Whether the replaced number still counts
-            // depends on other pools, so all numbers are counted again.
+            // The new number may replace another one, which still counts if another pool of the
+            // network shares it. All numbers are therefore counted again.
             self.check_network_ceiling(id).await?;
         } else {
             self.use_room(room, 1)?;
@@ -389,7 +389,8 @@ impl Change {
         if run.state != NumberState::Free || !is_ours {
             return Err(self.taken(&run).await?.into());
         }
-        // A pool remembers its own lockouts, so numbers that return to it need not wait.
+        // A pool keeps the lockouts of numbers that have left it, so numbers that return to it need
+        // not wait.
         let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
         if returns || run.left.is_over(self.now) {
             run.left = Left::default();
@@ -428,8 +429,8 @@ impl Change {
         Ok(if is_own { Refusal::from(run) } else { Refusal::NumberUnusable(run.first) })
     }
 
-    /// Records how long visitors may still hold the numbers of `run`, which leaves the rotation of
-    /// its pool.
+    /// Records the time for which visitors may still hold the numbers of `run`, which leave the
+    /// rotation of their pool.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };
         let pool = self.pool(id).await?;
@@ -440,8 +441,8 @@ impl Change {
     async fn left(&mut self, of: &Pool, pool: Option<PoolId>) -> Result<Left, StoreError> {
         let lockout = of.lockout(self.now) + self.margin;
         let version = self.first_unconfirmed().await?;
-        // Without nodes, no number is handed out, but visitors may still hold numbers that were
-        // handed out earlier.
+        // If there are no nodes, no number is handed out, but visitors may still hold numbers that
+        // were handed out earlier.
         let ready = if version.is_none() { self.now + lockout } else { Millis::ZERO };
         Ok(Left { pool, version, lockout, ready })
     }

@@ -90,12 +90,12 @@ pub struct Numbers {
     pub state: NumberState,
     /// The pool that has the numbers, or to which they are promised.
     pub pool: Option<PoolId>,
-    /// The next state of the numbers, if they wait.
+    /// The next state of the numbers, if they wait for a lockout to end.
     pub goal: Option<Goal>,
     /// The network that may use the numbers, or `None` if all networks may.
     pub network: Option<String>,
-    /// The time after which no visitor can hold the numbers. `None` as long as a node has not
-    /// confirmed that they are out of rotation. For most numbers this time is in the past.
+    /// The time after which no visitor can hold the numbers. `None` until every node has confirmed
+    /// that they are out of rotation. For most numbers this time is in the past.
     pub ready: Option<Millis>,
 }
 
@@ -115,7 +115,7 @@ impl Store {
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }
 
-    /// Returns the same directory, with the limits and the provider of `inventory`.
+    /// Returns the same directory, with the limits and the provider from `inventory`.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
         let files = inventory.offers.clone().zip(inventory.purchases.clone());
@@ -192,7 +192,7 @@ impl Store {
     }
 
     /// Returns the changes after the version `since`, or everything if it is 0. The cost depends on
-    /// the count of changed pools, not on the count of all pools.
+    /// the count of changed pools, not on the total count of pools.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -448,7 +448,7 @@ async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
 
 pub(crate) async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT MIN(applied_version) FROM nodes");
-    // Without nodes, every version counts as confirmed.
+    // If there are no nodes, every version counts as confirmed.
     let confirmed = query.fetch_one(&mut *db).await?.try_get::<Option<i64>, _>(0)?;
     let confirmed = confirmed.unwrap_or(i64::MAX);
     let query = sqlx::query(

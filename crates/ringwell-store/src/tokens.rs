@@ -142,8 +142,8 @@ impl Store {
         rows.iter().map(|row| Ok(grant(row)?.0)).collect()
     }
 
-    /// Returns the hashes of all tokens, except for tokens of earlier versions that have not been
-    /// used since.
+    /// Returns the SHA-256 hashes of all tokens. Omits tokens that still have an argon2 hash,
+    /// because they have not been used since an earlier version created them.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -259,7 +259,7 @@ fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
     let mut out = vec![0; stored.len()];
     let hashed =
         argon2.hash_password_into_with_memory(presented.as_bytes(), &salt, &mut out, &mut room[..]);
-    // The comparison takes the same time wherever the two hashes differ.
+    // The comparison takes the same time regardless of where the two hashes differ.
     hashed.is_ok() && Output::new(&out).is_ok_and(|out| out == stored)
 }
 

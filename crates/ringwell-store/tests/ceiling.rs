@@ -40,8 +40,8 @@ fn settings(network: &str, id: u64, size: u32) -> PoolSettings {
     }
 }
 
-/// Opens an inventory of 100 numbers. Pools may have at most 50 numbers, and networks at most
-/// `network`.
+/// Opens a store with 100 numbers in its inventory. A pool may have at most 50 numbers, and a
+/// network at most `network`.
 async fn open(rig: &Rig, network: Option<u64>) -> Store {
     let inventory =
         Inventory { pool_numbers_max: 50, network_numbers_max: network, ..Inventory::default() };

@@ -280,7 +280,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     store.confirm("n1", 2, at(11)).await.unwrap();
     store.confirm("n2", 2, at(500)).await.unwrap();
     assert_eq!(store.due(at(1_000_000)).await.unwrap(), None);
-    // From here on, the third node is permanently gone.
+    // The operator then declares the third node permanently gone.
     assert!(store.forget_node("n3", "tests", at(600)).await.unwrap());
     assert!(!store.forget_node("n3", "tests", at(700)).await.unwrap());
     let known: Vec<String> = store.nodes().await.unwrap().into_iter().map(|it| it.name).collect();
@@ -298,11 +298,14 @@ async fn a_single_server_that_becomes_a_node_is_forgotten(rig: Rig) {
         store.confirm(node, 1, at(0)).await.unwrap();
         store.note_journal(node, journal).await.unwrap();
     }
-    assert!(!store.forget_only_node("b", "other", at(1)).await.unwrap());
-    assert!(!store.forget_only_node(ONLY_NODE, "data", at(1)).await.unwrap());
-    assert!(store.forget_only_node("a", "data", at(1)).await.unwrap());
+    assert!(!store.forget_former("b", "other", at(1)).await.unwrap());
+    assert!(store.forget_former("a", "data", at(1)).await.unwrap());
     let known: Vec<String> = store.nodes().await.unwrap().into_iter().map(|it| it.name).collect();
     assert_eq!(known, ["a", "b"]);
+    store.confirm(ONLY_NODE, 1, at(2)).await.unwrap();
+    assert!(store.forget_former(ONLY_NODE, "data", at(2)).await.unwrap());
+    let known: Vec<String> = store.nodes().await.unwrap().into_iter().map(|it| it.name).collect();
+    assert_eq!(known, ["b", ONLY_NODE]);
 }
 
 async fn a_number_may_return_to_its_own_pool_at_once(rig: Rig) {
@@ -315,7 +318,7 @@ async fn a_number_may_return_to_its_own_pool_at_once(rig: Rig) {
     let placed = third.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
     assert_eq!(placed, Placed { entered: 1, waiting: 0 });
     third.commit().await.unwrap();
-    // The numbers are one row again.
+    // All ten numbers are in a single row again.
     assert_eq!(rotation(&store, 1).await, [range("8885550100", 10)]);
 }
 
@@ -505,7 +508,7 @@ async fn a_database_of_a_newer_program_is_left_alone(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;
     store.close().await;
-    // Opens the database again. There is nothing to upgrade, and no data is missing.
+    // A database that is opened again needs no upgrade, and no data is missing.
     let store = open(&rig).await;
     assert_eq!(store.version().await.unwrap(), 1);
     store.close().await;

@@ -1,6 +1,5 @@
-//! Tests, with random changes that reach the nodes at random times, that no number goes to a
-//! visitor while a visitor of another pool may hold it, and that no overflow number is in a
-//! rotation.
+//! Makes random changes, which reach the nodes at random times. Tests that no number is handed out
+//! while a visitor of another pool may hold it, and that no overflow number is in a rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -40,7 +39,8 @@ struct World {
     store: Store,
     now: Millis,
     nodes: [Node; 2],
-    /// The pool whose visitor holds each number, and the end of the number's lockout.
+    /// For each number that a visitor holds, the pool that handed it out and the end of the
+    /// lockout.
     held: HashMap<PromoNumber, (PoolId, Millis)>,
     /// The time until which visitors may see each overflow number.
     shown: HashMap<PromoNumber, Millis>,

@@ -29,8 +29,8 @@ fn all() -> std::ops::RangeInclusive<PromoNumber> {
     number("2000000000")..=number("9999999999")
 }
 
-/// A provider with ten numbers of New York at a price of 100 and ten toll-free numbers at 150 to
-/// 159, and an empty directory.
+/// An empty directory and a provider. The provider sells ten numbers of New York at a price of 100,
+/// and ten toll-free numbers at prices from 150 to 159.
 struct Shop {
     folder: TempDir,
     store: Store,

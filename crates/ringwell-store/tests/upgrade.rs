@@ -84,7 +84,7 @@ async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
     }
 }
 
-/// Runs only the scripts of `version`, as a program of that time did.
+/// Runs only the scripts of `version`, as the program of that version did.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
     let (url, own) = match &rig.location {

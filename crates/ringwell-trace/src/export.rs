@@ -106,7 +106,7 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
         .header(header::CONNECTION, "close")
         .body(Full::new(Bytes::from(body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // Dropping the `JoinSet` ends the connection's task when this function returns.
+    // When this function returns, the `JoinSet` is dropped, which ends the connection's task.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;

@@ -2,8 +2,8 @@
 //!
 //! Owns sampling, ids, the queue and the contents of a span. Does not depend on batches or calls.
 //! There is one tracer per process, just as there is one log, so that traced code need not pass a
-//! tracer on. Invariants: while tracing is disabled, [`begin`] costs a load and a branch. Nothing
-//! ever waits for the collector; if the queue is full, spans are dropped.
+//! tracer around. Invariants: while tracing is disabled, [`begin`] executes only one load and one
+//! branch. Nothing ever waits for the collector; if the queue is full, spans are dropped.
 
 mod context;
 mod export;
@@ -222,7 +222,7 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
-    // A span can continue a span of another process. Without such a span, no span begins.
+    // A span can continue a span of another process. If the parent span is missing, no span begins.
     let parent = Context::parse(kept).unwrap();
     let of = |parent| tracer.begin("rows", Kind::Client, Parent::Span(parent));
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);
@@ -238,7 +238,7 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(calls.iter().all(|[one, other]| one == other));
     let some = calls.iter().filter(|both| both[0]).count();
     assert!((50..150).contains(&some), "{some} of 400");
-    // The queue for the collector has room for only a few of these spans. The rest were dropped
+    // The queue for the collector can hold only a few of these spans. The other spans were dropped
     // without waiting.
     assert!(tracer.dropped.load(Ordering::Relaxed) > 100);
 }

@@ -1,12 +1,12 @@
-//! Measures the reading and writing of batches in nanoseconds per row, and measures a JSON library
-//! in the same run for comparison.
+//! Measures the time to read and to write batches, in nanoseconds per row. For comparison, also
+//! measures a JSON library in the same run.
 //!
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
 //! ```
 //! Each batch contains 40 rows and is 6.3 KB long; the batches of a round use 200 pools. Prints the
-//! best and the median of several rounds. The best is the cost of the code, and the difference
-//! between the best and the median is due to the machine.
+//! best and the median of several rounds. The best round shows the cost of the code; the difference
+//! between it and the median is due to the machine.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![expect(clippy::cast_precision_loss, reason = "counts of rows are far below 2^52")]

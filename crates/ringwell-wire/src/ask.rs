@@ -29,7 +29,7 @@ pub struct Ask {
     pub key: Span,
     /// The raw query without the key, as the part before the key and the part after it.
     pub params: [Span; 2],
-    /// The visitor who wants to keep the number.
+    /// The value of `ringwell_visitor`, which identifies the visitor who wants to keep the number.
     pub visitor: Option<Span>,
     /// Whether the key contains `%` or `+`, so that it must be decoded before it is compared.
     pub(crate) key_is_escaped: bool,
@@ -70,7 +70,7 @@ impl Ask {
     }
 }
 
-/// Ringwell's own parameter, which identifies the visitor who keeps the number.
+/// Ringwell's own parameter, which identifies the visitor who requests or keeps a number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
 /// The maximum length of a visitor's name in bytes. Longer names are ignored.
@@ -78,7 +78,8 @@ pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
-/// The bytes with which `ring_pool_key` or the visitor's parameter begins after another parameter.
+/// The bytes with which `ring_pool_key` and the visitor's parameter begin if they follow another
+/// parameter.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 

@@ -45,7 +45,7 @@ pub struct Row {
     pub ask: Result<Ask, RowError>,
 }
 
-/// Some Windows clients send this mark before their JSON.
+/// The UTF-8 byte order mark, which some Windows clients send before their JSON.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A batch, with the text to which its rows refer.
@@ -111,9 +111,9 @@ impl Batch {
         self.rows.clear();
     }
 
-    /// Searches the rows' queries for visitors and repeated keys. Few batches contain visitors or
-    /// repeated keys. For all other batches, a single search of the whole text replaces one search
-    /// per row. The search begins at the offset `from` of the text.
+    /// Searches the rows' queries for visitors and repeated keys. Few batches contain either. For
+    /// all others, a single search of the text from the offset `from` onward shows that no row
+    /// needs a search of its own.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

@@ -329,7 +329,7 @@ impl RequestError {
     #[must_use]
     pub fn body(&self) -> Vec<u8> {
         let (class, message) = (self.class(), self.message());
-        // The only documented body of this form has the message first.
+        // In the only documented example of this form, the message comes first.
         let mut out = b"{\"errors\":{\"invalid_data\":".to_vec();
         crate::response::json_string(&mut out, &message);
         out.extend_from_slice(b",\"class\":\"");

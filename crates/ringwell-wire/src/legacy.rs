@@ -107,7 +107,7 @@ pub(crate) fn parse(
     let mut text = [pool, query].concat().into_bytes();
     let pool_text = Span::new(0, pool.len());
     let id = ask::parse_pool(pool.as_bytes()).filter(|(_, digits)| *digits == pool.len());
-    // An invalid pool id is treated like the id of an unknown pool.
+    // An invalid pool id is handled like the id of a pool that does not exist.
     let at = Span::new(pool.len(), text.len());
     let mut wanted = ask::parse_query(&text, at, id.map_or(PoolId(0), |(id, _)| id), pool_text);
     wanted.decode_key(&mut text);

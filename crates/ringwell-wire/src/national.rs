@@ -1,10 +1,10 @@
 //! The national formats of numbers with country codes other than 1.
 //!
-//! Uses the data of libphonenumber, which takes thousands of instructions per number. The format
+//! Formatting a number with the data of libphonenumber takes thousands of instructions. The format
 //! does not depend on a number's last two digits. Each thread therefore caches the latest texts,
-//! one for every hundred numbers, so that a pool of 500 numbers takes five texts. Numbers with
-//! country code 1 are formatted elsewhere. Invariant: a number always leads to the same text,
-//! whatever the cache contains.
+//! one for every hundred numbers, so that a pool of 500 consecutive numbers needs only five texts.
+//! Numbers with country code 1 are formatted elsewhere. Invariant: the text of a number does not
+//! depend on the contents of the cache.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,5 @@
-//! Parameters as names and values, which are decoded for a look-up and not during an allocation.
+//! Decodes parameters into names and values. This happens during a look-up, not during an
+//! allocation.
 
 use std::collections::BTreeSet;
 

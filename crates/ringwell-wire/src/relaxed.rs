@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 8;
 struct Body<'a> {
     #[serde(borrow)]
     requests: Option<Vec<&'a RawValue>>,
-    /// The published documentation uses this name in one place.
+    /// Another name for `requests`, which the published documentation uses in one place.
     #[serde(borrow)]
     request: Option<Vec<&'a RawValue>>,
 }

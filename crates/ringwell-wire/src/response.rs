@@ -22,7 +22,7 @@ pub enum ResponseRow<'a> {
         /// The base of the number's tracking URL, or `None` if the URL is empty.
         tracking: Option<Tracking<'a>>,
     },
-    /// The row got no number, for this reason.
+    /// The reason why the row got no number.
     Error(RowError),
 }
 
@@ -46,11 +46,11 @@ const NUMBER_ROW: &[u8; 87] =
 const FORMATTED_AT: usize = 27;
 const BARE_AT: usize = 57;
 
-/// The beginning of a row, with room for a short id. In the first row, a bracket replaces the
+/// The beginning of a row, with space for a short id. In the first row, a bracket replaces the
 /// comma.
 const ID_ROW: &[u8; 31] = br#",{"request_id":0000000000000000"#;
 const ID_AT: usize = 15;
-/// Ids that fit into a register are copied without a call.
+/// The maximum length of ids that are copied through a register, without a function call.
 const SHORT_ID: usize = ID_ROW.len() - ID_AT;
 
 impl<'a> Tracking<'a> {
@@ -114,7 +114,7 @@ impl<'a> BulkResponse<'a> {
         Self { out, text, before_row: b'[' }
     }
 
-    /// Adds the answer to the next row.
+    /// Appends the next row's answer.
     pub fn row(&mut self, request_id: Option<Span>, answer: &ResponseRow<'_>) {
         let before = self.begin(request_id);
         let out = &mut *self.out;
@@ -139,8 +139,8 @@ impl<'a> BulkResponse<'a> {
         }
     }
 
-    /// Adds the answer to the next row. The number must not be an overflow number, and its pool
-    /// must have no tracking URLs.
+    /// Appends the next row's answer, which is `number`. The number must not be an overflow number,
+    /// and its pool must have no tracking URLs.
     #[inline]
     pub fn number(&mut self, request_id: Option<Span>, number: PromoNumber) {
         let before = self.begin(request_id);
@@ -181,8 +181,8 @@ impl<'a> BulkResponse<'a> {
     }
 }
 
-/// Appends `bytes`, which are then changed in place. If they were changed first and then copied,
-/// the copy would stall.
+/// Appends `bytes` and returns the appended copy, so that the caller can change it in place. If the
+/// bytes were changed before they are copied, the copy would stall.
 #[inline]
 fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut [u8; N] {
     out.extend_from_slice(bytes);
@@ -239,7 +239,7 @@ const PAIRS: [[u8; 2]; 100] = {
 /// Returns eight digits as text, with the first digit in the lowest byte. Splits the value into
 /// halves, then pairs, then digits. Each step handles all parts of the word at once. Divides by
 /// multiplication, which is exact for so few digits. Nothing can overflow, and wrapping operations
-/// avoid the checks.
+/// avoid overflow checks.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
     let halves = (value / 10_000) | ((value % 10_000) << 32);

@@ -4,9 +4,10 @@
 //! Rows in the style that most clients write refer to the body itself ([`usual`]). A separate
 //! function reads rows in other styles, and appends their decoded strings to a copy of the body
 //! ([`row`]). The JSON library reads the few remaining rows one by one. This reader gives up only
-//! if the body is malformed or is not a batch, or if the name of its rows occurs twice or contains
-//! an escape. In this case [`crate::relaxed`] reads the body again and produces the error.
-//! Invariant: from every body that this reader accepts, `relaxed` reads the same rows.
+//! if the body is malformed or is not a batch, or if the name of the member that contains the rows
+//! occurs twice or contains an escape. In this case, [`crate::relaxed`] reads the body again and
+//! produces the error. Invariant: from every body that this reader accepts, `relaxed` reads the
+//! same rows.
 
 mod row;
 pub(crate) mod text;

@@ -13,7 +13,7 @@ impl Span {
     pub const EMPTY: Self = Self { start: 0, end: 0 };
 
     /// Returns the span from `start` up to but not including `end`. Limits keep texts far below 4
-    /// GiB. If an offset were larger, the span would be empty.
+    /// GiB. If an offset exceeded 32 bits, the span would be empty.
     #[inline]
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {

@@ -29,7 +29,8 @@ pub(super) fn requests_a_second(plan: &BenchInputs, pools: &Path) -> anyhow::Res
     let application = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // If a connection breaks here, a client gets no number and reports that.
+            // The error is ignored: if a connection breaks, the client gets no number and reports
+            // it.
             thread::spawn(move || answer(stream).ok());
         }
     });

@@ -1,5 +1,5 @@
-//! Many kept-alive connections that only wait: measures the memory of each, and the time that they
-//! cost other connections.
+//! Measures the cost of many idle kept-alive connections: the memory that each takes, and the delay
+//! that they cause on other connections.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -64,8 +64,8 @@ pub(super) fn idle(plan: &BenchInputs) -> anyhow::Result<Findings> {
     );
     println!("of {} rounds", plan.rounds);
     let cores = &plan.machine.server_cores;
-    // With durability `memory`, the memory of the journal would count as a cost of connections.
-    // With durability `disk`, the wait for the disk would hide everything else.
+    // With durability `memory`, memory that the journal takes would count as memory of the
+    // connections. With durability `disk`, the wait for the disk would hide everything else.
     let demo = |name| Server::demo(&plan.programs, cores, &Demo::usual(name, "os"), false);
     let ringwells = [demo("idle-without")?, demo("idle-with")?];
     let pools = ringwells[0].pools().context("the server has no pools")?;

@@ -13,8 +13,8 @@ use super::{BenchInputs, Findings};
 use crate::callgrind;
 use crate::shell::{is_installed, output};
 
-/// The lengths of two runs. The cost of the startup is the same in both, so the difference does not
-/// contain it.
+/// The counts of batches in two runs. The startup costs the same in both, so the difference between
+/// their counts excludes it.
 const BATCHES: [u32; 2] = [200, 600];
 
 /// Runs the benchmark.

@@ -14,8 +14,8 @@ use crate::shell::{output, root};
 
 /// Rows per batch, in every benchmark.
 pub(super) const ROWS: u32 = 40;
-/// The rows of batches of mixed sizes: most batches have few rows, some have hundreds, and the
-/// average is [`ROWS`].
+/// The counts of rows in batches of mixed sizes: most batches have few rows, some have hundreds,
+/// and the average is [`ROWS`].
 const SIZES: &str = "1,40,5,1,40,1,5,40,1,40,5,1,40,1,5,40,1,500,20,13";
 /// Batches a second that the witness sends while wrk runs.
 const WITNESS_RATE: u32 = 50;
@@ -94,7 +94,7 @@ pub(super) struct ClosedLoop {
     pub(super) requests_per_second: f64,
     /// User and system time of the server, divided by the count of requests that it answered.
     pub(super) cpu_us_per_request: f64,
-    /// The share of time in which the server kept its core busy.
+    /// The share of the time for which the server kept its core busy.
     pub(super) busy: f64,
     wrk: Wrk,
     witness: OpenLoop,
@@ -191,7 +191,7 @@ pub(super) fn wrk_in_style(
     Ok(serde_json::from_str(line.context("wrk printed no RESULT line")?)?)
 }
 
-/// Sends `rate` batches a second, independent of the answers.
+/// Sends `rate` batches a second, independently of when answers arrive.
 ///
 /// # Errors
 /// If the sender fails or prints unexpected output.

@@ -34,8 +34,8 @@ impl Load {
         self.number("/counts/statuses/200")
     }
 
-    /// Descriptions of the wrong answers. Overflow rows are allowed if they are less than the share
-    /// `spared` of all rows.
+    /// Descriptions of the wrong answers. Overflow rows are allowed if their share of all rows is
+    /// below `spared`.
     pub(super) fn problems(&self, spared: f64) -> Vec<String> {
         let counts = self.0["counts"].as_object().into_iter().flatten();
         let few = self.number("/counts/overflow_rows") < spared * self.number("/counts/rows");
@@ -113,7 +113,8 @@ pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
         let fixed = name == "ceiling";
         problems.extend(pair.wrks.iter().flat_map(|it| it.problems(fixed)));
         if !fixed {
-            // If the machine also does other work, some rows may miss the deadline: see `peers`.
+            // If the machine also does other work, some rows may miss the deadline, as in the
+            // benchmark `peers`.
             problems.extend(pair.ours.iter().flat_map(|it| it.load.problems(0.01)));
         }
         pairs.push(pair);

@@ -20,13 +20,13 @@ pub(super) struct Machine {
     pub(super) server_cores: String,
     /// The cores for the sender.
     pub(super) load_cores: String,
-    /// The count of the sender's threads: one per core.
+    /// The count of the sender's threads: one for each of its cores.
     pub(super) load_threads: u32,
 }
 
 impl Machine {
-    /// Examines this machine and divides its cores: one for the server and one for the sender, or
-    /// two for each if there are four.
+    /// Examines this machine and assigns its cores. The server gets one core. The sender gets two
+    /// cores if there are at least four, and otherwise one.
     ///
     /// # Errors
     /// If there are fewer than two cores, because the server and the sender would then have to

@@ -104,7 +104,7 @@ fn print(samples: &[Sample]) {
     );
 }
 
-/// A server whose database contains the pools of a demo.
+/// A server whose database contains the same pools as a demo.
 struct Stage<'a> {
     plan: &'a BenchInputs,
     folder: PathBuf,

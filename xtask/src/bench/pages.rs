@@ -15,14 +15,14 @@ use super::table::{self, median};
 use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, target_dir};
 
-/// Requests of each kind in one round. They are so few that the server can remember all new
+/// Requests of each kind in one round. There are so few that the server can remember all new
 /// visitors of a run until their first keep-alive.
 const ROUND: u32 = 2_000;
 /// Requests of one kind before the other kind's turn: so few that other work on the machine affects
 /// both kinds equally.
 const TURN: u32 = 20;
-/// The lengths of two runs under callgrind. The cost of the startup is the same in both, so the
-/// difference does not contain it.
+/// The lengths of two runs under callgrind. The startup costs the same in both, so the difference
+/// between their counts excludes it.
 const COUNTED: [u32; 2] = [200, 600];
 const NAMES: [&str; 2] = ["one row of a batch", "POST /site/v1/numbers"];
 const KEY: &str = "0123456789ABCDEF0123456789ABCDEF";

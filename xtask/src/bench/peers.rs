@@ -31,7 +31,7 @@ const MANY: u32 = 64;
 /// One line of the table.
 struct Variant {
     name: &'static str,
-    /// The data left after a power cut.
+    /// The data that remains after a power cut.
     keeps: &'static str,
     kind: Kind,
     /// The durability with which Ringwell runs for the comparison.

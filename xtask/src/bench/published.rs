@@ -19,8 +19,7 @@ use crate::shell::{is_installed, output, root};
 
 /// Programs of the gem that print `what: figure (published: figure)`.
 const EXAMPLES: [&str; 3] = ["slow_proxy", "slow_backend", "counter"];
-/// The count of North American telephone numbers to hand out, and the hours in which this must be
-/// possible.
+/// The count of North American telephone numbers to hand out.
 const ALL_NUMBERS: f64 = 5.5e9;
 /// The load tests: the connections, the requests per second, and the published result.
 const LOADS: [(u32, u32, &str); 5] = [

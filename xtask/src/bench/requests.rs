@@ -1,8 +1,8 @@
 //! Sends complete requests to servers that run under cachegrind; counts instructions and cache
 //! misses.
 //!
-//! Kernel code is not counted. There are two runs of different length. The cost of the startup is
-//! the same in both, so the difference does not contain it.
+//! Kernel code is not counted. There are two runs of different lengths. The startup costs the same
+//! in both, so the difference between their counts excludes it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ const CONNECTIONS: [u32; 3] = [32, 64, 128];
 /// Models a core with a 48 KiB L1 data cache, a 32 KiB L1 instruction cache and a 2 MiB L2 cache.
 const CACHES: [&str; 3] = ["--D1=49152,12,64", "--I1=32768,8,64", "--LL=2097152,16,64"];
 
-/// The counts of one run, or the mean per request.
+/// The counts of one run, or the mean counts per request.
 #[derive(Clone, Copy)]
 struct Counted {
     requests: f64,

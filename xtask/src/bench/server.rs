@@ -67,8 +67,8 @@ impl Programs {
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
         let work = target_dir().join("bench-work");
         std::fs::create_dir_all(&work)?;
-        // A smoke run shares its cores with the rest of CI, so with the default deadline some rows
-        // would be late and overflow.
+        // A smoke run shares its cores with the rest of CI. With the default deadline, some rows
+        // would therefore be late and get overflow numbers.
         let deadline = smoke.then_some("5s");
         Ok(Self {
             ringwell: dir.join("ringwell"),
@@ -372,7 +372,7 @@ fn open_files_max() -> u32 {
     line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok()).unwrap_or(0)
 }
 
-/// An address that no program used a moment ago.
+/// Returns a local address with a port that was free at the time of the call.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

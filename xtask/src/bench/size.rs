@@ -32,7 +32,7 @@ pub(super) fn size(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(Findings { raw: json!({"cost": costs, "restarts": restarts}), problems })
 }
 
-/// Alternates between requests to many pools and requests to few pools.
+/// Alternates between a server with many pools and a server with few pools.
 fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let demos = [Demo::usual("size-small", "memory"), large.clone()];
     let mut servers = Vec::new();
@@ -40,7 +40,7 @@ fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Valu
         let server = Server::demo(&plan.programs, &plan.machine.server_cores, demo, false)?;
         servers.push((demo, server, Vec::new()));
     }
-    // Results of the first round, which warms up, are kept separately.
+    // The first round warms up the servers, and its results are kept separately.
     let mut first = Vec::new();
     for round in 0..=plan.rounds {
         for (demo, server, samples) in &mut servers {

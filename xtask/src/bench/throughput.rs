@@ -69,8 +69,8 @@ pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Compares two and four shards with one shard, all on the same core, to measure the CPU cost of
-/// scatter-gather.
+/// Compares two shards and four shards with a single shard, all on the same core, to measure the
+/// CPU cost of scatter-gather.
 pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"

@@ -132,7 +132,7 @@ License: Apache-2.0
     .to_owned()
 }
 
-/// The version of the oldest C library that has all symbols that the program needs.
+/// The oldest version of the C library that provides all symbols that the program needs.
 fn glibc(program: &Path) -> anyhow::Result<String> {
     let symbols = output(Command::new("objdump").arg("-T").arg(program))?;
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {

@@ -28,8 +28,8 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};
 
-/// The number of audit log lines to search for changes to the page's subject. At most
-/// [`AUDIT_SHOWN`] of the matching lines are shown.
+/// The number of audit log lines to search for changes to the pool, number, site or endpoint of a
+/// page. At most [`AUDIT_SHOWN`] of the matching lines are shown.
 const AUDIT_MAX: u32 = 500;
 const AUDIT_SHOWN: usize = 20;
 /// The largest pool size that a form accepts.
@@ -37,9 +37,9 @@ const NUMBERS_MAX: u64 = 1_000_000;
 
 /// The result of a change.
 enum AfterChange {
-    /// Return to the page with the form, given as a relative address.
+    /// Return to the page with the form. Contains the page's relative address.
     Back(String),
-    /// Show the pool's new key, which is shown only once.
+    /// Show the pool's new key. It is shown only this once.
     NewKey(PoolId, String),
 }
 

@@ -15,13 +15,14 @@ use super::session::Session;
 use super::table::Table;
 use crate::Context;
 
-/// The maximum length of text that a user enters, more than anyone needs. Longer text is cut off.
+/// The maximum length of text in a query, which is longer than any useful input. Longer text is cut
+/// off.
 const QUERY_TEXT_MAX: usize = 100;
 
 /// The figures that change while a page is open, each with its name.
 pub(super) type Live = Vec<(String, String)>;
 
-/// The contents of a page without its frame, and of its JSON and CSV versions.
+/// The contents of a page: its HTML without the frame, and the data for its JSON and CSV versions.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
@@ -67,7 +68,7 @@ pub(super) enum Form {
 impl Asked<'_> {
     /// The sites in the configuration, as last read.
     pub(super) fn configured_sites(&self) -> Vec<Site> {
-        // If no directory is managed, all served sites come from the configuration.
+        // Without a directory that can be changed, all served sites come from the configuration.
         self.context.map_or_else(|| self.node.served_sites(), |kept| kept.live.configured_sites())
     }
 

@@ -13,7 +13,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// A file, and its compressed form once it has been requested.
+/// A file, and its compressed form, which is created when it is first requested.
 struct Asset {
     name: &'static str,
     kind: &'static str,

@@ -224,7 +224,7 @@ where
     })
 }
 
-/// Converts a typed number to the form in which the log stores it.
+/// Converts a number that a user entered to the form in which the log stores it.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))

@@ -1,5 +1,5 @@
-//! Nodes, shards and the links between them. Shows a plain description first, and collapsed figures
-//! below it.
+//! Nodes, shards and the links between them. Shows a plain description first. The detailed figures
+//! below it are collapsed.
 
 use maud::{Markup, html};
 use ringwell_node::{JournalState, LinkStats, ShardStats};

@@ -43,7 +43,7 @@ fn ask(status: StatusCode, fault: Option<&str>) -> Response {
     (status, page(&frame, "Log in", &body, false)).into_response()
 }
 
-/// Accepts a token or the code of a link, and sets a session cookie.
+/// Accepts a token or the code of a one-time link, and sets a session cookie.
 pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes) -> Response {
     if !is_own(&headers) {
         return ask(
@@ -131,8 +131,9 @@ fn fields(body: &[u8]) -> Vec<(String, String)> {
     pairs(str::from_utf8(body).ok())
 }
 
-/// Whether a form was sent by a page of this address. A client that sends neither `Sec-Fetch-Site`
-/// nor `Origin` is not a browser, so no page of another site can have caused the request.
+/// Whether a form was sent by a page of this address. Every browser sends `Sec-Fetch-Site` or
+/// `Origin`. A request with neither is not from a browser, so no page of another site can have
+/// caused it.
 pub(super) fn is_own(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = field("sec-fetch-site") {

@@ -47,8 +47,8 @@ use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
 
-/// Permits only this server's own scripts, styles and addresses. Does not permit scripts to turn
-/// text into markup.
+/// Permits only scripts, styles and connections of this server itself. Does not permit scripts to
+/// turn text into markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
@@ -77,8 +77,8 @@ struct Ui {
 }
 
 impl Dashboard {
-    /// A dashboard that shows nothing until a node is attached. It shares `loads` with the thread
-    /// that owns them.
+    /// A dashboard that shows nothing until a node is attached. It reads `loads`, which the
+    /// directory's thread updates.
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
@@ -102,7 +102,7 @@ impl Dashboard {
         let _ = self.0.calls.set(calls);
     }
 
-    /// The counts of reports of calls that are not stored yet. Zero if no calls are accepted.
+    /// The counts of call reports that are not stored yet. Zero if no calls are accepted.
     pub(crate) fn waiting_calls(&self) -> Waiting {
         self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
@@ -165,7 +165,7 @@ impl Ui {
     /// The request's session, if its token is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // A new token may be missing from a list that was read up to a second ago.
+        // The list of tokens was read up to a second ago, so it may not contain a newer token.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }

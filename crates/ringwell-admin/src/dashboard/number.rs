@@ -30,8 +30,8 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let number = parse_number(text).map_err(|problem| NoPage::Wrong(problem.to_string()))?;
     let at = match at_text {
         "" => now(),
-        // The form's time field sends a time without seconds or zone. The time is interpreted as
-        // UTC.
+        // The form's time field sends a time without seconds or time zone. The time is interpreted
+        // as UTC.
         text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
             || {
                 let text = "Enter the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";

@@ -17,8 +17,8 @@ use super::words::{Cause, count, duration, moment, rate, share, stamp};
 
 /// The number of points on the curve of overflow by pool size.
 const SIZES: u32 = 40;
-/// The highest load for which sizes are computed. Above it, no size suffices and the formula takes
-/// a long time.
+/// The highest load for which sizes are computed. For a higher load, no pool size suffices, and the
+/// formula would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 /// The maximum count of number ranges to list.
 const RANGES_MAX: usize = 200;

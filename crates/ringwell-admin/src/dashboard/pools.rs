@@ -153,7 +153,7 @@ fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering {
     by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
 }
 
-/// The present or the predicted share of overflow, whichever is greater.
+/// The greater of two shares of overflow: the present one and the predicted one.
 fn trouble(line: &PoolLine) -> f64 {
     line.overflow.max(line.overflow_in_an_hour)
 }

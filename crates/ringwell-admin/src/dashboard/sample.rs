@@ -1,4 +1,5 @@
-//! Samples of the node's state. The interval does not depend on the number of pages that show them.
+//! Samples of the node's state. The sampling interval does not depend on how many pages show the
+//! samples.
 //!
 //! Owns the newest sample and the curve of the last 15 minutes. Samples the shards once a second
 //! while a page is open, otherwise every five seconds. Samples all pools every five seconds, or
@@ -39,7 +40,7 @@ const POINTS_MAX: usize = 900;
 const LATENCY_TIME: Duration = Duration::from_mins(1);
 /// A pool is too small if more than this share of its visitors get no number.
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
-/// A load is considered representative of an hour if it was measured over at least this time.
+/// The minimum time over which a load must be measured to be considered representative of an hour.
 const MEASURED_MIN: Millis = Millis(60_000);
 /// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
@@ -62,7 +63,7 @@ pub(super) struct Point {
 pub(crate) enum Health {
     /// The share of recent visitors who got no number exceeds [`OVERFLOW_MAX`].
     TooSmall,
-    /// At its present trend, the pool will be too small within an hour.
+    /// If the present trend continues, the pool will be too small within an hour.
     Exhausting,
     Fine,
     Idle,
@@ -76,7 +77,7 @@ pub(super) struct PoolLine {
     pub(super) lifetime: Millis,
     /// The mean count of numbers that would be locked out if the pool never ran out.
     pub(super) load: f64,
-    /// The load an hour from now, at the present trend.
+    /// The load an hour from now, if the present trend continues.
     pub(super) load_in_an_hour: f64,
     /// The time over which the load was measured: the lifetime, or the server's uptime if that is
     /// shorter.
@@ -149,7 +150,7 @@ pub(super) struct Sample {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OtherNode {
     pub(super) node: String,
-    /// Whether the node answers at all.
+    /// Whether requests can be sent over all links to the node, because none of them is shut.
     pub(super) answers: bool,
     /// The 99th percentile of latency, in milliseconds. `None` if there was no answer.
     pub(super) p99_ms: Option<f64>,

@@ -1,7 +1,7 @@
 //! Sessions of the dashboard, and one-time links for logging in.
 //!
-//! Owns the secrets of cookies and links. Keeps only their SHA-256, so that neither a memory leak
-//! nor the duration of a comparison reveals a usable secret. Of tokens, too, it keeps only the
+//! Owns the secrets of cookies and links. Keeps only their SHA-256, so that neither the contents of
+//! memory nor the duration of a comparison reveals a usable secret. Tokens are also kept only as
 //! hashes. Invariant: a session ends when its token is revoked, and at most [`SESSIONS_MAX`]
 //! sessions are open.
 

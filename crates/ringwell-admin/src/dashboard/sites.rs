@@ -12,7 +12,7 @@ use super::table::{Cell, Table};
 use super::words::{count, several, share};
 use super::{actions, site_forms};
 
-/// The maximum number of sites, which is also the maximum for a directory.
+/// The maximum number of sites on a page. A directory cannot contain more.
 const SITES_MAX: u32 = 1_000;
 
 /// The outcomes of a site's requests: the name in the metrics, and the label for the owner of the
@@ -34,8 +34,8 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     columns.extend(OUTCOMES);
     columns.push(("robots", "Share of robots"));
     let mut table = Table::new("Requests from pages since startup", &columns);
-    // For up to a second, a new site may have no figures yet, and a removed one may still have
-    // some.
+    // For up to a second after a change, a new site may have no figures yet, and a removed one may
+    // still have some.
     let sites = sites(asked).await?;
     table.rows =
         sites.iter().map(|(site, _)| row(asked, &site.key, find(&stats, &site.key))).collect();

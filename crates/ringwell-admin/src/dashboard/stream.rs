@@ -1,7 +1,7 @@
 //! Sends the figures of an open page as they change (server-sent events).
 //!
-//! Limits the number of open pages and the duration of a stream. Caches the figures of the newest
-//! sample, so that pages with the same figures share them.
+//! Limits the number of open pages and the duration of a stream. Caches figures of the newest
+//! sample, so that figures shown on several pages are computed only once.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -15,7 +15,7 @@ pub(super) struct Cell {
     /// The text for programs.
     value: String,
     is_number: bool,
-    /// The contents without markup, which the page's script receives if whole rows change.
+    /// The contents without markup. The page's script receives them if whole rows change.
     plain: Plain,
     /// The name and the current value of a figure that changes while the page is open.
     live: Option<(String, String)>,

@@ -31,7 +31,7 @@ impl Cause {
         }
     }
 
-    /// The cause that corresponds to the reason with this name in metrics.
+    /// The cause of overflow that corresponds to the reason with this name in the metrics.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         Reason::ALL.into_iter().find(|reason| reason.name() == name).map(Self::of)
     }

@@ -44,7 +44,7 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
 fn a_pool_is_busy_when_its_rows_overflow_or_would() {
     let mut loads = Loads::default();
     let mut counted = 0;
-    // 36 of 100 numbers are in use, so nearly no rows overflow.
+    // 36 of 100 numbers are in use, so almost no rows overflow.
     watch(&mut loads, 0, 200, 0, &mut counted);
     for step in 200..400 {
         counted += u32::from(step % 5 == 0);
@@ -76,7 +76,8 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     const HOUR_STEPS: u64 = HOUR.0 / STEP.0;
     let mut loads = Loads::default();
     let (mut counted, mut step) = (0, 0);
-    // The rate is two allocations in ten seconds all day, but ten from 6:00 to 9:00.
+    // The rate is ten allocations in ten seconds from 6:00 to 9:00, and two in ten seconds
+    // otherwise.
     let rate = |hour: u64| if (6..9).contains(&(hour % 24)) { 10 } else { 2 };
     for hour in 0..24 {
         watch(&mut loads, step, HOUR_STEPS, rate(hour), &mut counted);
@@ -96,8 +97,8 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     // The time is between 1:00 and 2:00 on the second day, so the next hour begins at 2:00.
     assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
     // On the previous day, the load was 360: the rate times the lifetime of half an hour. The rate
-    // is now one and a half times as high, which would make 540. The forecast may be lower, because
-    // the load lags behind the rate by one lifetime.
+    // is now one and a half times as high, so the load will reach 540. The forecast may be lower,
+    // because the load lags behind the rate by one lifetime.
     assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
     // The forecast expects the busiest hours at the same time as on the previous day.
     let (_, most) = night[6];

@@ -133,7 +133,8 @@ fn failed(error: StoreError) -> Response {
     }
 }
 
-/// Answers with a random handle and logs the cause under the same handle.
+/// Answers with a random number as the error's handle, and logs the cause of the error with this
+/// handle.
 fn internal(error: &StoreError) -> Response {
     let mut bytes = [0; 4];
     // If no random bytes are available, the handle is 0, and the error is still logged.

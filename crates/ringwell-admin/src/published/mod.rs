@@ -1,8 +1,8 @@
 //! The published API for ring pools.
 //!
-//! Owns the API's paths, the three places in which a token is accepted, upserts and status codes.
-//! An advertiser or campaign in a path is created with its first pool, because the API has no other
-//! way to create it. Source: docs/spec/management.md, "The published API".
+//! Owns the API's paths, upserts and status codes, and the three places in which a token is
+//! accepted. An advertiser or campaign in a path is created with its first pool, because the API
+//! has no other way to create it. Source: docs/spec/management.md, "The published API".
 
 mod fault;
 mod fields;
@@ -204,8 +204,8 @@ async fn write(
     Ok(id)
 }
 
-/// Fills the pool up to `size`, or with fewer numbers if the inventory does not suffice. Fails if
-/// the network would exceed its ceiling.
+/// Fills the pool up to `size` numbers, or up to fewer if the inventory does not contain enough.
+/// Fails if the network would exceed its ceiling.
 async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Result<(), Fault> {
     let missing = size.saturating_sub(change.size(id).await?.total());
     if change.room(network).await?.is_some_and(|room| missing > room) {

@@ -14,7 +14,7 @@ const QUARTER_MINUTES: u16 = 15;
 
 type Faults = Vec<(String, String)>;
 
-/// Converts these members of `body` and stores them in `settings`.
+/// Converts the objects and lists in `body` and stores them in `settings`.
 ///
 /// # Errors
 /// [`Fault::Nested`] for an unknown member.

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// The maximum lead of a requested time over the server's clock. Clocks differ by less than this,
-/// so a later time is a mistake.
+/// The maximum time by which a requested time may be ahead of the server's clock. Clocks differ by
+/// less than this, so a later time is a mistake.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]

@@ -1,7 +1,8 @@
 //! Ring pools as CSV, with one line for each range of a pool's numbers.
 //!
 //! The columns are those of the demo's list, followed by optional ones. If the pool of a line does
-//! not exist, the line creates it. Otherwise, the line sets the pool to its values.
+//! not exist, the line creates it. Otherwise, the line changes the existing pool to the line's
+//! values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,7 +189,7 @@ pub(crate) async fn import(
     Ok((status, Json(report)).into_response())
 }
 
-/// The state that the lines of a list share.
+/// The state that is kept while the lines of a list are applied.
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
@@ -335,7 +336,7 @@ impl List<'_> {
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
         {
-            // The overflow number must then be in the range of another line of the same pool,
+            // The overflow number is then part of the range in another line of the same pool,
             // because a list describes whole pools.
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }

@@ -118,8 +118,8 @@ pub(crate) struct NodeView {
     since_ms: u64,
 }
 
-/// Lists the nodes that serve the directory, by name. Numbers that leave a pool wait until each of
-/// them has confirmed this change.
+/// Lists the nodes that serve the directory, by name. Numbers that are removed from a pool wait
+/// until each of these nodes has confirmed the removal.
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = [NodeView])))]
 pub(crate) async fn nodes(
     State(context): State<Context>,

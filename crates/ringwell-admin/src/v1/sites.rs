@@ -144,7 +144,7 @@ pub(crate) async fn put(
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?
     {
-        // The answer does not name the owner of the key.
+        // The answer does not say which network uses the key.
         return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is already in use")));
     }
     let site = wanted.site(key, before.as_ref())?;
@@ -159,7 +159,7 @@ pub(crate) async fn put(
     Ok((status, Json(finish(&context, change, &trial).await?)))
 }
 
-/// Removes a site. After that, its pages show their own numbers.
+/// Removes a site. After the removal, its pages show their own numbers.
 #[utoipa::path(delete, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
     responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn remove(

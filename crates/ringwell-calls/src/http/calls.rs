@@ -76,9 +76,10 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
     next.run(request).await
 }
 
-/// The answer to a request with an unknown token. On the paths for switches, it requests Basic
-/// authentication, because switches built on libcurl send a URL's name and password only after such
-/// a request. Other paths do not request it, because browsers would open a dialog.
+/// The answer to a request with an unknown token. On the paths for switches, it contains a
+/// challenge for Basic authentication, because switches built on libcurl send a URL's name and
+/// password only after a challenge. On other paths it contains none, because browsers would open a
+/// dialog.
 fn unknown_token(path: &str) -> Response {
     let mut response = Problem::new(
         StatusCode::UNAUTHORIZED,

@@ -35,8 +35,8 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The answer to a request about a call that is not in the log. `waits` must be true if reports
-    /// of calls were waiting for the log before it was queried.
+    /// The answer to a request about a call that is not in the log. Set `waits` if reports of calls
+    /// were waiting for the log just before the log was queried.
     pub(super) fn no_call(waits: bool) -> Self {
         if waits {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, CALL_MAY_WAIT);
@@ -54,7 +54,7 @@ pub(super) const CALL_MAY_WAIT: &str =
 
 /// Parses the JSON object in a request's body.
 pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // The parser would accept a JSON array as the values of the members, in their order.
+    // The parser would also accept a JSON array, and use its elements as the values of the members.
     if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Err(Problem::bad_request("body: must be a JSON object"));
     }

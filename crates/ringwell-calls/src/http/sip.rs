@@ -334,8 +334,8 @@ fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     condition = condition
         .child(&action("set", format!("ringwell_call={}", answer.decision.call)))
         .child(&action("set", format!("call_timeout={}", answer.timeout_s().unwrap_or(30))))
-        // If a destination does not answer, the switch tries the next one. Once a destination
-        // answers, it tries no other.
+        // If a destination does not answer, the switch tries the next one. Once a destination has
+        // answered, the switch tries no other.
         .child(&action("set", "hangup_after_bridge=true".to_owned()))
         .child(&action("set", "continue_on_fail=true".to_owned()));
     for target in targets {

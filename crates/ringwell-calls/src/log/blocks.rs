@@ -62,8 +62,8 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(BlockRow::read).collect()
     }
 
-    /// Stores an entry. If there is an entry for the same caller and pool, updates its answer and
-    /// note.
+    /// Stores an entry. If an entry for the same caller and pool exists, updates the answer and
+    /// note of that entry.
     ///
     /// # Errors
     /// [`LogError`].
@@ -107,7 +107,8 @@ pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<()
     Ok(())
 }
 
-/// Computes the robocall score of `row`. Reads the caller's earlier calls if there may be any.
+/// Computes the robocall score of the call `row`. Reads the caller's earlier calls, unless this is
+/// the first.
 pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
     let began = row.facts.started_at();
     let has_called = row.first_time == Some(false);

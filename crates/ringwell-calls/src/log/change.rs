@@ -89,8 +89,8 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
-/// The mark of a call whose published events are outdated: they name a visitor who was looked up
-/// for another number or time.
+/// Marks a call whose published events are outdated: they contain a visitor who was looked up for
+/// another number or time.
 const OUTDATED: char = 'o';
 
 impl CallRow {
@@ -111,7 +111,7 @@ impl CallRow {
 struct Published<'a>(&'a mut String);
 
 impl Published<'_> {
-    /// Sets `mark`. Returns whether the mark is new.
+    /// Sets `mark`. Returns whether it was not set before.
     fn add(&mut self, mark: char) -> bool {
         let is_new = !self.0.contains(mark);
         if is_new {
@@ -142,7 +142,7 @@ async fn apply_in(
     let known = group.take(&id);
     let is_first = known.is_none();
     if is_first && change.events.is_empty() && change.seen.is_none() {
-        // The attribution was completed after the call was removed from the log.
+        // The call was removed from the log before its attribution was completed.
         return Ok(Applied { call: id, unattributed: None, is_new: false });
     }
     let mut call = known.unwrap_or_else(|| GroupCall::new(CallRow::new(&id, change)));
@@ -215,7 +215,8 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events to publish at this point. Before the attribution is known, no events are published.
+/// The events to publish for the present state of `row`. Until the attribution is known, no events
+/// are published.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {
         return Vec::new();

@@ -33,7 +33,7 @@ pub(crate) struct LogDatabase {
     location: Location,
     schema: &'static Schema,
     current: RwLock<Opened>,
-    /// Held while the database is reopened.
+    /// Locked while the database is reopened.
     reopening: tokio::sync::Mutex<()>,
     /// The time at which the file was found missing. `None` while the file exists.
     missing_since: Mutex<Option<Instant>>,
@@ -175,9 +175,9 @@ impl LogDatabase {
             let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
         }
         let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
-        // Reopening is not safe while the previous database is in use: an unfinished change could
-        // be written to the write-ahead log that both files would share, and examining the file
-        // would release its locks.
+        // Reopening is not safe while the previous database is in use. An unfinished change could
+        // be written to the write-ahead log, which both files would share. Examining the file would
+        // also release its locks.
         if closed.is_err() {
             return Err(self.in_use().into());
         }

@@ -59,7 +59,7 @@ const COLUMNS: [&str; 25] = [
 pub(super) struct Group {
     /// The existing calls that the changes concern, by id.
     calls: BTreeMap<String, GroupCall>,
-    /// The beginning of each caller's oldest call that is not in `calls`.
+    /// For each caller, the beginning of the oldest call, leaving out the calls in `calls`.
     oldest: BTreeMap<String, Millis>,
     /// Reports that are not written yet, each with the id of its call.
     reports: Vec<(String, ReportedEvent)>,
@@ -234,8 +234,9 @@ impl Places {
     }
 }
 
-/// Repeats the last of `texts` until their number is a power of two. This limits the number of
-/// prepared statements, because each connection keeps one per length.
+/// Repeats the last element of `texts` until the count of elements is a power of two. This limits
+/// the number of prepared statements, because each connection keeps one for each length of the
+/// list.
 pub(super) fn padded(texts: &[String]) -> Vec<String> {
     let mut padded = texts.to_vec();
     if let Some(last) = texts.last() {

@@ -12,7 +12,7 @@ use sqlx::{AnyConnection, Row};
 use super::{LogError, from_ms, ms};
 use crate::attribution::{Attributed, Attribution};
 
-/// The minimum number of calls without a visitor that count as a leak.
+/// A number counts as leaking after at least this many calls without a visitor.
 const CALLS_MIN: usize = 3;
 /// The period in which calls without a visitor are counted.
 const SPAN: Millis = Millis(7 * DAY);
@@ -34,7 +34,7 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
 
 /// The data of the event `number.leaking`, if the calls to `number` up to `began` show a leak.
 /// `None` if the calls show no leak, or if the number was reported in the last week. The call at
-/// `began` must be stored, and must be implausible for a visitor.
+/// `began` must be stored, and it must be implausible that a visitor made it.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

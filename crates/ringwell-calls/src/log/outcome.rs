@@ -48,7 +48,7 @@ impl OutcomeCursor {
         Self { at: outcome.at, call: call.to_owned(), external_id }
     }
 
-    /// Parses the text of a displayed cursor.
+    /// Parses a cursor from its text form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = digest::from_base64(text)?;

@@ -115,7 +115,8 @@ impl Log {
             if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
                 continue;
             }
-            // If a call is attributed to a later visitor, this person most likely did not make it.
+            // If a call is attributed to a later visitor of the number, the person to erase most
+            // likely did not make it.
             let is_own = !matches!(whom, Whom::Parameter { .. })
                 || found.attribution.allocation.as_ref() == shown.first();
             theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
@@ -209,8 +210,8 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     Ok(())
 }
 
-/// Removes a visitor's parameters from other calls to `number` if their candidates include the
-/// allocations at the times `at`.
+/// Removes a visitor's parameters from other calls to `number` whose candidates include the
+/// visitor's allocations, which began at the times `at`.
 async fn forget_in_others(
     db: &mut AnyConnection,
     number: &str,

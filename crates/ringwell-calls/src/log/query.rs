@@ -199,7 +199,7 @@ impl Cursor {
         Self { started: call.facts.started_at(), id: call.id.clone() }
     }
 
-    /// Parses the text of a displayed cursor.
+    /// Parses a cursor from its text form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (started, id) = text.split_once('.')?;
@@ -243,7 +243,7 @@ impl CallRow {
         }
     }
 
-    /// The call that results from `change` alone.
+    /// A new call that contains only the facts of `change`.
     pub(crate) fn of(change: &CallChange) -> Self {
         let mut row = Self::new(&change.id(), change);
         for reported in &change.events {

@@ -9,7 +9,7 @@ use super::{Log, LogError, from_ms, ms};
 /// The key of the event that records that a call has no destination.
 pub(crate) const NO_DESTINATION: &str = "no_destination";
 
-/// A call that still rings although Ringwell did not connect it.
+/// A call that Ringwell did not connect, and that is still ringing according to the log.
 pub(crate) struct RingingCall {
     pub(crate) account: String,
     pub(crate) provider: String,

@@ -342,14 +342,14 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     let start = 100 * DAY;
     assert_eq!(leaks("CA1", start, &none).await, 0);
     assert_eq!(leaks("CA2", start + 1, &none).await, 0);
-    // These two calls have a visitor: one visitor saw the number today, and the other calls some
-    // hours late.
+    // Each of these two calls can be by a visitor: the first lockout has not ended, and the second
+    // ended only half a day earlier.
     assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
     assert_eq!(leaks("CA6", start + 5, &none).await, 1);
-    // The calls above are more than a week old and no longer count. After enough new calls, the
-    // number is reported again.
+    // By now, the calls above are more than a week old and no longer count. After three new calls
+    // without a visitor, the number is reported again.
     assert_eq!(leaks("CA7", start + 8 * DAY, &none).await, 1);
     assert_eq!(leaks("CA8", start + 8 * DAY + 1, &none).await, 1);
     assert_eq!(leaks("CA9", start + 8 * DAY + 2, &none).await, 2);

@@ -32,15 +32,15 @@ const GROUP_MAX: usize = 256;
 /// per call from 12.1 to 6.0, and the flushes from 253 to 96. The difference matters on disks whose
 /// flushes take long.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
-/// The first and the longest pause before a failed transaction is repeated.
+/// The first and the longest pause before a failed transaction is retried.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// The time after which an unstored change is also written to the file. It is shortened to half of
-/// the time until the change's answer is due. A caller waits only a quarter of a second for an
-/// answer, but an unavailable database may take ten seconds to fail.
+/// The time after which an unstored change is also written to the file. If the submitter must be
+/// answered soon, it is shortened to half of the remaining time. A caller waits only a quarter of a
+/// second for an answer, but an unavailable database may take ten seconds to fail.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
-/// The time to wait for a slow database before a submitter is answered because its change is in the
+/// The time for which a submitter waits for a slow database although its change is already in the
 /// file. It applies to submitters that require only that the change is not lost. If the database
-/// stores the change within this time, the submitter can read it.
+/// stores the change within this time, the submitter can read it from the log.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
 /// The shortest time between two writes to the file.
 const KEEP_EVERY: Duration = Duration::from_millis(20);
@@ -62,8 +62,8 @@ pub struct Writer {
 pub struct Waiting {
     /// The count of all waiting changes.
     pub all: usize,
-    /// The count of waiting changes that are also in the file, from which the next process can
-    /// store them.
+    /// The count of waiting changes that are also in the file. If this process ends, the next one
+    /// can store them from there.
     pub kept: usize,
 }
 

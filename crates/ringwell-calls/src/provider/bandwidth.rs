@@ -46,7 +46,8 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
             (Some(kind), text("eventTime"))
         }
-        // The application answers the caller's leg, so the answer of this leg is not an event.
+        // The application itself picks up the caller's leg, so that pickup is not an event of the
+        // call.
         "disconnect" => (Some(EventKind::Ended(None)), text("endTime")),
         _ => (None, None),
     };

@@ -1,6 +1,6 @@
 //! The next step of a call, independent of the provider.
 
-/// An instruction to the provider on how to continue a call.
+/// An instruction to the provider for the next step of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
     /// Connect the caller to a destination.
@@ -9,7 +9,7 @@ pub enum Instruction {
     Refuse(Refusal),
     /// Speak this text to the callee, then connect the parties.
     Whisper(String),
-    /// No further instruction: the call ends, or continues unchanged.
+    /// No further instruction. The call ends, or it continues unchanged.
     Nothing,
 }
 
@@ -22,7 +22,8 @@ pub struct Connect {
     pub number: String,
     /// The destination: a number in E.164 format with `+`, or a SIP address.
     pub to: String,
-    /// The caller's number, which some providers require to show it to the callee.
+    /// The caller's number. Some providers show it to the callee only if the instruction contains
+    /// it.
     pub from: Option<String>,
     /// The number to show to the callee instead of the caller's number.
     pub caller_id: Option<String>,

@@ -7,7 +7,7 @@ use ringwell_store::Repeated;
 
 static NOT_BELIEVED: Repeated = Repeated::new();
 
-/// The largest accepted lead of a provider's clock over the server's clock.
+/// The maximum time by which a provider's clock may be ahead of the server's clock.
 const AHEAD_MAX: Millis = Millis(60_000);
 /// The longest accepted delay of a report. It is long because a report that waited at a switch must
 /// be attributed by the time of the call, not by the time of its arrival.

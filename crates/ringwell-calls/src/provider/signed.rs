@@ -9,8 +9,8 @@ use crate::provider::Incoming;
 const NAMES_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 40;
 
-/// The reason why a request is not accepted as the provider's. The reason is logged, but not sent
-/// to the client.
+/// The reason why a request is not accepted as sent by the provider. The reason is logged, but not
+/// sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsigned {
     /// The error message.
@@ -40,8 +40,8 @@ pub struct Shown {
     pub url: String,
     /// The media type of the body, if providers use that type.
     pub content_type: &'static str,
-    /// The names of the fields in the query and body. `…` replaces unusual names and names above
-    /// the limit.
+    /// The names of the fields in the query and body. `…` replaces unusual names, and the names
+    /// after the first 40.
     pub fields: String,
 }
 
@@ -123,7 +123,7 @@ pub(super) fn hint(
     let mut bases = vec![format!("{other}://{rest}")];
     let host_end = rest.find('/').unwrap_or(rest.len());
     if host_end < rest.len() {
-        // The proxy may keep the path of the public URL.
+        // The proxy may pass on the path of the public URL instead of removing it.
         bases.push(format!("{scheme}://{}", &rest[..host_end]));
     }
     for field in ["x-forwarded-host", "x-original-host", "host"] {

@@ -62,7 +62,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let kind = match (data["event_type"].as_str().unwrap_or_default(), is_callers) {
         ("call.initiated", true) => Some(EventKind::Started),
         ("call.initiated", false) => Some(EventKind::Ringing),
-        // The application answers the caller's leg, so the answer of this leg is not an event.
+        // The application itself picks up the caller's leg, so that pickup is not an event of the
+        // call.
         ("call.answered", false) | ("call.bridged", true) => Some(EventKind::Answered),
         ("call.hangup", true) => Some(EventKind::Ended(hangup(payload))),
         ("call.hangup", false) => hangup(payload).map(EventKind::LegEnded),

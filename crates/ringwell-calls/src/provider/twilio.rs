@@ -78,8 +78,8 @@ fn algorithm(settings: &str) -> Option<&str> {
     parts.filter_map(|part| part.strip_prefix("algorithm=")).find(|name| !name.is_empty())
 }
 
-/// The part of the signed string after the URL, and whether the body matches its hash in the query,
-/// if there is one.
+/// The part of the signed string after the URL, and whether the body matches the hash in the query.
+/// Without a hash in the query, the body always matches.
 fn signed_body(request: &Incoming) -> (String, bool) {
     let hash = request.query_form().find(BODY_HASH).map(str::to_owned);
     if let Some(hash) = hash {
@@ -100,7 +100,7 @@ fn signed_body(request: &Incoming) -> (String, bool) {
     (string, true)
 }
 
-/// The forms in which Twilio may have signed `url`.
+/// The spellings of `url` that Twilio may have signed.
 fn variants(url: &str) -> Vec<String> {
     let mut all = signed::with_and_without_port(url);
     if let Some((path, query)) = url.split_once('?').filter(|(_, query)| query.contains('\'')) {

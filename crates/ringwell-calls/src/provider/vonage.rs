@@ -35,7 +35,8 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         return refused("the token was not issued by Vonage");
     }
     if request.body.is_empty() {
-        // The token does not cover the query string.
+        // The token's hash covers the body but not the query string, so it proves nothing without a
+        // body.
         let hint = "set the application's answer_method to POST, so that there is a body to sign";
         return Err(Unsigned::new("there is no body").hint(Some(hint.to_owned())));
     }

@@ -23,9 +23,10 @@ const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_mins(5),
     Duration::from_hours(1),
 ];
-/// The pause before reading the log again if it did not answer.
+/// The pause before the log is read again if it did not answer.
 const LOG_AGAIN: Duration = Duration::from_mins(1);
-/// The maximum number of calls that are being attributed at the same time, also at startup.
+/// The maximum number of calls that are being attributed at the same time. It also applies at
+/// startup.
 const LOOKING_MAX: usize = 10_000;
 
 impl Service {

@@ -35,8 +35,8 @@ pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
 }
 
 /// Records the result of a call without a destination, according to the account's setting. A
-/// refused call has ended. Any other call is handled by the provider's fallback, whose reports take
-/// precedence over this record.
+/// refused call has ended. Any other call is handled by the provider's fallback. Reports about what
+/// the fallback does take precedence over this record.
 fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
     let kind = match unknown {
         UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),

@@ -26,8 +26,8 @@ pub struct Exhausting {
 
 impl Service {
     /// Writes the event `pool.exhausting` in the background, to be sent to the endpoints that
-    /// subscribe to it. If the log is unavailable, the event is lost, and a new one is written an
-    /// hour later.
+    /// subscribe to it. If the log is unavailable, the event is lost. If the pool is still running
+    /// out of numbers an hour later, a new event is written then.
     pub fn exhausting(&self, pool: &Exhausting) {
         let data = json!(pool);
         let service = self.clone();

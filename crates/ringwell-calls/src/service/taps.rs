@@ -60,8 +60,8 @@ impl Service {
         }
     }
 
-    /// Adds the visitor's last tap before a call at `at` to each allocation of `number`. Adds no
-    /// taps if the log does not answer.
+    /// Sets, in each allocation of `number` in `held`, the visitor's last tap before a call at
+    /// `at`. Adds no taps if the log does not answer.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [ReportedAllocation]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));

@@ -137,7 +137,7 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
     assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
 }
 
-/// The number is in quarantine or out of use, and its last visitor may still call it.
+/// The called number is in quarantine or retired, and its last visitor may still call it.
 #[tokio::test]
 async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     let (_let_go, waits) = watch::channel(true);

@@ -49,7 +49,8 @@ pub enum Rotated {
     Made(Made),
     /// There is no such endpoint.
     Unknown,
-    /// Two earlier secrets are still used for signing. The older one expires at this time.
+    /// The secret was not replaced, because two earlier secrets are still used for signing. The
+    /// older one expires at the given time.
     TooSoon(Millis),
 }
 
@@ -90,7 +91,7 @@ fn joined(types: &[String]) -> String {
 }
 
 impl Log {
-    /// Creates an endpoint. Events that are written from now on are sent to it.
+    /// Creates an endpoint. Only events that are written after its creation are sent to it.
     ///
     /// # Errors
     /// [`LogError`].

@@ -8,8 +8,8 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// The duration of a delivery's lease. A lease is longer than an attempt can take, but short enough
-/// that another process soon sends the deliveries of a process that was killed.
+/// The duration of a delivery's lease. A lease is longer than any attempt can take. If a process is
+/// killed, its leases soon end, so that another process can send its deliveries.
 pub const LEASE: Millis = Millis(20_000);
 
 /// The maximum length of a stored error text.

@@ -2,8 +2,8 @@
 
 use ringwell_core::Millis;
 
-/// The pauses between attempts, in seconds. They result in ten attempts over 75 hours, as suggested
-/// by the Standard Webhooks specification.
+/// The pauses between attempts, in seconds. They allow ten attempts over 75 hours, as suggested by
+/// the Standard Webhooks specification.
 const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /// The maximum number of attempts.
 pub const ATTEMPTS_MAX: u32 = 10;
@@ -24,7 +24,7 @@ pub fn next(
 ) -> Option<Millis> {
     let place = usize::try_from(attempts.checked_sub(1)?).ok()?;
     let wait = Millis(WAITS_S.get(place)? * 1000);
-    // The factor in thousandths, from 900 to 1,100.
+    // The random factor of the pause, in thousandths: from 900 to 1,100.
     let spread = 900 + u64::from(random % 201);
     let wait = Millis(wait.0 * spread / 1000);
     let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);

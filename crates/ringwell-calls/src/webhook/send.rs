@@ -66,7 +66,7 @@ impl Resolver for System {
 /// Sends requests to endpoints.
 #[derive(Clone)]
 pub struct Sender {
-    /// The rules for addresses, which clones share.
+    /// The rules for endpoints' addresses. Clones of the sender share them.
     policy: Arc<RwLock<Policy>>,
     resolver: Arc<dyn Resolver>,
     tls: TlsConnector,
@@ -119,8 +119,8 @@ impl Sender {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Checks the URL of an endpoint when it is entered. With `https://`, a name passes even if it
-    /// cannot be resolved now, because each delivery checks the address again.
+    /// Checks the URL of an endpoint when it is entered. With `https://`, a name is accepted even
+    /// if it cannot be resolved now, because each delivery checks the address again.
     ///
     /// # Errors
     /// A text for the person who entered the URL.
@@ -172,10 +172,10 @@ impl Sender {
         }
     }
 
-    /// Posts a request and waits for the answer, for at most the time `most`.
+    /// Posts a request and waits at most `most` for the answer.
     ///
     /// # Errors
-    /// A text for the operator of the endpoint that says why there is no answer.
+    /// The reason why there is no answer, as a text for the endpoint's operator.
     pub async fn post(
         &self,
         post: Post<'_>,
@@ -225,7 +225,7 @@ impl Sender {
     }
 }
 
-/// The id of the call that an event is about.
+/// The id of the call that the event describes.
 fn call_of(body: &str) -> Option<String> {
     let event: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(event["data"]["id"].as_str()?.to_owned())
@@ -264,7 +264,7 @@ async fn exchange(
     let status = response.status().as_u16();
     let asked = response.headers().get(header::RETRY_AFTER);
     let asked = asked.and_then(|value| schedule::retry_after(value.to_str().ok()?, now));
-    // If the body cannot be read, the status of the answer still counts.
+    // If the body cannot be read, the status of the answer is still used.
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map(|body| body.to_bytes().to_vec()).map_err(|error| {
         let is_long = error.is::<LengthLimitError>();

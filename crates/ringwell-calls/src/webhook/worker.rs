@@ -114,7 +114,7 @@ impl<T: Transport> Worker<T> {
                     let attempts = due.attempts + 1;
                     let ended = transport.deliver(due).await;
                     let random = random();
-                    // Fails only at shutdown.
+                    // The send fails only at shutdown. The error is ignored.
                     let _ = results.send(Result { endpoint, place, attempts, ended, random }).await;
                 });
             }

@@ -54,7 +54,7 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // The remaining lines of a dump only report that the dump ends early, and where.
+        // A dump's only other lines report that the dump ends early, and where.
         journal.damaged = true;
     }
     Ok(())

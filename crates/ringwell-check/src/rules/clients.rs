@@ -40,8 +40,8 @@ pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
         let longest = rows.iter().map(|row| lifetime(whole, row)).max().unwrap_or(0);
         for (index, later) in rows.iter().enumerate() {
             let earlier = rows[..index].iter().rev();
-            // The search ends at a row whose lockout has ended, because those of earlier rows have
-            // ended too.
+            // The search ends at a row whose lockout has ended, because the lockouts of earlier
+            // rows have ended too.
             let near = earlier.take_while(|row| later.end.t - row.batch.since < longest);
             let mut clash = near.filter(|row| {
                 let lockout = lifetime(whole, row).min(lifetime(whole, later));
@@ -76,9 +76,9 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
-/// C4: a number belongs to the requested pool and is not an overflow number; an overflow number is
-/// that of the requested pool. Each attempt of a repeated row is judged by the pool's versions
-/// during that attempt.
+/// C4: a number belongs to the requested pool and is not an overflow number; an overflow row gets
+/// the overflow number of the requested pool. Each attempt of a repeated row is judged by the
+/// pool's versions during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;
@@ -200,8 +200,8 @@ fn late(batch: &Batch, end: &End, deadline_ms: i64) -> bool {
     end.t - batch.t > deadline_ms * MS + DEADLINE_SLACK
 }
 
-/// C10: a look-up finds the row that held the number. If the row got a number of another part, the
-/// look-up is judged at the end.
+/// C10: a look-up finds the row that held the number. If the row got a number that belongs to
+/// another part, the look-up is judged at the end.
 pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings: &mut Findings) {
     if part.lookups.is_empty() {
         return;

@@ -38,7 +38,7 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
             [only] if only.released => {
                 "according to the journal, the number was released, although the client got it"
             }
-            // A repeated row may have been allocated again.
+            // A repeated row may have been given a second allocation.
             [_] => continue,
             [..] if row.batch.key.is_some() => continue,
             [..] => "the journal contains this allocation more than once",

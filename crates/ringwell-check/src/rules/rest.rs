@@ -1,5 +1,5 @@
 //! Cases that need more than one part of the numbers: repeated rows, pools that overflowed, and
-//! rows that did not get the number whose allocation or look-up names them.
+//! allocations and look-ups of a number that name a row which did not get the number.
 //!
 //! Collects these cases from all parts. A run without faults has almost no such cases, except for
 //! overflow rows.
@@ -15,7 +15,7 @@ use crate::history::{
 use crate::spill::Spill;
 use crate::verdict::{Findings, Rule};
 
-/// An allocation that matches no row of its part.
+/// An allocation that no row in its part received.
 #[derive(Debug)]
 struct Left {
     rid: Box<str>,
@@ -48,7 +48,7 @@ impl Rest {
         self.lookups.push(lookup.clone());
     }
 
-    /// Reads the rows, and judges.
+    /// Reads the rows, and judges the collected cases.
     pub(super) fn judge(
         self,
         whole: &Whole,
@@ -145,12 +145,12 @@ pub(super) struct Overflows {
 }
 
 impl Overflows {
-    /// Begins without any rows.
+    /// Creates an empty collection.
     pub(super) fn new(parts: usize) -> io::Result<Self> {
         Ok(Self { spill: Spill::new(parts)? })
     }
 
-    /// Adds a part's rows and lockouts of pools that overflowed.
+    /// Adds a part's overflow rows, and the lockouts of the pools that overflowed.
     pub(super) fn take(
         &mut self,
         whole: &Whole,

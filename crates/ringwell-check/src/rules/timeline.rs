@@ -16,13 +16,14 @@ pub(crate) struct Allocation<'a> {
     pub(crate) number: u64,
     pub(crate) pool: u64,
     pub(crate) at: i64,
-    /// The end of its lockout, after all later changes.
+    /// The end of the allocation's lockout, after all later changes.
     pub(crate) until: i64,
     pub(crate) rid: Option<&'a str>,
     pub(crate) released: bool,
-    /// Whether its answer was never sent, so that it has no holder.
+    /// Whether the answer with this allocation was never sent, so that no visitor holds the number.
     pub(crate) unseen: bool,
-    /// Whether only its copy still exists, because the segment with the original was dropped.
+    /// Whether only a copy of the record still exists, because the segment with the original was
+    /// dropped.
     pub(crate) copy: bool,
 }
 

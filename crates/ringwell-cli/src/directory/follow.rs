@@ -74,9 +74,9 @@ impl Behind {
                 *is_reported = true;
                 tracing::warn!(
                     behind = node,
-                    "a node has not confirmed the newest changes of ring pools for minutes: \
-                     numbers that leave a pool wait for it. If it is gone for good, run \
-                     `ringwell pools nodes forget`"
+                    "for two minutes, a node has not confirmed the newest changes to ring pools. \
+                     Until it does, numbers that were removed from a pool cannot be handed out \
+                     again. If the node is gone for good, run `ringwell pools nodes forget NAME`"
                 );
             }
         }
@@ -149,11 +149,12 @@ impl Follower {
         true
     }
 
-    /// Does work that need not run several times a second.
+    /// Does the work that need not be done several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         self.naming.note(&self.store, &self.node).await?;
         let nodes = self.store.nodes().await?;
-        // An operator may have removed this node by mistake.
+        // Adds this node again if it is missing, because an operator may have removed it by
+        // mistake.
         if nodes.iter().all(|node| node.name != self.node) {
             self.store.confirm(&self.node, self.version, now()).await?;
         }

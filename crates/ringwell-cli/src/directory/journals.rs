@@ -37,11 +37,11 @@ impl Naming {
             if store.journal(node).await?.as_deref() != Some(&*name.id) {
                 store.note_journal(node, &name.id).await?;
             }
-            if store.forget_only_node(node, &name.id, now()).await? {
+            if store.forget_former(node, &name.id, now()).await? {
                 tracing::info!(
                     node,
-                    "this server was not a node of a cluster before: numbers no longer wait for \
-                     its former entry in the directory"
+                    "this server has joined or left a cluster: numbers no longer wait for its \
+                     former entry in the directory"
                 );
             }
             self.noted = Some(name.id);
@@ -54,7 +54,7 @@ fn keeps(config: &Config) -> bool {
     config.durability != Durability::Memory
 }
 
-/// Marks the data directory as restored if `noted`, the recorded name, belongs to another data
+/// Marks the data directory as restored if the recorded name `noted` is the name of another data
 /// directory.
 ///
 /// # Errors

@@ -123,12 +123,13 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     }
     let Counts { erased, too_short } = counts;
     writeln!(out, "{} erased", counted(erased, "allocation"))?;
-    if Identity::read(&OsFiles, data)?.is_none() {
+    // With a log, only the streams record which journals there are.
+    if Identity::read(&OsFiles, data)?.is_none_or(|it| it.journals.is_empty()) {
         writeln!(
             out,
-            "this directory has no identity.json: with `engine = \"nats\"`, its journals are copies, \
-             and the streams on the NATS servers still contain the parameters until \
-             journal.history_age is over"
+            "{} contains copies of streams on NATS servers: the streams still contain the \
+             parameters until journal.history_age is over",
+            data.display()
         )?;
         return Ok(ExitCode::FAILURE);
     }
@@ -331,8 +332,8 @@ fn apply_intent(data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Bytes that are not UTF-8 come from an unfinished write, as does a checksum that does not
-    // match.
+    // Bytes that are not UTF-8, like a checksum that does not match, result from an unfinished
+    // write.
     let text = String::from_utf8(bytes).unwrap_or_default();
     let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
     let lines = lines.map(|at| text.split_at(at));

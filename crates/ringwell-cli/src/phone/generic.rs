@@ -1,4 +1,4 @@
-//! The generic provider: a single form of event, in JSON.
+//! The generic provider, which reports every event in the same JSON format.
 
 use serde_json::{Value, json};
 

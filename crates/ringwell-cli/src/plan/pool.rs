@@ -107,9 +107,10 @@ impl PoolPlan {
         let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
         let late = self.callers.later_than(self.demand.lifetime());
         let mut text = format!(
-            "wrong caller: calls after the number went to another visitor. The number that has\n\
-             been free longest is handed out next; if a random number were chosen, this share\n\
-             would be {} at {} numbers. {} of all callers call after the lifetime.\n\
+            "wrong caller: the share of calls made after the caller's number was given to\n\
+             another visitor. The number that has been free longest is handed out next; with a\n\
+             random choice, this share would be {} at {} numbers. {} of all callers call\n\
+             after the lifetime.\n\
              not attributed: overflow and wrong callers together.\n",
             percent(random),
             amount(f64::from(self.numbers)),

@@ -99,7 +99,7 @@ struct World<'a> {
     day: &'a Day<'a>,
     server: Server,
     random: Random,
-    /// For each visitor, the index and the time of the last page view.
+    /// For each visitor, the visitor's index and the time of the last page view.
     visitors: HashMap<VisitorId, (u32, Millis)>,
     waiting: BinaryHeap<Reverse<Call>>,
     next_crash: Option<Millis>,

@@ -1,4 +1,4 @@
-//! Backups also contain calls.
+//! Tests that backups also contain calls.
 
 use std::fs;
 

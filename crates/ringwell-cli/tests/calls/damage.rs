@@ -1,5 +1,5 @@
-//! A damaged call log, and other files in its place: both are reported, and callers are still
-//! connected.
+//! A damaged call log, and a call log that was replaced by another file: both faults are reported,
+//! and callers are still connected.
 
 use std::fs;
 use std::io::Read as _;
@@ -70,8 +70,8 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
         let answer = twilio.post("/t/main/answer", &form);
         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
     }
-    // The server's log contains one such line from startup, one from the thread that writes calls,
-    // and at most two more if the test lasts longer than a minute.
+    // The server's log contains one line about the damage from startup, one from the thread that
+    // writes calls, and at most two more if the test lasts longer than a minute.
     let said = board.server.log();
     let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
     assert!((1..=4).contains(&errors.count()), "{said}");
@@ -116,8 +116,8 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     let number = board.visitor("17");
     let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
-    // The process need not wait for the call log: the call's report is in a separate file, and the
-    // next process stores it in the call log.
+    // The shutdown need not wait for the call log: the call's report is in a separate file, and the
+    // next server process stores it in the call log.
     let began = Instant::now();
     let said = board.server.stop();
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -249,7 +249,7 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
     }
 }
 
-/// No report may be lost because the server has written it to a file that has been removed or
+/// No report may be lost because the server wrote it to a call log that had already been removed or
 /// renamed.
 #[test]
 fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
@@ -354,8 +354,8 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// If a backup silently lacked the call log, the loss would go unnoticed. A FIFO would block the
-/// backup or the startup forever.
+/// A backup must not omit the call log without an error, because the loss would go unnoticed. A
+/// FIFO in place of the call log must not block the backup or the startup forever.
 #[test]
 fn a_backup_and_a_start_name_what_is_no_file() {
     let site = site(None, "");
@@ -442,7 +442,8 @@ fn doctor_names_what_is_no_file_like_the_start() {
     }
 }
 
-/// A FIFO must not block startup, and the error must include the remedy.
+/// A FIFO or a directory in place of the file of waiting reports must not block startup. The error
+/// must include the remedy.
 #[test]
 fn something_else_in_the_place_of_waiting_reports_is_refused() {
     for is_fifo in [false, true] {
@@ -494,7 +495,8 @@ fn an_orderly_stop_soon_after_calls_logs_no_error() {
             let form = format!("CallSid=CA{round}x{call}&From=%2B14155551234&To=%2B1{number}");
             assert_eq!(twilio.post("/t/main/answer", &form).status, 200);
         }
-        // The webhook sender looks for new events within 20 ms after a call was stored.
+        // The webhook sender looks for new events within 20 ms after a call was stored, so some
+        // rounds stop the server before it has looked, and others afterwards.
         std::thread::sleep(Duration::from_millis(3) * round);
         let Switchboard { site, server, .. } = board;
         let log = server.stop();

@@ -66,7 +66,7 @@ struct Seen {
     called: Vec<Caller>,
 }
 
-/// The addresses for visitors and providers, which change with each startup.
+/// The server's addresses for visitors and providers, which change with each startup.
 #[derive(Clone)]
 struct Addresses {
     pages: String,

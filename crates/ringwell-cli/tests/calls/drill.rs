@@ -23,8 +23,9 @@ const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// Long enough for events whose first delivery hangs: the server gives up an attempt after 15 s,
-/// makes the second one 5 s later, and may lose a lease of 20 s when it is killed.
+/// Long enough for events whose first delivery hangs. The server gives up an attempt after 15 s and
+/// makes the second one 5 s later. If it is killed during an attempt, the lease on the delivery
+/// expires only after 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The received events, and the count of attempts for each.
@@ -51,7 +52,7 @@ fn receiver() -> (u16, Arc<Mutex<Taken>>) {
 
 fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    // If the server was killed in the middle of the request, no event was delivered.
+    // If the server was killed in the middle of the request, the event was not delivered.
     let (headers, body) = read_request(&mut reader)?;
     let name = headers.get("webhook-id")?.clone();
     let is_first = {

@@ -1,5 +1,5 @@
-//! A telephone provider. It signs requests according to the provider's documentation, without using
-//! the server's code.
+//! A simulated telephone provider. It signs requests according to the real provider's
+//! documentation, without using the server's code.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! `ringwell call` with each provider: its forms or JSON, its signatures, and its reports.
+//! `ringwell call` with each provider: the forms or JSON that the provider sends, its signatures,
+//! and its reports.
 
 use std::process::Output;
 use std::thread;
@@ -40,7 +41,8 @@ fn ring(board: &Switchboard, provider: &str, number: u64, more: &[&str]) -> Outp
     command.output().unwrap()
 }
 
-/// Checks that the command succeeded, and returns the call as logged after its end.
+/// Checks that the command succeeded, and returns the call from the call log once the call has
+/// ended.
 fn logged(board: &Switchboard, output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));

@@ -16,18 +16,18 @@ const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
-/// The length of a slot. Its first [`SETTLING`] are not measured, because calls of the previous
-/// slot may still be in progress.
+/// The duration of a slot. The first [`SETTLING`] of each slot is not measured, because calls of
+/// the previous slot may still be in progress.
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// The server that gets a slot's calls.
+/// The server to which the calls of a slot are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
     Nowhere,
-    /// The server that also gets the batches.
+    /// The calls are sent to the server that also gets the batches.
     Here,
-    /// Another server process on the same machine.
+    /// The calls are sent to another server process on the same machine.
     Elsewhere,
 }
 
@@ -45,8 +45,8 @@ const ORDERS: [[Calls; 3]; 6] = {
     ]
 };
 
-/// The latencies of the requests in one slot. Each is measured from the time when the request was
-/// due, so that it includes the delay if the sender was late.
+/// The latencies of the requests in one slot. Each latency is measured from the time when the
+/// request was due, so that it includes the delay if the sender was late.
 #[derive(Clone, Default)]
 struct Times {
     calls: Vec<Duration>,
@@ -60,8 +60,8 @@ struct Servers<'a> {
     elsewhere: &'a Switchboard,
 }
 
-/// A schedule of requests. Each is sent when it is due, whether or not earlier requests were
-/// answered.
+/// A schedule of requests. Each request is sent when it is due, whether or not earlier requests
+/// were answered.
 struct Plan {
     began: Instant,
     slots: Vec<Calls>,
@@ -147,7 +147,7 @@ fn step_back() {
     rustix::process::setpriority_process(None, 19).unwrap();
 }
 
-/// Returns a percentile of `times`. `of` is given in thousandths.
+/// Returns a percentile of `times`. The rank `of` is given in thousandths.
 fn percentile(mut times: Vec<Duration>, of: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of).div_ceil(1000) - 1]

@@ -20,8 +20,8 @@ const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 /// Maps a request's index to the answer: a pause, a status line, and a body.
 type Answers = fn(usize) -> (Duration, &'static str, &'static str);
 
-/// Starts a routing program. Returns the program's port, and a channel with its requests. Each
-/// request is accompanied by whether its signature is correct.
+/// Starts a routing program. Returns the program's port, and a channel that receives each request
+/// and whether the request's signature is correct.
 fn program(answers: Answers) -> (u16, Receiver<(Value, bool)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -112,8 +112,8 @@ fn a_program_decides_the_destination_of_calls_and_the_default_applies_if_it_fail
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);
     assert_eq!(board.call("CA0", |_| true)["destination"], "+18005550001");
-    // If the program's answer is late, failing, wrong or undecided, the default destination is
-    // chosen in time.
+    // If the program's answer is late, invalid, an error or without a decision, the default
+    // destination is chosen in time.
     for call in 1..6 {
         let (answer, took) = ring(&format!("CA{call}"));
         assert!(answer.body.contains(">+18005550199</Number>"), "{call}: {}", answer.body);
@@ -146,7 +146,7 @@ fn sighup_reloads_accounts_destinations_and_secrets() {
     let said = board.server.reload();
     assert!(said.contains("calls"), "{said}");
     assert!(ring("CA2").body.contains(">+18005550200<"));
-    // An invalid configuration leaves everything unchanged.
+    // If the new configuration is invalid, a reload changes nothing.
     let wrong = old.replace("to = [", "time_zone = \"Nowhere/Town\"\nto = [");
     fs::write(&config, wrong).unwrap();
     board.server.reload();

@@ -24,10 +24,10 @@ use super::support::site::TOKEN;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maps a request's index to the status of the answer. `None` makes the receiver hang.
+/// Maps a request's index to the HTTP status of the answer. `None` makes the receiver hang.
 type Behaviour = fn(usize) -> Option<u16>;
 
-/// A receiver of webhooks. If it hangs, it sends nothing until the sender gives up.
+/// A receiver of webhooks. When it is made to hang, it sends nothing until the sender gives up.
 struct Receiver {
     port: u16,
     got: Arc<Mutex<Vec<Delivery>>>,
@@ -291,7 +291,7 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     let path = |what: &str| format!("/v1/webhooks/{id}/{what}");
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     assert!(receiver.taken(1)[0].body.contains("webhook.test"));
-    // Events that are older than the endpoint are also available.
+    // Events that are older than the endpoint can be sent, too.
     let replayed = board.manage(&path("replays"), &json!({ "only": "all" })).json();
     assert_eq!(replayed["deliveries"], 3);
     receiver.taken(4);

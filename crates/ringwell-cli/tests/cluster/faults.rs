@@ -60,7 +60,7 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
 fn a_caller_that_hung_does_not_blame_the_other_node() {
     let cluster = Cluster::quick("10s", 90_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
-    // On a busy machine, the other node may also be slow, so that the window shrinks. Several
+    // On a busy machine, the other node may really be slow, so that the window shrinks. Several
     // attempts are therefore allowed.
     let is_spared = (0..8).any(|_| {
         let [before, after] = windows_around_pauses(&cluster, &servers);
@@ -132,7 +132,7 @@ fn late_numbers_are_returned() {
     let mut client = servers[0].client();
     assert!(cluster.ask(&mut client, "first").iter().all(|row| !row.overflow));
     let own = (1..=POOLS).filter(|pool| Cluster::owner(*pool) == 1).count() as u64;
-    // On a busy machine, the node may continue so late that it hands out nothing.
+    // On a busy machine, node b may resume so late that it hands out nothing.
     for attempt in 0.. {
         assert!(attempt < 20, "{}", shards(&mut client));
         servers[1].signal("STOP");
@@ -140,7 +140,7 @@ fn late_numbers_are_returned() {
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
-        // Node b hands out the numbers when it continues, because it cannot detect how long it was
+        // Node b hands out the numbers when it resumes, because it cannot detect how long it was
         // stopped.
         servers[1].signal("CONT");
         let until = Instant::now() + Duration::from_secs(2);

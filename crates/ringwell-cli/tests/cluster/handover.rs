@@ -48,8 +48,8 @@ fn a_batch_repeated_after_a_move_gets_no_number_of_another_visitor() {
 #[test]
 fn held_pools_stay_held_when_they_move() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
-    // A node that starts without data and with a later map than the cluster's first does not have
-    // the lockouts, so it holds all of its pools.
+    // If a node starts without data and the map is not the cluster's first, the node lacks earlier
+    // lockouts, so it holds all of its pools.
     cluster.write_map("cluster.toml", 2, SECRET, [&[0, 2], &[1]]);
     let mut servers = cluster.start_both();
     let mut client = servers[0].client();
@@ -133,7 +133,7 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
 }
 
 /// The list of pools changes while buckets are moving. The state of numbers that were removed from
-/// their pools must be sent nevertheless.
+/// their pools during the move must also be sent.
 #[test]
 fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);

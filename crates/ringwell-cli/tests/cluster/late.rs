@@ -1,4 +1,4 @@
-//! Pools that appear after a node has started, because the list of pools reaches the node late.
+//! Pools that are added to a node's list of pools after the node has started.
 
 use super::moves::restart;
 use super::*;
@@ -67,7 +67,7 @@ fn a_node_that_stood_still_gives_no_number_that_has_left_it() {
         let answer = servers[node].client().post(BULK, &[], &batch::body(&asks, &pools)).unwrap();
         batch::rows(&answer).remove(0).number
     };
-    // Node b waits for the lifetime plus ten seconds.
+    // Node b waits for the lifetime plus ten seconds before it hands out the number.
     let until = Instant::now() + 2 * PATIENCE;
     while ask(1, to) != number {
         assert!(Instant::now() < until, "{}", servers[1].log());

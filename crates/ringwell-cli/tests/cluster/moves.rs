@@ -76,7 +76,7 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_return_after_rest
         (&overview["moves"], &overview["owners"][0]["buckets"]),
         (&512.into(), &"0-1023".into())
     );
-    // Node a serves all pools with their complete state, and does not need node b.
+    // Node a serves all pools with their complete state. It does not need node b for this.
     for client in [&mut a, &mut b] {
         assert_eq!(client.post(BULK, &key, &body).unwrap().body, order.body);
         assert_eq!(sticky(client), mine);
@@ -177,8 +177,8 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
         let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
         map.is_ok_and(|map| map.contains("leaving"))
     };
-    // A few milliseconds pass after node b gives up the buckets and before node a takes them over.
-    // Node a must be stopped within that time.
+    // A few milliseconds pass between the time when node b gives up the buckets and the time when
+    // node a takes them over. Node a must be stopped within these milliseconds.
     for attempt in 0.. {
         assert!(attempt < 50, "the moment was never met");
         let mut client = b.client();
@@ -274,8 +274,8 @@ fn moving_buckets_can_be_taken_back() {
         assert!(!is_leaving());
         assert_eq!(shards(&mut a.client())["owners"][1]["buckets"], "512-1023");
     }
-    // Waits, because until the move has ended, batches would use up only the numbers of the other
-    // pools.
+    // Waits for the end of the move, because until then, batches would use up only the numbers of
+    // the pools that do not move.
     let until = Instant::now() + PATIENCE;
     while is_leaving() {
         assert!(Instant::now() < until, "{}", b.log());

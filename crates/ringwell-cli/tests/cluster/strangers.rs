@@ -45,7 +45,7 @@ fn sockets(pid: u32) -> usize {
     links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// The limit of connections used to ignore clients that had not yet presented a certificate.
+/// The limit on connections used not to count clients that had not yet presented a certificate.
 #[test]
 fn connections_without_a_handshake_use_no_more_descriptors_than_others() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -167,7 +167,8 @@ fn openssl(folder: &Path, arguments: &[&str]) {
 
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/// Creates a certificate authority `NAME.pem`, and certificates for both nodes that it signs.
+/// Creates a certificate authority `NAME.pem`, and certificates for both nodes, signed by this
+/// authority.
 fn certificates(folder: &Path, authority: &str) {
     let [pem, key] = ["pem", "key"].map(|kind| format!("{authority}.{kind}"));
     let subject = format!("/CN={authority}");

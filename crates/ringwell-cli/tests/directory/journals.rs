@@ -35,7 +35,8 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     );
     named(&managed, Some(&first));
     server.kill();
-    // The hold is now in the journal, so a restart does not begin a new hold.
+    // The hold is now recorded in the journal, so a restart continues it and does not begin a new
+    // one.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
     assert!(!server.log().contains("used a different data directory before"), "{}", server.log());
@@ -52,7 +53,9 @@ fn postgres_detects_a_lost_disk() {
     a_lost_disk_is_noticed(Rig::postgres());
 }
 
-/// Numbers that leave a pool would wait forever for the server without a cluster.
+/// When a single server becomes a node of a cluster, the database must forget the server's former
+/// name. Otherwise, numbers that leave a pool would wait forever for that server to confirm the
+/// change.
 #[test]
 fn a_single_server_that_becomes_a_node_of_a_cluster_is_forgotten_and_a_live_node_is_not() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 3, LONG)]);

@@ -11,7 +11,8 @@ use super::support::server::Server;
 use super::support::site::{Pool, TOKEN};
 use super::{LONG, Managed, management, management_address};
 
-/// The time limit for a request head is 10 s. The additional time allows for a busy machine.
+/// The server's time limit for a request head is 10 s. The additional time allows for a busy
+/// machine.
 const BOUND: Duration = Duration::from_secs(28);
 
 /// Sends bytes, and reads the answer until the server closes the connection.
@@ -61,7 +62,7 @@ fn unauthenticated_clients_that_are_silent_slow_or_long_are_disconnected_while_m
     server.stop();
 }
 
-/// The token of the tests.
+/// Returns the value of the `Authorization` header with the tests' token.
 fn token() -> String {
     format!("Bearer {TOKEN}")
 }

@@ -20,10 +20,10 @@ use crate::support::batch::{self, Ask, BULK};
 use crate::support::server::Server;
 use crate::support::site::{Pool, Site};
 
-/// The length of a message, and of a block that is flushed.
+/// The length of a message in a stream, and of a block that is written to the file and flushed.
 const BYTES: usize = 16 << 10;
 
-/// The length of the file that is overwritten in a loop.
+/// The length of the file whose blocks are overwritten in a loop.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// The number of rounds. Measurements are interleaved, because the speed of this machine's disk

@@ -42,8 +42,8 @@ impl Powered {
     fn start(setting: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let images = images(folder.path())?;
-        // A node refuses servers that do not flush. The node therefore reads the settings of this
-        // other server, which does flush.
+        // A node refuses nats-servers that do not flush each message. The node therefore reads the
+        // settings of this additional nats-server, which does.
         let shown = Nats::start(1)?;
         let stores = places(&images);
         let nats = Nats::start_in(&Layout { setting, stores: &stores, ..Layout::default() })?;
@@ -60,8 +60,8 @@ impl Powered {
     /// Starts a node without data. Returns whether the node or the checker detected a loss.
     fn has_lost(&mut self) -> bool {
         let _ = fs::remove_dir_all(self.trial.site.data());
-        // Servers that have lost their state may never answer again, and the node waits a minute
-        // for them.
+        // nats-servers that have lost their state may never answer again, and the node waits a
+        // minute for an answer.
         let server = match Server::try_start_within(self.trial.serve(), Duration::from_secs(150)) {
             Ok(server) => server,
             Err(refused) => {

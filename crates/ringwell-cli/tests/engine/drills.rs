@@ -26,7 +26,7 @@ const ROUNDS: &str = "RINGWELL_ENGINE_ROUNDS";
 const FEW: u32 = 2;
 const BUSY: u32 = 4;
 
-/// The measured times until all pools hand out numbers again, and their limit.
+/// The measured times until all pools hand out numbers again, and the limit for these times.
 struct Bar {
     what: &'static str,
     most: Duration,
@@ -198,7 +198,7 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
         server = waiting.join().unwrap();
         trial.wait_for_numbers(&server);
         trial.wait_for_answers(60);
-        // The clock now changes while the process serves.
+        // This time, the clock changes while the process serves.
         trial.unnoticed();
         let sign = if round % 2 == 0 { 1 } else { -1 };
         walls[round % 2].set(sign * TEN_MINUTES);
@@ -232,7 +232,8 @@ fn a_node_starts_while_one_of_three_servers_is_down() {
     nats.kill(0);
     let server = start();
     trial.wait_for_numbers(&server);
-    // Running servers do not apply this setting, so the server that is down must start with it.
+    // Running nats-servers do not apply changes of `sync_interval`, so the nats-server that is down
+    // must start with the new value.
     nats.reconfigure(|text| text.replace("sync_interval: always", ""));
     nats.restart(0);
     server.says("is back and must not be used");
@@ -293,7 +294,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     server.stop();
 }
 
-/// Follows the guide: restarts a server only when all servers are ready.
+/// Follows the upgrade guide: restarts a server only when all servers are ready.
 fn restart_servers(nats: &mut Nats, trial: &Trial) {
     for index in 0..3 {
         nats.stop(index);
@@ -358,7 +359,7 @@ fn a_second_process_with_one_nodes_name_fences_the_first_which_returns_to_nothin
     }
     let serving = servers.pop().unwrap();
     trial.load(&serving);
-    // The earlier processes must never hand out a number again.
+    // The processes that served earlier must never hand out a number again.
     for fenced in &servers {
         trial.wait_for_overflow(fenced);
     }

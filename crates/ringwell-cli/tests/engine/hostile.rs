@@ -109,8 +109,8 @@ fn a_stream_whose_messages_expire_is_refused_at_the_next_start() {
     assert!(refused.log.contains("max_age"), "{}", refused.log);
 }
 
-/// Makes streams unusable in several ways: they lose or copy messages, or are sealed and accept
-/// none. Sealing is tested last, because it cannot be undone.
+/// Makes streams unusable in several ways: the streams lose messages, contain copies of messages,
+/// or are sealed and accept no more messages. Sealing is tested last, because it cannot be undone.
 #[test]
 fn the_doctor_and_the_start_refuse_streams_that_do_not_keep_each_group() {
     let Some(nats) = Nats::start(1) else { return };

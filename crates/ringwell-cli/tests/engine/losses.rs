@@ -112,7 +112,7 @@ fn a_process_whose_streams_are_deleted_ends() {
     let mut server = on_machine(&site, "first");
     ask_all(&site, &server, &mut given);
     delete_streams(&nats, &[0, 1]);
-    // These rows must be stored in a group, which is no longer possible.
+    // The rows of this batch must be stored in a group, which is no longer possible.
     ask(&site, &server, &mut given);
     let status = server.wait(Duration::from_mins(1));
     assert!(status.code().is_some_and(|code| code > 0), "{status}: supervisors start it again");

@@ -22,7 +22,8 @@ use crate::trial::wait_until;
 
 const NAMES: [&str; 2] = ["a", "b"];
 const POOLS: u64 = 8;
-/// The count of numbers in a pool, which is more than are requested while links are being opened.
+/// The count of numbers in a pool. More are available than a test requests while links are being
+/// opened.
 const NUMBERS: u64 = 20_000;
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
@@ -87,8 +88,8 @@ impl Nodes {
     }
 
     /// Waits until one batch gets a number for each row. This takes time, because connections must
-    /// first be opened, and on a busy machine, a group takes more than 250 ms. Checks that no
-    /// number is handed out twice.
+    /// first be opened, and on a busy machine, storing a group may take more than 250 ms. Checks
+    /// that no number is handed out twice.
     fn wait_for_all(&mut self, server: &Server) {
         let mut client = server.client();
         let mut given = Vec::new();

@@ -36,8 +36,8 @@ fn owner_and_standby(
     (trial, owner, waiting)
 }
 
-/// Checks that the standby has taken over. Once the network is restored, the owner must detect this
-/// and hand out nothing.
+/// Checks that the standby has taken over. Once the network is restored, the owner must detect that
+/// the standby serves, and hand out nothing.
 fn taken_over(
     net: &Net,
     mut trial: Trial,

@@ -20,15 +20,14 @@ use crate::support::server::signal;
 /// The time limit for servers to find each other.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The NATS subject for answers.
+/// The NATS subject at which the test's client receives answers.
 const INBOX: &str = "_INBOX.test";
 
 /// One to three servers. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Nats {
     folder: TempDir,
-    /// The program that the servers run. `other` is the program of another release, if there is
-    /// one.
+    /// The nats-server program. `other` is the program of another release, if there is one.
     program: PathBuf,
     other: Option<PathBuf>,
     servers: Vec<One>,
@@ -43,7 +42,7 @@ struct One {
     monitor: u16,
     config: PathBuf,
     store: PathBuf,
-    /// The program and its arguments that run the server on another host.
+    /// The command, with its arguments, that runs the server on another host.
     within: Vec<OsString>,
 }
 
@@ -410,7 +409,8 @@ impl Drop for Nats {
     }
 }
 
-/// Finds the program: the one that the environment variable names, or one on the `PATH`.
+/// Finds the nats-server program: the one that the variable `NATS_SERVER` names, or else one on the
+/// `PATH`.
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let program = named.unwrap_or_else(|| "nats-server".into());

@@ -53,7 +53,8 @@ fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     server.stop();
 }
 
-/// Only the length of the leap distinguishes it from a long time without a server.
+/// A clock that was set ahead looks like a long time in which no server ran. Only the length of the
+/// clock's leap distinguishes the two.
 #[test]
 fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {
     let mut trial = Trial::new("");

@@ -14,8 +14,8 @@ const CROWD: u64 = 10_000;
 /// The number of descriptors that each process needs in addition to those for clients.
 const OTHERS: u64 = 1_000;
 
-/// Returns the number of clients for which this process has descriptors. Raises the limit as far as
-/// possible. The server inherits the limit.
+/// Returns the number of clients for which this process has descriptors. First raises this
+/// process's limit as far as possible. The server inherits the limit.
 fn room() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = CROWD + OTHERS;
@@ -42,7 +42,8 @@ fn ten_thousand_kept_connections_are_served_beside_a_load() {
     let mut crowd: Vec<Client> = Vec::new();
     for place in 0..room {
         let mut client = Client::connect(server.address()).unwrap();
-        // Some clients send a request, and must still be connected afterwards.
+        // Some of the clients send a request now, and some of these send another one later to check
+        // that they are still connected.
         if place % 50 == 0 {
             let pool = &pools[usize::try_from(place / 50 % 20).unwrap()];
             assert_ne!(batch::one(&mut client, pool, "crowd").number, 0);

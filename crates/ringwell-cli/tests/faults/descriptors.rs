@@ -8,8 +8,8 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
-/// The limit of descriptors. It is enough for the server's own files, the loads and a few more
-/// clients, but not for the crowd of clients.
+/// The limit of descriptors. It is high enough for the server's own files, the connections of
+/// `ringwell load` and a few more clients, but not for the crowd of clients.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 

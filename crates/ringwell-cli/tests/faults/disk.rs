@@ -10,8 +10,8 @@ use super::trial::{PATIENCE, Trial, can_run, wait_until};
 struct Injected(Child);
 
 impl Injected {
-    /// Changes the results of system calls from now on, as `rules` specify (strace(1),
-    /// "Tampering").
+    /// Changes the results of the server's system calls from now on, according to `rules`
+    /// (strace(1), "Tampering").
     fn into(server: &Server, rules: &[&str]) -> Self {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,fsync"]);
@@ -82,8 +82,8 @@ fn a_failed_write_ends_the_journal_until_a_restart_and_loses_nothing() {
 }
 
 /// After the first `EINVAL`, the server assumes that the file system does not support direct
-/// writes, and flushes separately. A new segment is opened for direct writes again, and also needs
-/// a flush at its beginning.
+/// writes. It then flushes after each write. A new segment is opened for direct writes again, and
+/// also needs a flush at its beginning.
 #[test]
 fn a_failed_flush_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {
@@ -101,7 +101,8 @@ fn a_full_disk_costs_numbers_until_it_has_room_again() {
     trial.load(&server);
     for error in ["ENOSPC", "EDQUOT"] {
         trial.fault("the disk is full");
-        // Each thread retries four times per second, so its writes succeed after some seconds.
+        // Each thread retries four times per second, so the 16 injected failures are used up after
+        // some seconds, and its writes succeed again.
         let injected = Injected::into(&server, &[&format!("pwrite64:error={error}:when=1..16")]);
         trial.wait_for_overflow(&server);
         wait_until("not both journals are full", || {

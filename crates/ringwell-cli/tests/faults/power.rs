@@ -1,5 +1,5 @@
 //! Simulates power cuts. The server's data is on a separate file system, which drops all unflushed
-//! data at once and then fails every call until it is mounted again.
+//! data at once and then fails every operation until it is mounted again.
 //!
 //! The shutdown ioctl of ext4 does this, on a file system in an image file. The tests need the
 //! rights to mount and to use a loop device.
@@ -23,7 +23,7 @@ enum Outcome {
 }
 
 /// Runs a load with power cuts, and returns the outcome. Returns `None` if the machine does not
-/// allow it.
+/// allow power cuts to be simulated.
 fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     let folder = TempDir::new().unwrap();
     let disk = Image::mount_new(&folder.path().join("disk"))?;
@@ -72,8 +72,8 @@ fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
             assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");
             assert_eq!(verdict["violations"]["C1"], Value::Null, "{verdict:#}");
         }
-        // Startup may also be refused: a new segment is flushed and records how many frames
-        // preceded it, so the loss is detected.
+        // The server may also refuse to start. Each new segment is flushed and records how many
+        // frames precede it, so the loss is detected.
         Some(Outcome::Refused(log)) => assert!(log.contains("must not be cut"), "{log}"),
         None => {}
     }

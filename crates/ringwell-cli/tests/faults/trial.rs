@@ -137,7 +137,7 @@ impl Trial {
     }
 
     /// Records in the history that a fault begins now. After the first fault, the checker accepts
-    /// overflow without another reason.
+    /// overflow numbers even without any other reason.
     pub(crate) fn fault(&mut self, what: &str) {
         let line = json!({"k": "nem", "t": now_ns(), "what": what, "phase": "begin"});
         writeln!(self.faults, "{line}").unwrap();
@@ -278,8 +278,8 @@ fn now_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// Checks the condition repeatedly until it holds. Fails with the message `otherwise` after the
-/// time limit.
+/// Calls `is_so` repeatedly until it returns true. Fails with the message `otherwise` after
+/// [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;

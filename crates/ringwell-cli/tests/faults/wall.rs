@@ -30,7 +30,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// Returns the holder of a number at a time according to a correct clock.
+/// Returns the holder of `number` at `at_ms`, a time by a correct clock.
 fn named(server: &Server, number: u64, at_ms: u64) -> Value {
     let found = batch::attribution(&mut server.client(), number, at_ms).unwrap();
     let id = found["parameters"]["id"].clone();
@@ -101,8 +101,8 @@ fn one_start_with_a_wrong_clock_destroys_no_history() {
         sleep(Duration::from_millis(300));
         assert!(!one(&mut server.client(), &pool, "second").overflow);
         server.stop();
-        // Waits long enough for the server to write new snapshots, and then to search for history
-        // that is too old.
+        // Each run is long enough for the server to write new snapshots and then to search for
+        // history that is too old.
         for _ in 0..2 {
             let server = start(&site, &wall, wrong);
             sleep(Duration::from_millis(2_500));

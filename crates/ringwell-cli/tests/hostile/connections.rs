@@ -9,8 +9,8 @@ use super::support::batch::BULK;
 use super::support::client::request;
 use super::support::site::TOKEN;
 
-/// The server detects within a second that a phase has exceeded its time limit. The additional time
-/// allows for a busy machine.
+/// The server detects within a second that a phase of a request has exceeded its time limit. The
+/// additional time allows for a busy machine.
 const CUT_WITHIN: Duration = Duration::from_secs(4);
 
 /// Returns the head of a batch and the first bytes of its body. The rest of the body is missing.

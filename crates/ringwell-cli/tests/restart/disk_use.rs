@@ -11,7 +11,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Returns the disk space of all files below `path`, in bytes.
+/// Returns the disk space used by all files below `path`, in bytes.
 fn on_disk(path: &Path) -> u64 {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let bytes = |path: std::path::PathBuf| match fs::symlink_metadata(&path) {
@@ -52,8 +52,8 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     let parameters = format!("utm={}", "x".repeat(1_000));
     let journal = site.data().join("journal");
     let (before, start) = (written(&server), Instant::now());
-    // The maximum of bytes on the disk, the maximum of bytes written in a second, and the beginning
-    // of the second that is being measured.
+    // The maximum number of bytes on the disk, the maximum number of bytes written in a second, and
+    // the beginning of the second that is being measured.
     let (mut most, mut fastest, mut second) = (0, 0, (start, before));
     while written(&server) - before < 400 * MIB {
         many(&mut client, &site.pools[0], 100, &parameters);
@@ -72,8 +72,8 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     }
     println!("400 MiB in {took:?}, at most {fastest} bytes in a second: {most} bytes on the disk");
     println!("afterwards: {} bytes", on_disk(&journal));
-    // Once per second, old segments are dropped up to the older of two snapshots. The limit allows
-    // twice that time, for a busy machine.
+    // Once per second, the segments before the older of two snapshots are dropped. The limit is
+    // twice as high as necessary, to allow for a busy machine.
     assert!(most < 4 * MIB + BESIDE + 4 * fastest, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
@@ -106,8 +106,8 @@ fn a_number_with_more_than_100_000_keep_alives_is_looked_up_in_bounded_time() {
         assert!(rows.iter().all(|row| row.number == pool.first), "{rows:?}");
         kept_at = if round == 0 { now_ms() } else { kept_at };
     }
-    // The process either has the newest keep-alive's allocation in memory or, after a restart, must
-    // find it in the journal.
+    // The allocation that the newest keep-alive extended is in memory at first. After a restart,
+    // the process must find it in the journal.
     for restarted in [false, true] {
         if restarted {
             server.stop();

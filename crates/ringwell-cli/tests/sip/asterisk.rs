@@ -25,7 +25,8 @@ const DESCRIPTION: &str = "Content-Type: application/sdp\nContent-Length: [len]\
                            o=- 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 [local_ip]\nt=0 0\n\
                            m=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\n";
 
-/// Adds a description of the audio, without which Asterisk accepts no call.
+/// Adds a description of the audio (SDP) to `message` in the scenario. Without one, Asterisk
+/// accepts no call.
 pub(super) fn with_sound(scenario: &str, message: &str) -> String {
     let at = scenario.find(message).unwrap();
     let (before, rest) = scenario.split_at(at);

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The time limit for receiving bytes, in all tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A kept connection.
+/// A persistent connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: BufReader<Box<dyn Stream>>,

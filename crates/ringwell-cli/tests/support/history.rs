@@ -2,8 +2,8 @@
 //! server's code.
 //!
 //! The exact time of an allocation is unknown: it is between the first byte of the request and the
-//! last byte of the answer. There are no false alarms, because a violation is reported only if it
-//! holds for all possible times.
+//! last byte of the answer. There are no false alarms, because events are reported only if they
+//! violate a guarantee at all possible times.
 
 use std::collections::BTreeMap;
 

@@ -389,7 +389,7 @@ fn the_later_end_of_a_lockout_wins_whichever_shard_reports_it() {
 }
 
 /// A startup at which the time is uncertain lengthens lockouts without writing a record, and so
-/// does another shard's state. A snapshot includes the longer lockout. The record of the
+/// does adopting another shard's state. A snapshot includes the longer lockout. The record of the
 /// allocation, which may be read after the snapshot, does not include it.
 #[test]
 fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
@@ -413,8 +413,8 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     }
 }
 
-/// At a startup at which the time is uncertain, the lockout is lengthened by more than at the
-/// startup before.
+/// A startup at which the time is uncertain lengthens the lockout by more than the previous startup
+/// did. The end in the next record is therefore earlier than the known end.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));

@@ -334,7 +334,8 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
 }
 
-/// An application adds and removes pools all day. The holds of removed pools must not accumulate.
+/// If an application keeps adding and removing pools, the holds of removed pools must not
+/// accumulate.
 #[test]
 fn holds_of_removed_pools_are_dropped_when_they_are_over_and_many() {
     let mut shard = Rebuild::new(Vec::new()).finish();
@@ -411,7 +412,8 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Pools are added and removed for years. Only the hold of a removed pool is remembered.
+/// Over the years, many pools are added and removed. Of a removed pool, only a hold may be
+/// remembered.
 #[test]
 fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

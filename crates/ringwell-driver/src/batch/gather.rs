@@ -1,10 +1,10 @@
 //! The rows of one batch in progress: from the plan, through the owners, to the outcomes.
 //!
 //! The shard that received the batch asks the other owners first, so that they work concurrently.
-//! It then serves its own rows, and waits for the journal and the other owners, but no longer than
-//! the batch's deadline. Rows that are still missing then overflow; the batch never fails as a
-//! whole. Invariant: if the answer to an allocation is not sent, the allocation is undone, unless
-//! another visitor may have seen its number since.
+//! It then serves its own rows, and waits for the journal and the other owners, but not beyond the
+//! batch's deadline. Rows that are still missing then overflow; the batch never fails as a whole.
+//! Invariant: if the answer to an allocation is not sent, the allocation is undone, unless another
+//! visitor may have seen its number since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ struct Remote {
 /// numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
-    /// Boxed, so that passing it on costs little.
+    /// Boxed, so that moving it is cheap.
     job: Option<Box<Job>>,
     /// The time when this shard served its rows.
     now: Millis,

@@ -36,8 +36,8 @@ pub async fn known<P: Platform>(
         .ok_or(ChangeError::Stopping)
 }
 
-/// Like [`known`], but for a next owner on another node. Also returns the doubts that this owner
-/// must apply; see [`Facts::settle_apart`].
+/// Like [`known`], but for a next owner on another node. Also returns the holds that the next owner
+/// must apply because the history of some numbers is in doubt; see [`Facts::settle_apart`].
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
@@ -49,8 +49,8 @@ pub async fn known_apart<P: Platform>(
     buckets: &[u16],
 ) -> Result<(Known, Vec<(PoolId, Millis)>), ChangeError> {
     let report = gather(node, peers, &directory, buckets).await?;
-    // A number may have entered a pool in transit. No shard has such a pool, so no shard reports
-    // its hold.
+    // A number may have entered a pool that is in transit. No shard has that pool, so no shard
+    // reports the pool's hold.
     let bucket_holds = node.bucket_holds();
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let held = pools.filter_map(|pool| {

@@ -22,7 +22,8 @@ const PIECE_NUMBERS: u64 = 1024;
 /// Like [`PIECE_NUMBERS`], but for numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// Like [`PIECE_NUMBERS`], but for the length of a range in which few numbers are known.
+/// Like [`PIECE_NUMBERS`], but limits the length of a range of numbers. The shard has a state for
+/// only a few numbers of such a range.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
 /// The maximum number of remembered answers that are processed before the next batch is served.
@@ -172,7 +173,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Step
     StepResult::Taken
 }
 
-/// Returns the shard's state of those of `numbers` that are in no rotation here.
+/// Returns the shard's state of those `numbers` that are in no rotation here.
 async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {

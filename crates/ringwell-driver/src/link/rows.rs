@@ -24,7 +24,7 @@ use crate::shard::unanswered;
 const MARGIN: Duration = Duration::from_millis(5);
 
 /// The longest time to wait for a late answer in order to return its numbers. A suspended node
-/// reads its requests when it resumes, and cannot know how old they are. Each wait occupies a
+/// reads its requests when it resumes, and cannot determine their age. Each wait occupies a
 /// connection; there are at most as many waits as requests that the window allowed.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
@@ -68,7 +68,7 @@ impl<P: Platform> Link<P> {
         refuse(rows, Refusal::Paced);
     }
 
-    /// Sends rows that the window admits.
+    /// Sends rows that the window has admitted.
     pub(super) async fn ask(self: Rc<Self>, rows: PeerRows) {
         self.counts.requests.add(1);
         let begun = self.platform.moment();
@@ -86,9 +86,9 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // A void result says nothing about the speed of the other node. Either a timer woke this
-        // thread late, after the answer had arrived, or the client's deadline was shorter than the
-        // limit for links.
+        // A result is void if it shows nothing about the speed of the other node: either a timer
+        // woke this thread late, after the answer had arrived, or the client's deadline was shorter
+        // than the limit for links.
         let is_void = match answer {
             Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
             Some(Err(_)) => false,

@@ -80,7 +80,8 @@ pub(super) struct AttributionJson {
     /// Whether `at` is in the shard time of the queried node rather than wall-clock time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shard_time: bool,
-    /// Added later. An older node refuses this field; the caller then shows no keep-alives.
+    /// Added in a later release. A node of an older release refuses requests with this field; the
+    /// caller then shows no keep-alives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) keep_alives: bool,
 }
@@ -109,7 +110,8 @@ pub(super) struct ReleaseJson {
     pub(super) shard: u16,
     number: u64,
     allocated_at: Option<u64>,
-    /// Added later. An older node refuses this field, and the lockout then runs to its end.
+    /// Added in a later release. A node of an older release refuses requests with this field, and
+    /// the lockout then runs to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen_at: Option<u64>,
 }

@@ -92,7 +92,7 @@ fn run_shares_turns_with_the_tasks_that_it_waits_for() {
     assert_eq!(executor.run(std::future::pending::<()>()), None);
 }
 
-/// In each run, the work keeps the waker of its first poll, like a task that waits for a group.
+/// Across runs, the work keeps the waker of its first poll, as a task that waits for a group does.
 #[test]
 fn work_that_goes_on_in_another_run_is_still_woken() {
     let executor = Executor::new();

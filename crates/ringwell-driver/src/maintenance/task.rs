@@ -20,7 +20,7 @@ use crate::store::{Reader, Store};
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// The time for which a snapshot waits until a log has stored the groups that the snapshot covers.
-/// It is longer than the election of a leader takes.
+/// This is longer than the log's servers need to elect a leader.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The interval between two checks of whether another process has taken over an idle shard.
@@ -210,7 +210,7 @@ async fn drop_old<P: Platform>(
 ) -> Result<(), Trouble> {
     let mut dropped_n = 0;
     while let Some(mut carry) = rounds.expired(store, thread.now(), thread.clocks())
-        // If a log could not be trimmed, it returns the same part again.
+        // If the log could not be trimmed, the store returns the same part again.
         && carry.part.next_n > dropped_n
     {
         dropped_n = carry.part.next_n;

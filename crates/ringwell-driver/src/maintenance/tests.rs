@@ -96,7 +96,7 @@ fn a_quiet_shard_records_the_time_more_and_more_rarely() {
     };
     assert!(!tick(&mut engine, 4_999));
     assert!(tick(&mut engine, 5_000));
-    // Until this tick is stored, no other is added.
+    // Until this tick is stored, no other tick is added.
     assert!(!tick(&mut engine, 14_000));
     engine.seal(Vec::new()).unwrap();
     assert!(!tick(&mut engine, 14_999));

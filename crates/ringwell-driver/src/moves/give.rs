@@ -31,8 +31,7 @@ const PIECE: usize = 512;
 /// The maximum size of one bucket in a request, in bytes: its index, its owner and its hold.
 const BUCKET_BYTES: usize = 160;
 
-/// The minimum size of a piece without its buckets, in bytes: one number and the rest of the
-/// request.
+/// The minimum size, in bytes, of a request without its buckets: one number and all other fields.
 const PIECE_BYTES_MIN: usize = 512;
 
 /// The pause before an interrupted move is continued.
@@ -203,9 +202,9 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// Returns the held pools of `buckets`, each with the end of its hold. If a shard doubts its whole
-/// state, all pools are returned. The second value is the end of that doubt, which also applies to
-/// pools that are not listed yet.
+/// Returns the held pools of `buckets`, each with the end of its hold. If the entire state of a
+/// shard is in doubt, all pools are returned. The second value is the end of the hold for that
+/// reason, which also applies to pools that are not listed yet.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -253,8 +252,8 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // After the buckets were released, a restart may have found the journal's end damaged, which
-    // adds holds.
+    // This node may have been restarted since it released the buckets, and may have found the end
+    // of a journal damaged, which adds holds.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
@@ -287,8 +286,8 @@ async fn deliver<P: Platform>(
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // The buckets may have moved on from the taker.
         learn_from(platform, node, peers, leaving.to).await;
-        // The buckets may also have been taken back without this node knowing it: the answer was
-        // lost, or this node has lost its record of it.
+        // The buckets may also have been taken back, but this node has no record of that: either
+        // the answer or the record was lost.
         let is_back = still.iter().any(|bucket| node.is_claimed(*bucket));
         if is_back && !planted(Bug::AbortNotCompleted) {
             take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;
@@ -299,9 +298,8 @@ async fn deliver<P: Platform>(
     Ok(numbers.len())
 }
 
-/// Returns the maximum size of a request about a move at the other node: the size that it reported,
-/// or this node's own limit if it did not report any, because both nodes most likely have the same
-/// limit.
+/// Returns the maximum size of a request about a move that the other node accepts. If that node did
+/// not report its limit, returns this node's limit, because the two are most likely the same.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }

@@ -2,9 +2,10 @@
 //! node that refuses rows of moved buckets, and to a starting node.
 //!
 //! A node whose data is from before a move would serve buckets that it has since given away. It
-//! therefore asks the other nodes before it serves. If such a node learns of the move only later,
-//! it stops serving the moved buckets. Their owner then holds them until all lockouts that began on
-//! the outdated node must have ended. Source: docs/spec/cluster.md, "Data from before a move".
+//! therefore asks the other nodes before it serves. If such a node receives the present owners only
+//! later, it stops serving the moved buckets. Their owner then holds them until all lockouts that
+//! began on the outdated node must have ended. Source: docs/spec/cluster.md, "Data from before a
+//! move".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +25,12 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{FileError, ServedMap};
 
-/// A node that does not answer within this time gets the owners later, when it sends rows that are
-/// refused.
+/// The time limit for an exchange of owners. A node that does not answer within this time gets the
+/// owners later, when it sends rows that are refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Longer than [`PATIENCE`], because an owner asks the other nodes about numbers before it confirms
-/// that it holds buckets.
+/// The time limit for an exchange in which an owner must hold buckets. Longer than [`PATIENCE`],
+/// because an owner asks the other nodes about numbers before it confirms that it holds buckets.
 const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Exchanges the owners of buckets with every other node. If a node cannot be reached, it gets the

@@ -75,8 +75,8 @@ pub struct Take {
     pub gaps: Vec<Gap>,
 }
 
-/// A held bucket in a request. Its index is followed by the time since it arrived without lockouts
-/// (0 if it arrived with them), and by the remaining time of the hold of all its pools.
+/// A held bucket in a request: its index, the time since it arrived without lockouts (0 if it
+/// arrived with them), and the remaining time for which all its pools are held.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, exchanged for another node's copy.
@@ -182,8 +182,7 @@ mod tests {
     #[test]
     fn lockouts_keep_their_true_ends_whatever_the_clocks() {
         let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
-        // Ten seconds remain, according to a clock that agrees, one that is an hour behind, and one
-        // that is an hour ahead.
+        // The other node's clock agrees with this one, is an hour behind, or is an hour ahead.
         for there in [5_000_000, 1_400_000, 8_600_000] {
             assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
             assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");

@@ -118,7 +118,8 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
 fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     let (rules, number) = (engine.shard(), known.slot.number);
     let pool = rules.find(number).and_then(|slot| rules.pool_of(slot));
-    // The number is in the same pool if its bucket comes back to data from before it left.
+    // If this node's data is from before the bucket left, the number is still in the same pool when
+    // the bucket comes back.
     let is_elsewhere = pool.is_some_and(|pool| rules.pool_id(pool) != known.pool);
     match rules.newest(number).filter(|_| is_elsewhere) {
         Some(newest) if newest.allocated_at != known.slot.allocated_at => Retired {
@@ -288,7 +289,8 @@ async fn abandon_now<P: Platform>(
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
             return Err("it has accepted them, and the move is about to end".to_owned());
         }
-        // The present owner may be the same because of a later move or a newer cluster file.
+        // The present owner may be equal to `owner` because of a later move or a newer cluster
+        // file.
         let is_same = known == *owner && is_known(*bucket, owner);
         if known.moves >= owner.moves && !is_same {
             return Err("it has accepted them, and they have moved on since".to_owned());

@@ -39,8 +39,8 @@ impl Node {
         abandoned.extend(buckets.iter().copied());
     }
 
-    /// Whether this node knows only from other nodes that the bucket has moved away and back. In
-    /// that case, the move may still bring the bucket's state.
+    /// Whether only other nodes have recorded that the bucket has moved away and back. In that
+    /// case, the move may still bring the bucket's state.
     #[must_use]
     pub fn is_returned(&self, bucket: u16) -> bool {
         self.returned.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)

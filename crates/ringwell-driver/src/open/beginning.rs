@@ -23,7 +23,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// three or five servers, and the client cannot choose which of them leads.
 const LEADERS: u32 = 6;
 
-/// The pause for another server to become the leader.
+/// The pause that gives another server time to become the leader.
 const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The maximum time to wait for a single message.

@@ -231,7 +231,8 @@ pub async fn follow<F: Files, P: Platform>(
             set_aside(files, beside.settings, shard)?;
         }
         let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
-        // The groups of these snapshots were stored under an earlier leader and are lost now.
+        // If so, a snapshot covers groups that were stored under an earlier leader and are lost
+        // now.
         is_other |= begun.is_other;
         read = begun.read;
         until = platform.moment() + PATIENCE;

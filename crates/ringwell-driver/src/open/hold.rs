@@ -12,7 +12,7 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{FileError, Files, ServedMap};
 
-/// The cluster file is older than the one that this data has served.
+/// The cluster file is older than the one that was last in use with this data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the cluster file has version {version}, but this data directory was served with version \
@@ -21,7 +21,7 @@ use crate::store::{FileError, Files, ServedMap};
 pub struct OldMap {
     /// The version of the cluster file.
     pub version: u64,
-    /// The version that this data directory has served.
+    /// The version that was last in use with this data directory.
     pub served: u64,
 }
 
@@ -59,8 +59,8 @@ pub(super) struct New {
     pub(super) at_least: Millis,
 }
 
-/// Returns the holds at a startup at `now`: those from the last run of this data, whether or not
-/// they have ended, and those of the buckets that are `new` here.
+/// Returns the holds at a startup at `now`: those from the last run with this data directory,
+/// whether or not they have ended, and those of the buckets that are `new` here.
 ///
 /// If the clock has leapt forward by `ahead`, the earlier holds are prolonged by the same time. The
 /// prolonged holds are written to the file before a snapshot makes the time of this startup the

@@ -85,7 +85,8 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
 pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd, LogEnd)) -> bool {
     let taken_n = tip.next_n - 1;
     let is_beyond = reached.is_beyond(tip.epoch, taken_n);
-    // If a process has taken the log over since then, it has already held the pools.
+    // If a process has taken the log over since the failure was noted, it has already held the
+    // pools.
     let is_after = tip.epoch <= failed_at.epoch.saturating_add(1);
     let has_failed = is_after && failed_at.group >= taken_n;
     let is_other = is_beyond || has_failed;

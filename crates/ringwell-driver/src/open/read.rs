@@ -78,7 +78,7 @@ pub(super) enum KeptIn<F: Files> {
 }
 
 impl<F: Files> Read<F> {
-    /// Creates a shard without doubts and without a snapshot.
+    /// Creates a shard whose history is not in doubt and that has no snapshot.
     pub(super) fn found(
         shard: u16,
         kept: KeptIn<F>,
@@ -286,12 +286,12 @@ pub fn copied<F: Files>(
     let unkept = may_lack_groups(files, data, boot)?.filter(|_| !planted(Bug::PowerCutIgnored));
     let found = reads.iter().filter_map(Read::journal).collect();
     let other = other_journal(files, data, own, &found)?;
-    // Segments damaged by a power cut were removed, possibly including all segments of the last
-    // run.
+    // After a power cut, damaged segments were removed, possibly all segments of the last run, so
+    // the journal may look older than it is.
     let other = other.filter(|other| unkept.is_none() || !other.is_older);
     if let Some(OtherJournal { shard, .. }) = other {
-        // If a process ends during startup before the hold is stored, it leaves a new, empty
-        // journal behind.
+        // If this process ends before the hold is stored, it leaves a new, empty journal behind.
+        // Because of the mark, the next startup holds the pools in that case too.
         mark_restored(files, data)?;
         return Ok(Some(Copied::Replaced(shard)));
     }

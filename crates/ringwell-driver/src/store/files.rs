@@ -178,7 +178,7 @@ impl FileError {
         self.has_no_room
     }
 
-    /// Adds further failures that this error has caused.
+    /// Adds to the message a further failure that this error has caused.
     pub(super) fn and(self, consequence: &str) -> Self {
         let source = io::Error::new(self.source.kind(), format!("{}; {consequence}", self.source));
         Self { source, ..self }
@@ -199,9 +199,9 @@ pub(super) fn rename(files: &impl Files, from: &Path, to: &Path) -> Result<(), F
     to.parent().map_or(Ok(()), |directory| files.flush_names(directory))
 }
 
-/// Makes the names of the files in `directory` durable, if there are any. A killed process may
-/// have left names that are only in the cache. A power cut would take back a file that this process
-/// has already read and acted on.
+/// Makes the names of the files in `directory` durable, if there are any. A killed process may have
+/// left names that are only in the cache. A power cut would remove such a file, although this
+/// process has already read it and acted on it.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,8 +1,8 @@
 //! Stores groups as frames. Frames are written and flushed one at a time.
 //!
 //! Invariant: groups are stored in order and without gaps. After any failure other than a full
-//! disk, nothing more may be stored, because the contents of the disk are unknown. The pages of a
-//! failed flush count as clean, so a second flush would falsely succeed.
+//! disk, nothing more may be stored, because the contents of the disk are unknown. After a failed
+//! flush, the operating system counts the pages as clean, so a second flush would falsely succeed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -35,9 +35,9 @@ pub struct Identity {
 pub struct WrittenJournal {
     /// The journal's name: 32 hexadecimal digits.
     pub name: String,
-    /// The number of that startup; see [`SegmentHeader::start`]. A copy made before that startup
-    /// contains no segment with this number. If that startup served a copy, the original contains
-    /// no such segment either. `None` in data of earlier releases.
+    /// The number of the last startup; see [`SegmentHeader::start`]. A copy made before that
+    /// startup contains no segment with this number. If that startup served a copy, the original
+    /// contains no such segment either. `None` in data of earlier releases.
     pub start: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl FoundJournal {
     }
 
     /// Returns the entry for this journal that `identity.json` contains once the journal's last
-    /// startup has served.
+    /// startup has begun to serve.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
@@ -96,7 +96,8 @@ impl Identity {
         format!("{:032x}", u128::from_le_bytes(id))
     }
 
-    /// Reads the identity; returns `None` if no release that draws names has served from this data.
+    /// Reads the identity; returns `None` if no release that draws names has used this data
+    /// directory.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.

@@ -59,8 +59,9 @@ pub trait Store: 'static {
     /// A snapshot that is being written.
     type Draft: Draft;
 
-    /// Stores a group. The result is always definite. If a store is uncertain about it, the store
-    /// finds out before the future completes. Dropping the future does not undo the append.
+    /// Stores a group. The result is always certain: if a store cannot determine the result at
+    /// first, the future does not complete until it can. Dropping the future does not undo the
+    /// append.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
 
     /// Returns the time after which rows no longer wait for an append in progress. Until that
@@ -149,8 +150,8 @@ pub trait Reader: Clone + Send + 'static {
         0..0
     }
 
-    /// Reads these groups, and checks that each names its predecessor. Groups that are no longer
-    /// kept are skipped.
+    /// Reads these groups, and checks that each refers to its predecessor. Groups that are no
+    /// longer kept are skipped.
     ///
     /// # Errors
     /// [`Damage`]

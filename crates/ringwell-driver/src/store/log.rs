@@ -57,8 +57,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The pause before a group is tried again if there was no space for it in the mirror.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// The time for which snapshots count as readable after they were read back. A shard with a million
-/// numbers has two snapshots of 54 MiB each.
+/// The time for which snapshots count as readable after they were read back. Snapshots are large: a
+/// shard with a million numbers has two of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
 /// The number of groups from before the copy that are dropped from the log at a time.
@@ -133,7 +133,7 @@ pub enum NotAppended {
 
 /// The log did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the journal's servers do not answer: {0}")]
+#[error("the request to the journal's servers failed: {0}")]
 pub struct Unreached(pub String);
 
 /// The result of a call on a [`SharedLog`].
@@ -182,7 +182,7 @@ pub struct Heard {
     pub sign: Sign,
     /// The time since the heartbeat arrived, according to this machine's steady clock.
     pub ago: Duration,
-    /// The minimum end of each shard's log, from all heartbeats, in the order of the shards.
+    /// The end that each shard's log must have reached, in order, according to all heartbeats.
     pub reached: Vec<Reached>,
 }
 
@@ -193,14 +193,14 @@ pub struct LastOwner {
     pub recorded: Recorded,
     /// The epochs of the process's shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// The minimum end of each shard's log, from all heartbeats, in the order of the shards.
+    /// The end that each shard's log must have reached, in order, according to all heartbeats.
     pub reached: Vec<Reached>,
 }
 
 impl Heard {
-    /// Converts the heartbeat to the time of its sender: shard time continues from the heartbeat
-    /// with the time since boot. The result is never ahead of the sender's time, because the
-    /// heartbeat was in transit for a while.
+    /// Returns the sender's time: its shard time at the heartbeat, plus the time since the
+    /// heartbeat arrived. The result is never ahead of the sender's time, because the heartbeat was
+    /// in transit for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
         let Sign { at, epochs, .. } = self.sign;
@@ -251,10 +251,10 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The reason why the snapshots cannot be used, as text for people.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
-    /// Waits to take over the shards that begin with `first`. Returns when no other process has
-    /// reported for a while that it serves them, or when one reports that it no longer does. These
-    /// reports are only hints, which keep processes from taking shards from each other; the log
-    /// decides. Returns the last heartbeat of a serving process, if there was one.
+    /// Waits until this process may take its shards over; the first one is `first`. Returns when no
+    /// other process has reported for a while that it serves them, or when one reports that it no
+    /// longer does. These reports are only hints, which keep processes from taking shards from each
+    /// other; the log decides. Returns the last heartbeat of a serving process, if there was one.
     fn stand_by(&self, first: u16) -> Option<Heard>;
 
     /// Reports that this process is taking the shards over, until [`Self::serving`] is called.
@@ -539,7 +539,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 
     /// Until a group is stored, the snapshot is not put beside the log: startup has just read the
-    /// whole log, so this would only delay the first numbers.
+    /// whole log, so another upload would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))

@@ -1,4 +1,4 @@
-//! The buckets of the cluster's map that this data directory has served: `cluster-map.json`.
+//! The buckets of the cluster's map that were served from this data directory: `cluster-map.json`.
 //!
 //! A bucket that arrives at a node because of a new map was served by another node, whose lockouts
 //! are unknown here. The bucket's pools, including those added later, are held for a lifetime,
@@ -21,7 +21,8 @@ const FILE: &str = "cluster-map.json";
 /// The file with the [`Lifetimes`] of the lists that were served. Every node has this file.
 const LIFETIMES: &str = "lifetimes.json";
 
-/// The buckets that a data directory has served, and the map according to which it served them.
+/// The buckets that were served from a data directory, and the map according to which they were
+/// served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedMap {
@@ -74,8 +75,8 @@ pub struct Leaving {
 }
 
 impl ServedMap {
-    /// Returns the state that a node serves under these owners; `is_own` selects the node's shards.
-    /// Only the holds of the node's own buckets and of leaving buckets are kept.
+    /// Returns the record of a node that serves according to `owners`; `is_own` selects the node's
+    /// shards. Only the holds of the node's own buckets and of leaving buckets are kept.
     pub fn of(
         owners: Owners,
         is_own: impl Fn(u16) -> bool,
@@ -103,7 +104,8 @@ impl ServedMap {
         }
     }
 
-    /// Returns the state that `data` served last; `None` if it was never part of a cluster.
+    /// Returns the state that was last served from `data`; `None` if `data` was never part of a
+    /// cluster.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -120,8 +122,8 @@ impl ServedMap {
     }
 }
 
-/// Returns the lifetimes of the lists that `data` has served; `None` if no release has recorded
-/// them.
+/// Returns the lifetimes of the lists that were served from `data`; `None` if no release has
+/// recorded them.
 ///
 /// # Errors
 /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -129,7 +131,7 @@ pub fn read_lifetimes(files: &impl Files, data: &Path) -> Result<Option<Lifetime
     read_json(files, &data.join(LIFETIMES))
 }
 
-/// Durably records the lifetimes of the lists that `data` has served.
+/// Durably records the lifetimes of the lists that were served from `data`.
 ///
 /// # Errors
 /// Returns [`FileError`]; the old file then remains.

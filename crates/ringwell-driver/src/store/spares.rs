@@ -1,8 +1,8 @@
 //! Files that are ready to become segments. They were prepared by a thread or left over from
 //! dropped segments.
 //!
-//! Overwriting existing blocks is 1.5 times as fast as extending a file. Also, a full disk is
-//! noticed here, before a group needs the space.
+//! Overwriting existing blocks is 1.5 times as fast as extending a file. Preparing files in advance
+//! also reveals a full disk before a group needs the space.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -190,8 +190,8 @@ impl<F: Files> Spares<F> {
             offset += len as u64;
         }
         files.flush(&made)?;
-        // Drops the cached pages now. Otherwise, a direct write over them would have to drop them
-        // first.
+        // Drops the cached pages now. Otherwise, a direct write to the same part of the file would
+        // have to drop them first.
         drop(files.open(path, Access::Fresh));
         files.flush_names(&self.directory)
     }

@@ -86,7 +86,7 @@ pub fn may_lack_groups(
 pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) -> FileError {
     let Settings { data, durability, failing, .. } = settings;
     let _alone = failing.lock().unwrap_or_else(PoisonError::into_inner);
-    // The groups of an earlier process with another durability may still be in the cache.
+    // The groups of an earlier process with another durability may still be only in the cache.
     let may_lack = *durability == Durability::Os || files.exists(&data.join(FILE));
     if error.is_full() || !may_lack || planted(Bug::FailedFlushIgnored) {
         return error;
@@ -94,7 +94,7 @@ pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) 
     let record = Unflushed { boot: NO_BOOT, mount: None };
     let Err(unknown) = write_json(files, data, FILE, &record) else { return error };
     // While the file system stays mounted, the next startup reads this record from the cache. After
-    // a remount, it finds another mount.
+    // a remount, it detects that the mount has changed.
     let is_cached = write_json_to_cache(files, data, FILE, &record).is_ok();
     let advice = match (is_cached, files.mount_of(data)) {
         (true, Some(_)) => return error,

@@ -155,8 +155,8 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
 }
 
 /// Makes a number come back from the other node's pool. Each node has a lockout of this number
-/// (`here` and `there`, in ms); the two were made `apart` ms apart. Returns the number's pool, the
-/// number, and the time before.
+/// (`here` and `there`, in ms); the lockouts began `apart` ms apart. Returns the pool, the number,
+/// and the time before it came back.
 async fn comes_back(
     pair: &Pair,
     here: u64,
@@ -227,7 +227,7 @@ fn a_number_that_was_here_before_is_held_at_least_until_now() {
     });
 }
 
-/// Returns the findings of a startup, with the lists that were served before it.
+/// Returns the facts found at a startup, including the lists that were served before it.
 fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
     move |directory| Begun {
         served_lists: served.as_ref().map(|served| served(directory)),
@@ -235,7 +235,7 @@ fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) ->
     }
 }
 
-/// Returns the lists of this startup, except that the first pool of shard 0 had other numbers.
+/// Returns the digests of the lists, as if the first pool of shard 0 had other numbers.
 fn other_lists(directory: &Directory) -> Lists {
     let pool = directory.pools_of(0).next().unwrap().id();
     let mut lists = lists(directory);
@@ -322,7 +322,7 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     }
 }
 
-/// The node served a list before its startup, but has not served it since.
+/// The node starts with a list that differs from the last one, and then returns to that one.
 #[test]
 fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shorter_since() {
     let later = |ms| (ms, false, Other::Free);
@@ -361,7 +361,7 @@ fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shor
     }
 }
 
-/// While the machine was asleep, its numbers may have moved to pools of other nodes.
+/// While a machine was asleep, its node's numbers may have moved to pools of other nodes.
 #[test]
 fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     for (suspended, other, wanted) in [
@@ -387,7 +387,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             prepare(&pair, other, number, Vec::new()).await;
             let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
             assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
-            // The list is never read again, and the shard waits for it only for a short time.
+            // The list is never read again, so the shard waits for it until the time limit.
             let patience = if suspended > 5 { 4_900 } else { 0 };
             platform.sleep_until(woken + Duration::from_millis(patience)).await;
             assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);

@@ -109,12 +109,12 @@ fn a_silent_shard_affects_only_the_numbers_of_its_own_rows() {
     let own = shard.directory().pools_of(0).count();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&shard), own);
-    // Shard 2 processes the rows too late, so it hands out no numbers.
+    // The other shard processes the rows too late, so it hands out no numbers.
     platform.0.advance(platform.moment() + Duration::from_millis(1));
     let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
     platform.run(other.serve_peer(rows));
     assert_eq!(other.engine.borrow().counts().allocated, 0);
-    // The queue is known to be full, so nothing waits for it.
+    // These batches fill the queue, so the next batch does not wait for the other shard.
     for _ in 0..4 {
         platform.run(answering(&shard, 100, 1));
     }

@@ -43,7 +43,7 @@ struct Faults {
     drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,
-    /// The directories whose names were flushed.
+    /// The directories in which the names of files were flushed.
     flushed_names: Mutex<Vec<PathBuf>>,
     moment: AtomicU64,
 }
@@ -334,8 +334,8 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
 
 const SEGMENT: u64 = 128 << 10;
 
-/// Returns the first groups of the segments and the next group, if `history_bytes` are kept and
-/// there are `count` segments.
+/// Returns a journal that keeps `history_bytes` and has `count` segments, with the first group of
+/// each segment and the next group.
 fn segments(history_bytes: u64, count: usize) -> (Open, Vec<u64>) {
     let mut it = open_with(Durability::Os, |settings| {
         (settings.segment_bytes, settings.history_bytes) = (SEGMENT, history_bytes);

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::support::Virtual;
 
-/// The time for which startup looks for groups that its copy has but the log does not show.
+/// The time for which startup looks for groups that its copy has but the log seems to lack.
 const STALE_SECONDS: u64 = 25;
 
 /// A log in memory that works as requested, except for the faults that a test injects.
@@ -35,8 +35,9 @@ struct Inner {
     first: Cell<u64>,
     /// Messages of another process, which are added before the next append.
     between: RefCell<Vec<Bytes>>,
-    /// A message that the leader has in place of the right one. `leaders_rotten` is the number of
-    /// changes of leader until that ends.
+    /// A place, and the message that the leader has there instead of the right one.
+    /// `leaders_rotten` is the number of leader changes after which the log returns the right
+    /// message.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
     leaders_rotten: Cell<u32>,
     /// The number of unanswered read requests before each answered one.
@@ -392,7 +393,7 @@ fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
     // The log's owner might have stored a snapshot, so startup waits.
     assert!(platform.0.now().since(before).as_secs() >= STALE_SECONDS);
     assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");
-    // The copy that this startup made has no snapshot either.
+    // The copy that the first startup made has no snapshot either.
     assert!(start(&platform, &log, elsewhere.path()).unwrap().read.is_in_doubt);
     // A copy that contains the beginning of the log is continued without doubt.
     assert!(!start(&platform, &log, data.path()).unwrap().read.is_in_doubt);
@@ -476,7 +477,7 @@ fn a_message_lost_by_one_server_is_read_from_another() {
 fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let platform = Virtual::default();
     let (log, data, _first) = served(&platform);
-    // The copy of this startup has all four groups, and this startup's own group.
+    // After this startup, the copy has all four groups and the startup's own group.
     drop(start(&platform, &log, data.path()).unwrap());
     log.0.messages.borrow_mut().truncate(3);
     let before = platform.0.now();

@@ -1,5 +1,5 @@
-//! The holder of a number according to the answers of two nodes, one of which is away for part of
-//! the time.
+//! Tests look-ups of a number's holder that need the answers of two nodes, one of which is down for
+//! part of the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
     holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
 }
 
-/// The numbers of node a have moved to node b. Node a is killed, and comes back while node b sends
-/// it two requests: first for its allocations, and then for the records of those allocations that
-/// node b has.
+/// The numbers of node a have moved to node b. Node b sends node a two requests: the first asks for
+/// the allocations that node a made, the second for the records of allocations that node b knows.
+/// Node a fails to answer none, some or all of these requests.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();
@@ -123,8 +123,8 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
-/// Node a once lost data, and a number came back to it from node b, which has since lost its record
-/// of the number.
+/// Node a once lost data. A number later came back to node a from node b, and node b has since lost
+/// its record of that number.
 #[test]
 pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     let platform = Virtual::default();
@@ -172,8 +172,8 @@ fn a_process_that_was_replaced_names_no_holder() {
     });
 }
 
-/// A list moves a number to a pool of the node that had it before, but the shard of that pool has
-/// not read the list yet.
+/// A new list moves a number back to a pool of the node that owned the number before, but the shard
+/// of that pool has not read the new list yet.
 #[test]
 pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();
@@ -192,7 +192,8 @@ pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in()
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
         let at = wall(&platform);
         let newest = ask(b, *number, at).await.past.held.unwrap();
-        // The list extends a pool of node a, and omits the pool that had the number.
+        // The new list adds the number to a pool of node a, and omits the pool that contained the
+        // number.
         let before = a.node.directory();
         let own = before.pools_of(1).next().unwrap().id();
         let mut fields = before.pool(own).unwrap().fields().clone();

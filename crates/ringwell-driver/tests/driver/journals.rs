@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate};
 use crate::support::Virtual;
 
-/// Reports `journals` to a node, and asks for its previous records of the journals of `shards`.
+/// Reports `journals` to a node, and returns the records that the node had of the journals of
+/// `shards`.
 async fn exchange(side: &Side, shards: Value, journals: Value) -> Result<Vec<JournalWord>, String> {
     let body = json!({"shards": shards, "journals": journals});
     let answer = side.answer(Path::Journals, serde_json::to_vec(&body).unwrap().into()).await?;
@@ -33,7 +34,7 @@ fn first_pool(side: &Side, shard: u16) -> PoolId {
 
 #[test]
 fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
-    // At startup, the next group of each journal was group 1.
+    // When the node started, group 1 was the next group of each of its journals.
     for (name, n, is_doubted) in
         [("a", 0, false), ("a", 1, false), ("a", 2, true), ("old", 0, true), ("old", 1, true)]
     {
@@ -56,8 +57,8 @@ fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
                 matches!(outcome, Outcome::Exhausted { until } if until >= since + LIFETIME);
             assert_eq!(is_held, is_doubted, "{outcome:?}");
             assert!(matches!(allocate(a.shard(1), first_pool(a, 1), 1), Outcome::Kept { .. }));
-            // The data directory gets another name, and the period of the lost answers is recorded
-            // as a gap.
+            // If the journal is in doubt, the data directory gets a new name, and the period whose
+            // answers may be lost is recorded as a gap.
             let (own, data) = (a.node.identity(), &a.node.config.data);
             assert_eq!(own != "a", is_doubted);
             assert_eq!(a.node.gaps() != Gaps::default(), is_doubted);
@@ -72,7 +73,7 @@ fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
     }
 }
 
-/// The other node has served a list with a longer lifetime.
+/// Only the other node has served a list whose pools have a longer lifetime.
 #[test]
 fn a_doubted_journal_is_held_for_lifetimes_that_only_other_nodes_know() {
     for earlier in [Millis::ZERO, Millis(100_000)] {
@@ -119,7 +120,7 @@ fn only_records_of_other_nodes_journals_are_kept_and_all_of_them() {
     let pair = Pair::new(&platform);
     platform.run(async {
         let b = &pair.b;
-        // The other node has a record from before its own startup.
+        // Before it started, the other node stored a record of a journal.
         let shards = [(0, ("first".to_owned(), 5))].into();
         SeenJournals { shards }.write(&OsFiles, &b.node.config.data).unwrap();
         let read = || SeenJournals::read(&OsFiles, &b.node.config.data).unwrap().shards;
@@ -166,7 +167,7 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
         give_number(2);
         seconds(2).await;
         assert_eq!((reports(), known(0).await), (2, first + 1));
-        // If a report is lost, it is repeated until it arrives.
+        // If a report of the journals is lost, it is sent again until it arrives.
         pair.a_to_b.set(Links::Without(Path::Journals));
         give_number(3);
         seconds(3).await;
@@ -184,7 +185,8 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
     });
 }
 
-/// A node that was silent is asked both for the journals and for the owners of buckets.
+/// A node that did not answer at first is asked again, both for its records of journals and for the
+/// owners of buckets.
 #[test]
 fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
     let platform = Virtual::default();
@@ -208,8 +210,8 @@ fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
         let asked = pair.all_sent(Path::Owners).len();
         seconds(10).await;
         assert_eq!(pair.all_sent(Path::Owners).len(), asked);
-        // Buckets that the first node served by mistake are held by their owner, no matter when the
-        // mistake is noticed.
+        // If the first node served buckets that it did not own, their owner holds them, whether
+        // this is noticed at startup or later.
         let theirs = first_pool(b, 2);
         a.node.add_stale(&[bucket(theirs)]);
         know_locked(&pair, theirs);
@@ -219,7 +221,7 @@ fn a_node_that_was_silent_at_the_start_is_asked_until_it_answers() {
     });
 }
 
-/// Makes the first node know a lockout of a number in this pool.
+/// Adds the lockout of a number in this pool to the first node's state.
 fn know_locked(pair: &Pair, pool: PoolId) {
     let shard = pair.a.shard(1);
     let number = pair.a.node.directory().pool(pool).unwrap().numbers()[0].first();

@@ -21,7 +21,8 @@ use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// The boot in which the node runs; the data was last used in the previous boot.
+/// The boot of the machine in which the node runs. The data was last used during the boot before
+/// it.
 const BOOT: u64 = 5;
 
 fn directory(shards: u16) -> Directory {

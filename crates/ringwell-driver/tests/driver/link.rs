@@ -48,7 +48,7 @@ link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
 
-/// A platform with virtual time and a wire to the other node.
+/// A platform with virtual time and a simulated connection to the other node.
 #[derive(Clone, Debug, Default)]
 struct Wired(Virtual);
 
@@ -99,7 +99,7 @@ impl Platform for Wired {
 struct Wire {
     platform: Wired,
     to: Rc<RefCell<Option<Rc<Shard<Wired>>>>>,
-    /// The time from a request until its answer is back.
+    /// The time from sending a request until its answer arrives.
     delay: Rc<Cell<Duration>>,
     is_cut: Rc<Cell<bool>>,
     calls: Rc<RefCell<Vec<Path>>>,
@@ -151,7 +151,7 @@ struct Joined {
 
 /// Returns a pool whose numbers have a country code other than 1.
 fn abroad() -> PoolId {
-    // Shard 1 has the upper half of the buckets.
+    // Shard 1 owns the upper half of the buckets.
     (9_000..9_100).map(PoolId).find(|pool| bucket(*pool) >= 512).unwrap()
 }
 
@@ -215,7 +215,8 @@ fn shard(platform: &Wired, node: &Arc<Node>) -> Rc<Shard<Wired>> {
 }
 
 impl Joined {
-    /// Asks for a number from each of the first `count` pools. The answer comes later.
+    /// Requests a number from each of the first `count` pools. The returned receiver gets the
+    /// answer later.
     fn ask(&self, count: usize, retry: Option<[u8; 16]>) -> oneshot::Receiver<PeerAnswer> {
         let (reply, answer) = oneshot::channel();
         let row = |(row, id): (usize, &PoolId)| {
@@ -311,8 +312,8 @@ fn rows_for_a_node_that_is_gone_or_slow_overflow_soon() {
         joined.pass(5_000).await;
         assert!(joined.wire.calls.borrow().contains(&Path::Ping), "the link was not shut");
         assert_eq!(numbers(&joined.ask(3, None).await.unwrap()).len(), 3);
-        // More rows than the window allows are sent at the same time, so some wait and then give
-        // up.
+        // More sub-requests are made at the same time than the window allows, so some of them wait
+        // and then give up.
         joined.wire.delay.set(Duration::from_millis(20));
         let before = joined.link.stats().paced_rows;
         let sent: Vec<_> = (0..40).map(|_| joined.ask(1, None)).collect();
@@ -443,7 +444,8 @@ fn requests_for_another_shard_or_in_another_phase_are_refused() {
     });
 }
 
-/// A node that speaks only version 1 cannot read such numbers.
+/// A node that speaks only version 1 of the link protocol cannot read numbers with a country code
+/// other than 1.
 #[test]
 fn numbers_that_a_node_cannot_read_are_not_handed_out() {
     let platform = Wired::default();

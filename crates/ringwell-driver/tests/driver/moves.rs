@@ -79,7 +79,8 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             let added = end.since(ends_there[number]);
             assert!(added <= Millis(2) && *end >= ends_there[number], "{number}: {added:?}");
         }
-        // The answers and the holds of pools have arrived as well.
+        // The remembered answers to rows, and the holds of pools, have also arrived at the next
+        // owner.
         assert_eq!(given.len(), pools(b, 2).iter().filter(|pool| given.contains_key(pool)).count());
         for (pool, number) in given.iter().filter(|(pool, _)| **pool != held_pool) {
             assert_eq!(allocate(b.shard(2), *pool, 1), Outcome::Kept { number: *number });
@@ -101,7 +102,8 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             let known = past.await.unwrap().unwrap().held.unwrap();
             assert_eq!((known.pool, known.allocated_at), (None, now));
         }
-        // The files of both nodes agree, and the other shard keeps its numbers.
+        // The files of both nodes agree about the move, and shard 1, whose buckets were not moved,
+        // keeps its numbers.
         assert!(served(a).leaving.is_empty());
         assert!(served(b).buckets.is_superset(&moving));
         assert!(served(a).buckets.is_disjoint(&moving));
@@ -142,7 +144,8 @@ fn holds_of_buckets_and_gaps_in_the_history_move_along() {
         let (a, b) = (&pair.a, &pair.b);
         let moving = buckets(&pair);
         let now = a.shard(0).now();
-        // One of these buckets has no pools, and the other belongs to another shard.
+        // Holds are set on two buckets: one that is moved but contains no pools, and one that
+        // belongs to another shard.
         let empty = *moving.iter().find(|of| a.node.directory().pools_in(**of).is_empty()).unwrap();
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         let hold = BucketHold { since: now - Millis(5_000), until: now + Millis(20_000) };
@@ -183,8 +186,8 @@ fn the_other_node_hears_of_a_move_between_shards_of_one() {
     });
 }
 
-/// After the next owner has agreed to the move, but before the move, the list at that node adds
-/// numbers to the pool.
+/// The next owner has agreed to the move. Before the move takes place, a new list on the next
+/// owner's node adds numbers to the pool.
 #[test]
 fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     let platform = Virtual::default();
@@ -212,7 +215,7 @@ fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     });
 }
 
-/// The first node's data is from before the move.
+/// The first node starts with a copy of its data that was made before the move.
 #[test]
 fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
     let platform = Virtual::default();
@@ -229,7 +232,7 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         assert_eq!(pools(a, 0), moved);
         let number = hand_out(a, 0, 5)[&moved[0]];
         let end = locked(a.shard(0))[&number];
-        // The first node learns of the move.
+        // The first node receives the current owners, which include the move.
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(true));
         assert!(pools(a, 0).is_empty());
@@ -237,8 +240,8 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         let map = served(a);
         assert!(map.buckets.is_disjoint(&moving) && map.stale == moving);
         assert_eq!(map.owners, a.node.owners());
-        // Next, the first node informs the owner, which holds the buckets until the lockouts that
-        // began on the first node must be over.
+        // Next, the first node informs the owner. The owner holds the buckets until all lockouts
+        // that began on the first node must be over.
         assert_eq!(b.node.bucket_holds().get(bucket(moved[0])), None);
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(false));
@@ -369,8 +372,8 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         b.node.enter(Phase::Serving);
         let has = |side: &Side, shard| given.keys().all(|pool| pools(side, shard).contains(pool));
         assert!(!has(a, 0) && !has(b, 2), "rows of buckets in transit overflow");
-        // The request is now accepted. It contains a hold of a bucket that is not part of the move,
-        // and this hold is ignored. Repeating the request causes no error.
+        // The next owner now accepts the request. The request contains a hold of a bucket that is
+        // not part of the move; this hold is ignored. Repeating the request causes no error.
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         again(b, Path::Take, &wrong(&take, "holds", json!([[other, 1, 10_000]]))).await.unwrap();
         assert_eq!(b.node.bucket_holds().get(other), None);
@@ -425,7 +428,8 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         let mut other = abandon.clone();
         other["version"] = json!(2);
         assert!(again(b, Path::Abandon, &other).await.is_err());
-        // If the confirmation of a move was lost, the move is completed at its next owner.
+        // If the next owner's confirmation is lost, the move is nevertheless complete at the next
+        // owner.
         pair.a_to_b.set(Links::Deaf(Path::Take));
         give(&pair, 2).await.unwrap_err();
         assert!(given.keys().all(|pool| pools(b, 2).contains(pool)));
@@ -507,7 +511,7 @@ fn an_interrupted_move_continues_in_pieces_that_are_accepted() {
     });
 }
 
-/// More numbers have left their pools than fit into one piece.
+/// More numbers have been removed from their pools than fit into one piece of the transfer.
 #[test]
 fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     let platform = Virtual::default();
@@ -574,7 +578,7 @@ fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
             owners["version"] = json!(version);
             owners["buckets"][usize::from(gone)] = json!([1, 2]);
             a.node.enter(phase);
-            // A bucket that is being taken over is already recorded.
+            // The file already records a bucket that this node is taking over.
             let taken = before.placement().buckets_of(3).next().unwrap();
             record_taken(a, taken);
             again(a, Path::Owners, &json!({"owners": owners})).await.unwrap();

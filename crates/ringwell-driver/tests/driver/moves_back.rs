@@ -1,4 +1,4 @@
-//! Buckets that come back to a node that does not know that they were on another node.
+//! Tests buckets that return to a node whose data does not show that another node had them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::moves::{buckets, give, hand_out, pools, served};
 use crate::pair::{Links, Pair, Side, allocate, locked};
 use crate::support::Virtual;
 
-/// Hands out a number from each of these pools, each time for the same batch.
+/// Hands out a number from each of these pools. Every call repeats the same batch.
 fn hand_out_of(side: &Side, shard: u16, of: &[PoolId]) -> BTreeMap<PoolId, PromoNumber> {
     hand_out(side, shard, 1).into_iter().filter(|(pool, _)| of.contains(pool)).collect()
 }

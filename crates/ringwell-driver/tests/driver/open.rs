@@ -49,8 +49,8 @@ impl Data {
         self.start_after(directory, reading, member, None)
     }
 
-    /// Starts after another process that may have served these shards; if one has, the journals are
-    /// in a log.
+    /// Starts the shards. If another process served them before, it is `last_owner`, and the
+    /// journals are in a log.
     fn start_after(
         &self,
         directory: &Directory,
@@ -116,7 +116,7 @@ fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch
         for pool in directory.pools_of(shard.shard) {
             given.push((pool.id(), ask(&mut shard.engine, directory, pool, at, batch)));
         }
-        // A shard of an earlier run that has no pools now has nothing to store.
+        // A shard that had pools in an earlier run but has none now has no group to store.
         let Some(group) = shard.engine.seal(Vec::new()) else { continue };
         let Inline::Left(journal) = &shard.store else { panic!("it is in memory") };
         journal.store(group).unwrap();
@@ -297,7 +297,7 @@ fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
     assert_eq!(replaced(), Some(1));
 }
 
-/// Each startup begins a segment, so the file identifies the last startup.
+/// Each startup begins a new segment, so the newest segment file identifies the last startup.
 #[test]
 fn an_older_journal_of_a_shard_and_later_its_original_are_noticed() {
     let data = Data::new(Durability::Disk);
@@ -332,7 +332,7 @@ fn starts_that_end_before_they_serve_leave_the_journal_that_was_written_last() {
     let segments = || std::fs::read_dir(data.settings.data.join("journal/0")).unwrap().count();
     drop(data.start(&two, Millis::ZERO));
     for _ in 0..3 {
-        // Each process begins a segment, but ends before this is recorded.
+        // Each process begins a segment, but ends before it records that it has started.
         let read = open::read(&OsFiles, &data.settings, 0, &[], believed(1)).unwrap();
         open::open(read, Millis(2_000_000)).unwrap();
     }
@@ -419,7 +419,8 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     let list = directory(2, LIFETIME);
     let member = |version| Some(([0].as_slice(), version));
     drop(data.start_as(&list, reading(Millis::ZERO), member(1)).unwrap());
-    // Only the lower half of shard 0 was here, and two of its buckets are held.
+    // This node served only the lower half of the buckets of shard 0, and two of those buckets are
+    // held.
     let [pool, ended] = [0, 1].map(|at| {
         let own = list.pools_of(0).filter(|pool| bucket(pool.id()) < 256);
         own.map(|pool| pool.id()).nth(at).unwrap()
@@ -449,7 +450,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     }
     assert!(begun.unknown_until > now + LIFETIME);
     drop(begun);
-    // The log contains the lockouts of the earlier owner of these buckets.
+    // The log contains the lockouts that the buckets' previous owner recorded.
     let owner = LastOwner { recorded: NOTHING, epochs: Vec::new(), reached: Vec::new() };
     let begun = data.start_after(&list, reading(later), member(2), Some(&owner)).unwrap();
     assert_eq!(begun.holds, holds);

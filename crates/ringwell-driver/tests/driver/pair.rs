@@ -112,7 +112,7 @@ impl Pair {
         Self::with(platform, pools(), |_| Begun::default())
     }
 
-    /// Creates nodes that serve `pools`, with the startup findings that `begun` returns.
+    /// Creates nodes that serve `pools`. `begun` returns the result of each node's startup.
     pub fn with(
         platform: &Virtual,
         pools: Vec<RingPool>,
@@ -155,7 +155,7 @@ impl Pair {
     }
 }
 
-/// Returns the pools of the nodes, which include some in each shard.
+/// Returns the pools that the nodes serve. Every shard owns some of them.
 pub fn pools() -> Vec<RingPool> {
     demo_pools(POOLS, NUMBERS, LIFETIME).unwrap()
 }
@@ -192,7 +192,8 @@ fn begun_lifetimes(directory: &Directory) -> ringwell_driver::lifetimes::Lifetim
 
 type Queue = mpsc::Receiver<Message>;
 
-/// Creates the node's shards, whose queues are processed, and the queues of its links.
+/// Creates the node's own shards and starts the tasks that process their queues. Also returns the
+/// queues of the links to the other node's shards.
 fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<(u16, Queue)>) {
     let (mut peers, mut links, mut queues) = (Peers::default(), Vec::new(), Vec::new());
     for shard in 0..4 {
@@ -308,8 +309,8 @@ async fn answer_rows(to: Rc<Side>, shard: u16, asked: PeerRows) {
     let _ = asked.reply.send(PeerAnswer { at: answered.at, outcomes });
 }
 
-/// Asks for a number from a pool, as the pool's row of this batch, and lets the journal store the
-/// answer.
+/// Requests a number from a pool, as one row of the batch `batch`, and lets the journal store the
+/// record.
 pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome {
     let retry = Some(RowKey { batch: [batch; 16], row: u16::try_from(pool.0).unwrap() });
     let index = shard.directory().lookup(pool).unwrap().index();
@@ -330,7 +331,8 @@ pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
     slots.map(|slot| (slot.number, slot.locked_until)).collect()
 }
 
-/// Makes the shard know a number that is in none of its pools and is locked until `locked_until`.
+/// Adds to the shard's state a number that is in none of its pools and is locked until
+/// `locked_until`.
 pub fn know(shard: &Shard<Virtual>, number: PromoNumber, locked_until: Millis) {
     let at = Millis(shard.now().0 - 1_000);
     let slot = Slot { allocated_at: at, locked_until, ..Slot::new(number) };

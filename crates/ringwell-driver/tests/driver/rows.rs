@@ -63,7 +63,7 @@ fn each_number_comes_with_the_time_of_its_owner() {
     });
 }
 
-/// No record is added for these rows while enough time is left until their lockouts end.
+/// Repeating these rows adds no record as long as enough of their lockouts is left.
 #[test]
 fn rows_that_are_repeated_for_another_shard_are_answered_at_once() {
     let platform = Virtual::default();
@@ -104,8 +104,8 @@ fn rows_of_pools_that_have_moved_are_asked_again_but_owners_only_now_and_then() 
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
         assert_eq!(a.node.directory().pools_of(2).count(), 0);
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
-        // The other node may simply not have received the buckets yet, so it is not asked every
-        // time.
+        // The first node does not ask for the owners for every refused batch, because the other
+        // node may only not have received the buckets yet.
         move_silently(&pair, 3, 2).await;
         let all = b.node.directory().pools_of(2).count();
         assert!(all > moved);

@@ -1,5 +1,6 @@
-//! Snapshots beside a log. A machine without a copy of the log starts with one of the snapshots,
-//! and the log's beginning is dropped once no snapshot needs it.
+//! Snapshots beside a log. A machine without a local copy of the log starts from one of the
+//! snapshots that are stored beside the log. The beginning of the log is dropped once no snapshot
+//! needs it.
 
 mod limits;
 
@@ -28,7 +29,8 @@ const NUMBERS: u32 = 40;
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 const ALL: HistoryLimits = HistoryLimits { bytes: u64::MAX, age: None };
 
-/// A log and its shelf that work, except for the faults that a test injects.
+/// A working log and a working shelf (the place for its snapshots), except for the faults that a
+/// test injects.
 #[derive(Clone, Debug, Default)]
 struct Servers(Arc<Mutex<Kept>>);
 
@@ -36,7 +38,7 @@ struct Servers(Arc<Mutex<Kept>>);
 struct Kept {
     messages: Vec<Option<Bytes>>,
     first: u64,
-    /// Pieces and indexes; the flag is set for an index.
+    /// The pieces of snapshots, and their indexes. The flag is `true` for an index.
     shelf: Vec<Option<(bool, Bytes)>>,
     /// The next request for the end of the log is answered by a leader that lacks this many of the
     /// newest messages.
@@ -152,10 +154,10 @@ struct Owner {
     platform: Virtual,
     engine: Engine,
     store: LogStore<Servers, InlineJournal<OsFiles>, Virtual>,
-    /// The count of messages that its startup has read, plus the one that it has added.
+    /// The count of messages that this process read at startup, plus the one that it has added.
     groups: u64,
     now: Millis,
-    /// The part of the log that is missing from the copy.
+    /// The part of the log that is missing from this machine's copy.
     prefix: Prefix,
     /// Whether no number is handed out for one lockout.
     is_in_doubt: bool,
@@ -247,7 +249,8 @@ impl Owner {
         self.engine.shard().slots().to_vec()
     }
 
-    /// Drops one part of the oldest history, if there is more history than allowed.
+    /// Drops one part of the oldest history if the history exceeds its limits. Returns whether a
+    /// part was dropped.
     fn give_up(&mut self) -> bool {
         let rounds = Rounds::new(&self.store, u64::MAX, None, self.now);
         let Some(mut carry) = rounds.expired(&self.store, self.now, CLOCKS) else { return false };
@@ -291,7 +294,7 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     let last_at = taker.prefix.last_at;
     assert_eq!(taker.prefix, Prefix { first_n: 1, copied_n, bytes, last_at });
     assert_eq!(taker.groups, 1 + 5 + 1, "one while it was taken, five after it, its own");
-    // History that is missing from the copy is read from the log.
+    // History that is missing from this machine's copy is read from the log.
     let read = taker.store.reader().read(3).unwrap();
     let message = servers.message(3).unwrap().unwrap();
     assert_eq!(read, decode_message(&message).unwrap().1);
@@ -343,7 +346,7 @@ fn gets_a_number(owner: &mut Owner) -> bool {
     matches!(outcome, Outcome::Allocated { .. })
 }
 
-/// Makes the log end before group `from`.
+/// Truncates the log before group `from`.
 fn lose(servers: &Servers, from: u64) {
     servers.with(|kept| kept.messages.truncate(place(from)));
 }
@@ -442,7 +445,8 @@ fn an_incomplete_copy_is_started_again() {
 fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     let limits = HistoryLimits { bytes: 256 << 10, age: None };
     let (servers, data, old) = (Servers::default(), folder(), folder());
-    // After the rounds below, this copy ends before the first group that the log still has.
+    // After the rounds below, this machine's copy (`old`) ends before the first group that the log
+    // still contains.
     start(&servers, old.path(), limits).unwrap().allocate(1);
     let mut owner = start(&servers, data.path(), limits).unwrap();
     for round in 0..20 {

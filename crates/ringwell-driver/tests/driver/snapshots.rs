@@ -28,7 +28,7 @@ struct Keeping {
     memory: Memory,
     published: Published,
     is_held_up: Cell<bool>,
-    /// The history that the schedule may drop. This store cannot actually drop it.
+    /// The history that the schedule may drop. This test store never drops any.
     part: Cell<Option<Part>>,
     dropped: Cell<u32>,
 }
@@ -100,7 +100,7 @@ fn shard(platform: &Virtual, ms: u64) -> (Rc<Shard<Virtual>>, Rc<Keeping>) {
     config.journal.history_age = Millis(80_000);
     let (shard, queue) =
         shards_with(platform, 1, Millis(60_000), Durability::Disk, config).remove(0);
-    // Nothing is sent to this shard.
+    // Leaks the queue so that it stays open, although nothing is sent to this shard.
     std::mem::forget(queue);
     let store = Rc::new(Keeping {
         platform: platform.clone(),
@@ -123,8 +123,8 @@ async fn at(platform: &Virtual, ms: u64) {
     platform.sleep_until(Moment(Duration::from_millis(ms))).await;
 }
 
-/// This test only checks that the step exists. The tests of the engine show that it writes those
-/// numbers.
+/// This test only checks that the step exists. The engine's tests check that this step writes the
+/// moved numbers.
 #[test]
 pub fn a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken() {
     let platform = Virtual::default();
@@ -155,7 +155,8 @@ fn a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_full_
             if let Some(why) = why {
                 shard.refuse(why);
             }
-            // Lockouts were lengthened, so startup needs this snapshot.
+            // The argument `true` means that lockouts were lengthened, so the shard may not start
+            // without this snapshot.
             let taken = life::begin_shard(&shard, &*store, true).await;
             let took = u64::try_from(platform.moment().0.as_millis()).unwrap();
             let (Ok(expected) | Err(expected)) = wanted;

@@ -73,7 +73,8 @@ impl Platform for Virtual {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // The caller may be dropped, but only after the work is done.
+        // The work is done before the future is returned, so dropping the future does not cancel
+        // it.
         let done = work();
         async {
             turn().await;

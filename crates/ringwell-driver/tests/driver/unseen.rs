@@ -1,4 +1,4 @@
-//! Rows with a visitor or of a repeatable batch whose answers are not sent.
+//! Tests rows whose answers are never sent and that have a visitor or belong to a repeatable batch.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn a_late_allocation_of_another_shard_is_withdrawn_there() {
             let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
             other.serve_peer(rows).await;
             let answer = answer.await.unwrap();
-            // The group is stored when no caller is waiting for it any more.
+            // By the time the group is stored, no caller is waiting for it any more.
             let group = other.engine.borrow().newest_group();
             other.stored(group);
             answer

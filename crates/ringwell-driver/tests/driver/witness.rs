@@ -42,7 +42,7 @@ link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
 
-/// Creates one of the two nodes, which begins with the journal `found`.
+/// Creates one of the two nodes. At startup, it finds the journal `found`.
 fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc<Node> {
     node_with(10, cluster, own, data, found)
 }
@@ -68,8 +68,8 @@ fn node_with(
     Arc::new(node)
 }
 
-/// Creates the shard of `node`. Its queue is processed, and it is connected to the other node's
-/// `learn`.
+/// Creates the shard of `node`. Starts the task that processes the shard's queue, and passes its
+/// reports to `witness::learn` of the other node.
 fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Virtual>> {
     shard_with(platform, node, other, &Rc::default())
 }
@@ -98,7 +98,7 @@ fn shard_with(
     platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
     let (at, other, answered) = (platform.clone(), Arc::clone(other), Rc::clone(answered));
     platform.spawn(async move {
-        // The other node does not answer any other requests.
+        // The other node answers only reports of journals.
         let mut unanswered = Vec::new();
         while let Some(message) = posts.recv().await {
             let Message::Post { path: Path::Journals, body, reply } = message else {
@@ -128,7 +128,7 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         .unwrap();
     let cluster = Cluster::load(&path("cluster.toml")).unwrap();
     std::fs::create_dir(path("b")).unwrap();
-    // A file cannot become a directory, so this one makes all writes fail.
+    // The data directory's path is a file, so all writes to that directory fail.
     std::fs::write(path("full"), "").unwrap();
     let platform = Virtual::default();
     let own = node(&cluster, 0, &path("full"), ("new", 1));
@@ -148,9 +148,10 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // No file contains the hold, so the next startup must find the doubt again.
+        // The hold could not be written to a file, so the other node keeps the old record, from
+        // which the next startup detects the doubt again.
         assert_eq!(remembered(&platform, &other).await, [before]);
-        // Once the disk accepts writes, the report is sent to the other node.
+        // Once the disk accepts writes, this node sends its report to the other node.
         std::fs::remove_file(path("full")).unwrap();
         std::fs::create_dir(path("full")).unwrap();
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
@@ -172,7 +173,7 @@ pub fn a_report_whose_sender_has_gone_is_recorded() {
             witness::learn(&platform, &other, serde_json::from_value(said).unwrap())
         };
         report(5).await.unwrap();
-        // The sender stops waiting while the disk stores the report.
+        // The sender stops waiting while the other node is storing its report.
         assert!(platform.within(Duration::ZERO, report(7)).await.is_none());
         platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
         assert_eq!(remembered(&platform, &other).await, [(0, "old".to_owned(), 7)]);
@@ -256,7 +257,7 @@ fn a_first_start_with_many_pools_waits_once_for_a_silent_node() {
         let shard = shard(&platform, &own, &other);
         let begun = platform.moment();
         witness::begin(&platform, &own, &shard.peers).await;
-        // The limit includes one second for the report of this node's journals.
+        // The limit of three seconds includes one second for reporting this node's journals.
         let took = platform.moment().since(begun);
         assert!(took < Duration::from_secs(3), "{took:?}");
     });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ringwell_core::Millis;
 use ringwell_journal::RowKey;
 
-/// The rows per chunk. A growing queue moves at most one chunk, of at most 32 KiB.
+/// The rows per chunk. When the queue grows, at most one chunk (up to 32 KiB) is copied.
 const CHUNK: usize = 1024;
 
 #[derive(Debug, Default)]

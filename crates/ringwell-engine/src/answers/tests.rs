@@ -96,7 +96,8 @@ proptest! {
     }
 }
 
-/// Adding an answer never costs more than moving a few rows, regardless of the count of answers.
+/// Adding an answer never moves more than a small part of the rows, however many answers are
+/// remembered.
 #[test]
 fn a_table_holds_a_thousandth_of_all_rows() {
     let mut answers = Answers::new(200_000);

@@ -15,7 +15,7 @@ struct Rig {
     engine: Engine,
     clocks: Clocks,
     groups: Vec<Group>,
-    /// The clocks that the heads of the segments contain. Empty unless a test adds some.
+    /// The clocks recorded in the heads of the segments. Empty unless a test adds some.
     noted: Vec<Noted>,
     number: PromoNumber,
 }
@@ -201,7 +201,8 @@ fn if_a_boot_ended_with_a_wrong_clock_only_a_running_lockout_is_named() {
     rig.boot();
     rig.wall(0);
     rig.ask(9_000, "again", None);
-    // Visitor `wrong` had the number at an unknown time between the other two allocations.
+    // Visitor `wrong` got the number at an unknown time between the allocations to `right` and
+    // `again`.
     rig.check(&[(1_000, Some("right")), (1_999, Some("right")), (2_000, None), (8_999, None)]);
     rig.check(&[(9_000, Some("again")), (60_000, Some("again"))]);
 }

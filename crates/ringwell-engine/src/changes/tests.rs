@@ -72,7 +72,7 @@ impl Shard {
         self.known()
     }
 
-    /// Returns what all shards of a node report together, as in `ringwell-node`.
+    /// Returns the combined report of a node's shards, as in `ringwell-node`.
     fn known(&self) -> Report {
         self.facts().settle()
     }
@@ -99,7 +99,7 @@ impl Shard {
         self.engine.hold_unrecorded(spec().id, now + spec().lifetime);
     }
 
-    /// Returns the same engine after a restart from a snapshot alone.
+    /// Returns the shard after a restart from a snapshot alone.
     fn again(&mut self, at: u64) -> Self {
         self.seal();
         let mut writer = SnapshotWriter::new(&snapshot_header(&self.engine));
@@ -200,7 +200,8 @@ fn an_expired_allocation_of_a_number_that_left_its_pool_is_not_moved() {
     assert_eq!(given, [RecordedAnswer::Overflow], "the row does not get the number again");
 }
 
-/// The next owner has an older allocation in its state, and must not report that one as the newest.
+/// The next owner's state contains an older allocation, and the next owner must not report that one
+/// as the newest.
 #[test]
 fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
     for ahead in [-50_000, 0, 50_000] {
@@ -214,8 +215,8 @@ fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
         a.give_unlisted(1200, &mut b);
         b = b.again(1210);
         b.give(1220, &mut c);
-        // The same applies to an owner that has an older state of the number and does not receive
-        // the newer state now.
+        // Shard `a` also has an older state of the number, does not receive the newer state, and
+        // must not report the older allocation as the newest.
         c.give(1230, &mut a);
         assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
     }
@@ -387,8 +388,8 @@ fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     a.gives(1056, None, Some(2));
 }
 
-/// The number is first written to the snapshot. The number then returns with another allocation,
-/// before the snapshot reaches the times by other clocks.
+/// The snapshot first includes the number as it was when it left shard `a`. The number then returns
+/// with another allocation, before the snapshot reaches the times by other nodes' clocks.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
     for ahead in [-600, 0, 50_000] {

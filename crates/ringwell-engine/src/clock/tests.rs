@@ -75,8 +75,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     let of_another_boot = recorded(2_000, right(BOOT - 1));
     let reading = read(BOOT, 10_000, 5_000);
     assert_eq!(ahead(&reading, &[late, early, of_another_boot]), 0);
-    // A shard whose time was ahead moves the other shards' time forward, so their lockouts become
-    // longer.
+    // If one shard's recorded time is ahead, shard time jumps forward for the other shards, so
+    // their lockouts are lengthened.
     let ahead_of_all = Recorded { last_at: Millis(BOOTED + HOUR), clocks: None };
     let clocks = reading.resume(&[late, ahead_of_all]);
     let now = clocks.shard(reading.since_boot);

@@ -66,7 +66,8 @@ fn a_shard_far_behind_the_others_has_not_recovered_from_their_leap() {
     assert_eq!(doubts.lengthened, Some(LATER - START));
 }
 
-/// The taker's own journal shows no jump of the clock.
+/// The journal of the shard that takes over shows no jump of the clock. The journal of the giving
+/// shard does.
 #[test]
 fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     let group = allocation();
@@ -111,13 +112,14 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
     };
-    // Tests a number whose first lockout was withdrawn a while ago, then a number whose remaining
-    // lockout is longer than its pool's lockouts are now.
+    // Tests first a number whose only allocation was undone a while ago, then a number whose
+    // remaining lockout is longer than the current lockouts of its pool.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
 }
 
-/// The slot of the number has no time of allocation, and is locked for the rest of the millisecond.
+/// The number's only allocation was undone: its slot contains no allocation time, and stays locked
+/// for the rest of the millisecond.
 #[test]
 fn a_number_that_no_visitor_has_seen_does_not_lengthen_the_next_hold() {
     let number = PromoNumber::from_e164(18_885_550_100).unwrap();

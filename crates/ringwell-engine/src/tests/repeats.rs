@@ -41,7 +41,7 @@ fn a_repeated_row_gets_no_number_that_has_gone_to_another_visitor() {
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
     let until = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, None), Outcome::Exhausted { until });
-    // The number of the other row has gone to another visitor.
+    // The number that the other row received has gone to another visitor.
     assert_eq!(rig.allocate(1, None, Some(2)), Outcome::Exhausted { until: Millis::ZERO });
     rig.apply(&Input::Seal);
     let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
@@ -218,7 +218,7 @@ fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_wa
     assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
 }
 
-/// The number that was last shown to each visitor of a pool, and the end of its lockout as of that
+/// The number that was last sent to each visitor of a pool, and the end of the lockout at that
 /// time.
 type ShownLast = std::collections::BTreeMap<(u32, u8), (PromoNumber, Millis)>;
 

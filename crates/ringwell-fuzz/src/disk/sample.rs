@@ -1,5 +1,5 @@
-//! A good journal: eight frames in three segments. The last two segments are in files that were
-//! used before.
+//! An undamaged journal: eight frames in three segments. The last two segments are in recycled
+//! files.
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{

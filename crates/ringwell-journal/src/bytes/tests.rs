@@ -9,8 +9,8 @@ fn leb128(value: u64) -> Vec<u8> {
     (0..=last).map(part).collect()
 }
 
-/// Every power of two with its neighbours, which include the values at which an encoding gets
-/// longer.
+/// Every power of two with the values just below and above it. These include the values at which
+/// the encoding becomes longer.
 fn values() -> impl Iterator<Item = u64> {
     let powers = (0..64).map(|bits| 1_u64 << bits);
     let near = powers.flat_map(|power| [power - 1, power, power + 1, power | power >> 1]);

@@ -38,11 +38,11 @@ fn a_boot_with_another_date_than_those_before_and_after_it_had_a_wrong_clock() {
     let date = |then, now, ends: &[Noted]| wall_less_shard(Some(then), now, ends.iter().copied());
     assert_eq!(date(second, Some(third), &ends), 300);
     assert_eq!(date(first, Some(third), &ends), 100);
-    // The second and the third setting of the clock agree, so neither is replaced, although both
+    // The settings of the second and the third boot agree, so neither is replaced, although both
     // may be wrong.
     assert_eq!(date(first, Some(clocks(3, 0, 300 - YEAR)), &ends), 100);
     assert_eq!(date(second, Some(clocks(3, 0, 300 - YEAR)), &ends), 200 - YEAR);
-    // No other clocks are known.
+    // No setting is replaced if the clocks of the first boot, or the current clocks, are unknown.
     assert_eq!(date(second, Some(third), &ends[1..]), 200 - YEAR);
     assert_eq!(date(second, None, &ends), 200 - YEAR);
     assert_eq!(date(second, Some(clocks(2, 0, 7)), &ends), 7);

@@ -89,7 +89,7 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
         for bit in 0..8 {
             let mut changed = message.clone();
             changed[at] ^= 1 << bit;
-            // Changes of some bits have no effect, because the format does not use them.
+            // Changing a bit that the format does not use has no effect.
             let read = decode_message(&changed);
             assert!(read.is_err() || read.is_ok_and(|read| read.1 == group), "byte {at}");
         }
@@ -100,8 +100,8 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
     assert!(decode_message(&longer).is_err());
 }
 
-/// The length in the header is the limit: bytes that decompress to more are refused without
-/// allocating memory for them.
+/// The length in the header limits the decompression. If a body decompresses to more bytes, it is
+/// refused, and no memory is allocated for the excess.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {

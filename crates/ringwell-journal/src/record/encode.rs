@@ -64,7 +64,7 @@ impl Record<'_> {
         }
     }
 
-    /// Writes all of the record but its parameters, which are `params_len` bytes long.
+    /// Writes the whole record except its parameters, which are `params_len` bytes long.
     #[inline(always)]
     fn encode_head(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
         match *self {

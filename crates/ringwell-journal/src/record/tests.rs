@@ -24,7 +24,7 @@ fn restored_of(time: u64, locked_until: Millis) -> Restored {
     Restored { allocated_at: Millis(time), local_at: Millis(time / 2), locked_until }
 }
 
-/// A record, with its parameters stored separately because a record only borrows them.
+/// A record and its parameters, which are stored separately because a [`Record`] only borrows them.
 #[expect(clippy::too_many_lines, reason = "one arm for each kind of record")]
 fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
     let ids = (any::<u64>(), any::<u32>(), number(), any::<u64>(), any::<u64>());
@@ -39,7 +39,7 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
         let at = Millis(1_000 + time % 100_000);
         let pool = PoolId(pool);
         let until = Millis(until);
-        // There are no records before the first group.
+        // No record precedes group 1, so smaller positions are replaced by `NONE`.
         let previous =
             if previous < position(1, 0).0 { Position::NONE } else { Position(previous) };
         let visitor = visitor.map(VisitorId);

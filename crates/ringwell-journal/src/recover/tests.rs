@@ -176,7 +176,7 @@ fn replay_begins_where_the_snapshot_ends_and_skips_older_segments() {
     }
 }
 
-/// The main test: damages each byte of the journal in turn.
+/// The main test of recovery: damages each byte of the journal in turn.
 #[test]
 fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     let author = sample();

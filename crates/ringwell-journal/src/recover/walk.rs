@@ -4,8 +4,8 @@ use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
 use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 
-/// The count of bytes to read at once: enough for a few of the largest frames, and for a disk to
-/// work at full speed.
+/// The count of bytes to read at once: enough for several of the largest frames, and for a disk to
+/// deliver its full throughput.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// The result of reading the next frame.
@@ -18,7 +18,7 @@ pub enum Step {
         /// Its header.
         header: FrameHeader,
     },
-    /// There is no frame, or a bad one. The walk stays at this position.
+    /// There is no frame, or a bad frame. The walk does not advance.
     Fault {
         /// The offset at which the frame should begin.
         offset: u64,
@@ -90,8 +90,8 @@ impl<'s, S: Segments> Walk<'s, S> {
         self.offset
     }
 
-    /// Whether the file is shorter than `made`, the length that it had when it was first used,
-    /// although no earlier startup cut it here, before frame `n`.
+    /// Whether the file is shorter than `made`, its length when it was first used, without having
+    /// been cut here, before frame `n`, by an earlier startup.
     pub(super) fn is_short(
         &mut self,
         made: Option<u64>,

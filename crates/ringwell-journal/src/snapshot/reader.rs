@@ -249,7 +249,7 @@ impl<E: Entry> Iterator for Entries<'_, E> {
 
     #[inline]
     fn next(&mut self) -> Option<E> {
-        // `new` has decoded every entry once, so this cannot fail.
+        // `new` has already decoded every entry once, so decoding cannot fail here.
         self.bytes.next().and_then(E::decode)
     }
 

@@ -25,8 +25,8 @@ struct Contents {
 }
 
 fn number(n: u64) -> PromoNumber {
-    // Of every six thousand numbers, one thousand are from Germany and one thousand from a country
-    // with long numbers.
+    // In every six thousand numbers, one thousand are from Germany, and one thousand are from a
+    // country with long numbers.
     let world = [
         12_000_000_000,
         12_000_000_000,

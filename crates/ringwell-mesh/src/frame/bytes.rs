@@ -1,4 +1,4 @@
-//! Functions that append values to a buffer and read them from a slice, with every bound checked.
+//! Appends values to a buffer, and reads values from a slice with every bound checked.
 //!
 //! Integers are LEB128 varints: seven bits per byte, lowest bits first. A reader accepts only the
 //! shortest form of an integer, so that each value has exactly one encoding.
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// Skips the next `len` bytes, and returns where they are in the frame.
+    /// Skips the next `len` bytes, and returns their range in the frame.
     pub(super) fn range(
         &mut self,
         len: u64,
@@ -134,8 +134,9 @@ impl<'a> Reader<'a> {
         Ok(start..start + len)
     }
 
-    /// Reads how many rows follow: at most `rows_max`, and no more than the rest of the frame can
-    /// contain. The caller can therefore reserve memory for all of them at once.
+    /// Reads the number of rows that follow. It must not exceed `rows_max`, nor the number of rows
+    /// that can fit into the rest of the frame. The caller can therefore reserve memory for all of
+    /// them at once.
     pub(super) fn rows(
         &mut self,
         rows_max: usize,

@@ -58,7 +58,7 @@ pub enum FrameError {
         /// The offset in the frame just after the value.
         offset: usize,
     },
-    /// More bytes follow after the end of the frame.
+    /// Bytes follow after the end of the frame.
     #[error("frame has {bytes} bytes too many")]
     LeftOver {
         /// The count.

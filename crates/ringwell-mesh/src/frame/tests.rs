@@ -207,8 +207,8 @@ proptest! {
         prop_assert_eq!(read, Err(FrameError::LeftOver { bytes: behind.len() }));
     }
 
-    /// Each value has only one encoding: if changed bytes can be read, writing the result gives
-    /// these bytes again.
+    /// Each value has only one encoding. If changed bytes can still be read, writing the result
+    /// must therefore produce exactly these changed bytes.
     #[test]
     fn no_changed_bits_make_a_reader_panic(
         (kind, rows, mut bytes) in frames(),
@@ -382,8 +382,8 @@ fn lengths_whose_sum_exceeds_64_bits_are_too_long() {
     assert_eq!(read, Err(FrameError::ParamsTooLong { row: 5, bytes: u64::MAX, bytes_max }));
 }
 
-/// Without the check, these frames would request more memory than the machine has, which would end
-/// the process.
+/// Without the check of the number of rows, reading these frames would request more memory than the
+/// machine has, and the process would be aborted.
 #[test]
 fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };
@@ -445,8 +445,8 @@ fn values_outside_of_their_range_are_refused() {
     // Flags that version 1 does not have.
     check(&ask(&[2]), "flags", 3);
     check(&ask(&[0, 3, 100, 1, 1, 0x80, 7, 0, 0, 0]), "flags of a row", 8);
-    // A shard that exceeds 16 bits, a remaining time that exceeds 32, and a row index that exceeds
-    // 16.
+    // A shard that exceeds 16 bits, a remaining time that exceeds 32 bits, and a row index that
+    // exceeds 16 bits.
     check(&ask(&[0, 0x80, 0x80, 4]), "shard", 6);
     check(&ask(&[0, 3, 0x80, 0x80, 0x80, 0x80, 0x10]), "remaining time", 9);
     check(&ask(&[0, 3, 100, 1, 1, 0, 7, 0x80, 0x80, 4, 0, 0]), "row number", 12);

@@ -32,15 +32,15 @@ const TROUBLE_AGE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// The pools, sorted by the end of their terms. A pool that is being checked is not in this
-    /// set.
+    /// The pools, sorted by the time at which they expire. A pool that is being checked is not in
+    /// this set.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 
 #[derive(Debug)]
 struct Term {
     end: Instant,
-    /// The pool's request count at the beginning of its term.
+    /// The pool's request count at the time at which the pool last became valid.
     asked: u32,
 }
 
@@ -59,8 +59,8 @@ impl Ages {
         }
     }
 
-    /// Returns pools whose terms are over, with their request counts from the beginning of the
-    /// term.
+    /// Returns pools that have expired, with their request counts at the time at which they last
+    /// became valid.
     fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
         let mut over = Vec::new();
         while over.len() < POOLS_A_ROUND
@@ -149,7 +149,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
         application.ages().begin(pool, age, asked.get(&pool).copied().unwrap_or_default());
     }
     let replays = application.replays.lock().await;
-    // A push that has been accepted since then is newer than these answers.
+    // A push that was accepted after these pools were requested is newer than the answers.
     put.retain(|found| !replays.has_newer(found.id(), pushes));
     removed.retain(|pool| !replays.has_newer(*pool, pushes));
     for found in put {

@@ -19,7 +19,7 @@ const ANSWER_BYTES_MAX: usize = 2 << 20;
 /// Fetches a pool from the application; `None` if the application has no pool with that id.
 ///
 /// # Errors
-/// Why there is no usable answer, as a text for the log.
+/// Returns the reason why there is no usable answer, as text for the log.
 pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<RingPool>, String> {
     let (status, body) = match &settings.address {
         Listen::Tcp { host, port } => {

@@ -46,7 +46,7 @@ struct Newest {
 }
 
 impl Replays {
-    /// Continues from the file in the data directory, if the file exists.
+    /// Reads the newest time from the file in the data directory, if the file exists.
     ///
     /// A file that cannot be read is treated as if it contained `now`.
     pub(super) fn open(data: Option<&Path>, now: u64) -> Self {
@@ -96,7 +96,8 @@ impl Replays {
             self.newest = seconds;
         }
         if self.pools.len() >= POOLS_MAX {
-            // Pushes that are older than this are refused because of their time anyway.
+            // Pushes that are older than `SECONDS_MAX` are refused because of their timestamps
+            // anyway.
             self.pools.retain(|_, known| known.seconds + SECONDS_MAX >= now);
         }
         if self.pools.len() >= POOLS_MAX {
@@ -116,7 +117,7 @@ impl Replays {
     }
 
     /// Whether a push for `pool` may have been accepted since [`Self::count`] returned `count`. If
-    /// so, the answer to a request that was sent before is outdated.
+    /// so, the answer to a request that was sent before that call is outdated.
     pub(super) fn has_newer(&self, pool: PoolId, count: u64) -> bool {
         self.pools.get(&pool).map_or(self.forgotten_at, |newest| newest.count) > count
     }

@@ -97,8 +97,8 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let text = String::from_utf8(answer).unwrap();
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
-    // Seals the group, so that the next batch fits into a new one. In this test, no task seals
-    // groups.
+    // Seals the current group, so that the next batch fits into a new one. In this test, no task
+    // seals groups.
     drop(thread.engine.borrow_mut().seal(Vec::with_capacity(1 << 20)));
     std::thread::sleep(Duration::from_millis(10));
     count.count_total

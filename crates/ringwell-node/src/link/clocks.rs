@@ -52,8 +52,8 @@ impl Clocks {
         self.ahead_ms.get()
     }
 
-    /// Compares the time in an answer with this machine's clock. The answer must just have arrived,
-    /// at time `took` after the request.
+    /// Compares the time in an answer with this machine's clock. The answer must have arrived just
+    /// now, and `took` is the time since the request was sent.
     pub(super) fn compare(&self, headers: &HeaderMap, took: Duration) {
         let now = coarse_time();
         let is_soon = |at| now.saturating_sub(at) < COMPARE_EVERY;

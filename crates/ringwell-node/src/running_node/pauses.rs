@@ -156,8 +156,8 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
         }
         for pool in new {
             let (node, peers, id) = (Arc::clone(&node), peers.clone(), pool.id());
-            // Adds the pool on a shard's thread, in the same way as a row does if only the
-            // application has its pool.
+            // Adds the pool on a shard's thread, in the same way as for a row whose pool only the
+            // main application has.
             let work = async move {
                 running_node::take(&node, &peers, vec![pool], &[]).await.unwrap();
                 assert!(node.directory().lookup(id).is_some());
@@ -172,7 +172,7 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
     let (least, most) = (times[0], times[times.len() - 1]);
     println!("PAUSES {pools} pools: at most {bytes} bytes at once; longest {least:?} to {most:?}");
     assert!(bytes <= BYTES_MAX, "adding a pool allocates {bytes} bytes on a shard's thread");
-    // Takes the lowest of several times, because other work on the machine disturbs some of the
-    // runs.
+    // Takes the shortest of several measured times, because other work on the machine disturbs some
+    // of the runs.
     assert!(least <= TIME_MAX, "adding a pool takes {least:?} on a shard's thread");
 }

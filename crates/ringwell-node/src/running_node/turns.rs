@@ -62,7 +62,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     ))
 }
 
-/// Takes the step, and returns how often other tasks ran before it was complete.
+/// Performs the step, and returns how often other tasks ran before it was complete.
 fn turns(thread: &Rc<ShardThread>, step: Step) -> (StepResult, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let turns = Rc::new(Cell::new(0));

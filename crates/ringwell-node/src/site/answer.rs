@@ -23,7 +23,7 @@ use crate::api;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
-/// The interval between two checks whether a visitor's number is still being released.
+/// The interval between two checks of whether a visitor's number is still being released.
 const SETTLED_EVERY: Duration = Duration::from_millis(5);
 
 /// The maximum number of header fields in an answer to a page.

@@ -26,7 +26,7 @@ const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// The headers of the answer to such a server.
+/// The headers of the answer to a server that swaps numbers itself.
 const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
 const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
 /// Marks a request from an AMP page to its own origin. Browsers send no `Origin` with such a
@@ -157,7 +157,7 @@ async fn give(
         return None;
     }
     // The client of this request sends no keep-alive. If the script has already requested numbers
-    // for the same visitor, the visitor therefore keeps those numbers without one.
+    // for the same visitor, the visitor therefore keeps those numbers without a keep-alive.
     if let Some(known) = known
         && !settled(thread, |leases| leases.keep(known)).await
     {

@@ -36,7 +36,8 @@ pub(super) type GivenNumber = (PromoNumber, Millis);
 pub(super) struct LeasedNumber {
     pub(super) number: PromoNumber,
     pub(super) allocated_at: Millis,
-    /// The last time when a page's first request gave the number to this visitor.
+    /// The time at which the number was last returned to the first request of one of this visitor's
+    /// pages.
     pub(super) seen_at: Millis,
 }
 
@@ -65,10 +66,10 @@ impl Network {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<LeasedNumber>)>,
-    /// The same visitors, sorted by their deadlines.
+    /// The visitors who must still show that they are people, sorted by their deadlines.
     ends: BTreeSet<(Instant, Visitor)>,
     /// Visitors whose numbers are being released. Their requests wait until the release is
-    /// complete, because otherwise they could overtake it.
+    /// complete, because otherwise the requests could overtake the release.
     ending: HashSet<Visitor>,
     /// The number of new numbers in the current minute, by site and network.
     taken: HashMap<(String, Network), u32>,

@@ -155,7 +155,7 @@ impl Sites {
     }
 
     pub(crate) fn on_taps(&self, tapped: OnTap) {
-        // Every shard's thread calls this for the same node, so only the first call counts.
+        // Every shard's thread calls this for the same node, so only the first call takes effect.
         let _ = self.taps.0.set(tapped);
     }
 

@@ -56,7 +56,8 @@ pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     response
 }
 
-/// Encodes bytes as base64. Their number must be a multiple of three, as that of a SHA-384 hash is.
+/// Encodes bytes as base64. The number of bytes must be a multiple of three; a SHA-384 hash has 48
+/// bytes.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |three: &[u8]| {

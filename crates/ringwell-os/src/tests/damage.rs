@@ -17,7 +17,7 @@ fn is_judged_well(settings: &Settings, groups: &[Group]) -> bool {
     groups.starts_with(&seen) && (seen.len() == groups.len() || recovered.is_in_doubt())
 }
 
-/// The file is cut next to every block boundary, and at both of its ends.
+/// The file is truncated next to every block boundary, and at its beginning and its end.
 #[test]
 fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     let data = TempDir::new().unwrap();
@@ -37,7 +37,8 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     }
 }
 
-/// A start marks the end at which it cuts off a file. The next start may cut the same file again.
+/// A start marks the position at which it truncates a file. The next start may truncate the same
+/// file again.
 #[test]
 fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     let data = TempDir::new().unwrap();

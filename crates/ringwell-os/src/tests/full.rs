@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Mounts a file system of the given size; `None` if that is not possible.
+/// A mounted file system of limited size.
 struct SmallDisk {
     directory: TempDir,
 }

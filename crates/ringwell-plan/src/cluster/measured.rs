@@ -12,13 +12,13 @@ pub struct Measured {
     pub value: f64,
     /// The unit.
     pub unit: &'static str,
-    /// The command that prints it, on any machine.
+    /// The command that prints the value. It runs on any machine.
     pub command: &'static str,
     /// The conditions, and the calculation from the command's output.
     pub conditions: &'static str,
 }
 
-/// The machine and the date of all of [`MEASURED`].
+/// The machine on which all of [`MEASURED`] was measured, and the date.
 pub const MACHINE: &str = "2026-11-21, two virtual cores of an AMD EPYC, Linux 6.18, ext4; \
     bench/results/2026-11-21/110531.json";
 
@@ -31,7 +31,7 @@ pub(super) const HTTP: Measured = Measured {
     conditions: "64 connections, the fixed-bytes server, median of 3",
 };
 
-/// CPU time of Ringwell for the same batch, with durability `disk`.
+/// CPU time of Ringwell for the same batch as in `HTTP`, with durability `disk`.
 pub(super) const BATCH: Measured = Measured {
     what: "CPU of a batch of 40 rows: total",
     value: 18.19,

@@ -33,8 +33,9 @@ fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
 #[test]
 fn misattribution_is_that_of_the_published_table() {
     // The count of numbers, the lifetime in minutes, the load per number, and three misattributed
-    // shares in percent: if the number that has been free longest is handed out next, if any free
-    // number is, and at most if the number that became free last is.
+    // shares in percent. The first share applies if the number that has been free longest is handed
+    // out next, and the second if any free number is. The third is the maximum if the number that
+    // became free last is handed out next.
     let table = [
         (100, 30, 0.2, [3.4, 4.6, 10.1]),
         (100, 30, 0.5, [6.3, 7.0, 10.1]),

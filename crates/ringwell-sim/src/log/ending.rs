@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, these may
-    /// end after the calm period, later by the length of the leap.
+    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, lockouts
+    /// and holds end later by the length of the leap, which may be after the calm period.
     fn is_postponed(&mut self) -> bool {
         let most_us = self.judge.borrow().leapt_ms() * 1000;
         let now = self.now();
@@ -73,7 +73,7 @@ impl World {
         true
     }
 
-    /// Adds to the story until when the pools are held and the numbers locked.
+    /// Adds to the story the times until which the pools are held and the numbers are locked.
     fn tell_state(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };

@@ -56,7 +56,7 @@ pub(super) struct Begun {
     pub(super) author: Incarnation,
     /// The first group that this process wrote.
     pub(super) first_n: u64,
-    /// For each number, when it was allocated and until when it is locked.
+    /// Each number, with the time of its allocation and the end of its lockout.
     pub(super) numbers: BTreeMap<u64, (u64, u64)>,
     /// The time until which all pools are held.
     pub(super) held_until_ms: u64,
@@ -74,7 +74,7 @@ pub(super) struct Begun {
     /// The shard time of the newest record from before this process.
     pub(super) last_at_ms: u64,
     /// Whether the process knows the time of the previous owner, from a heartbeat or because the
-    /// machine was not rebooted since.
+    /// machine has not been rebooted since then.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
     pub(super) now_us: u64,
@@ -101,8 +101,8 @@ pub(super) struct Judge {
     /// lost. If such a process never noticed the owner that followed it, it has no evidence of the
     /// loss.
     unaware: BTreeMap<(u64, u16), u64>,
-    /// Starts without a reliable time: the shard, the first group of the process, and how far its
-    /// time is ahead.
+    /// Starts without a reliable time: the shard, the first group of the process, and how far the
+    /// shard's time is ahead.
     leaps_us: Vec<(u16, u64, u64)>,
     /// The number of take-overs of each shard at the true time of each start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
@@ -111,8 +111,8 @@ pub(super) struct Judge {
     /// For each shard, the end of its hold at its last start, and the number of take-overs until
     /// then.
     holds_ms: BTreeMap<u16, (u64, u64)>,
-    /// Shards whose streams were deleted and that have given out no number since. Each of their
-    /// starts must notice the loss.
+    /// Shards whose streams were deleted and that have given out no number since then. Each of
+    /// their starts must notice the loss.
     deleted: BTreeSet<u16>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
@@ -220,9 +220,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner of `new` cannot know that another process gave the number out. The servers
-    /// have lost everything that the other process wrote, including the message with which it took
-    /// the shard over.
+    /// Whether the owner of `new` cannot know that another process gave the number out. This is the
+    /// case if the servers have lost everything that the other process wrote, including the message
+    /// with which it took the shard over.
     fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
         let first_lost = self.unaware.get(&(new.process, new.shard));
         held.is_lost
@@ -384,8 +384,8 @@ impl Judge {
         broken("time runs ahead", shard, 0, text)
     }
 
-    /// Returns the look-ups that must succeed, each with whether the record may have been dropped
-    /// as too old.
+    /// Returns the look-ups that must succeed, each with a flag that shows whether the record may
+    /// have been dropped because of its age.
     pub(super) fn look_ups(&self) -> Vec<(Grant, bool)> {
         let all = self.held.values().flatten().filter(|held| !held.is_lost);
         let newest = |grant: &Grant| self.newest_us.get(&grant.number) == Some(&grant.true_us);

@@ -118,8 +118,8 @@ impl World {
         }
     }
 
-    /// Checks that a process gives a shard up as fenced only if another process has written to its
-    /// log.
+    /// Checks that a process gives a shard up as fenced only if another process has written to the
+    /// shard's log.
     fn check_fenced(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
@@ -147,8 +147,8 @@ impl World {
         let lockout_us = self.judge.borrow().lockout_max_ms() * 1000;
         let machine = &mut self.machines[at];
         (machine.waits, machine.fenced) = (None, Fenced::default());
-        // If the heartbeat is older than this, all numbers that were given out before it are free
-        // again.
+        // If the heartbeat is older than the longest lockout, all numbers that were given out
+        // before it are free again.
         let heard = machine.heard.take().filter(|(_, at_us)| now - at_us <= lockout_us);
         let begin = Begin {
             shared: &self.shared,

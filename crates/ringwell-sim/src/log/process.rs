@@ -106,8 +106,8 @@ pub(super) struct Begin<'a> {
     pub(super) boot: u64,
     pub(super) number: u64,
     pub(super) last_owner: Option<LastOwner>,
-    /// The last heartbeat that its machine received, if numbers from before the heartbeat may still
-    /// be locked.
+    /// The last heartbeat that the process's machine received, if numbers from before the heartbeat
+    /// may still be locked.
     pub(super) heard: Option<Sign>,
 }
 
@@ -216,8 +216,8 @@ impl Start {
             member: None,
             only: None,
         };
-        // The judge has its own rule for this, which does not use production code: a heartbeat
-        // counts if all its epochs are those of the previous owner.
+        // The judge has its own rule, which does not use production code: a heartbeat counts if all
+        // its epochs are those of the previous owner.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
         let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);
@@ -320,8 +320,8 @@ impl Start {
         Ok((read, Taken { store, begun }))
     }
 
-    /// This is the judge's own rule: whether the last heartbeat that the machine received names an
-    /// owner or a group that the log lacks.
+    /// Whether the last heartbeat that the machine received names an owner or a group that the log
+    /// lacks. This is the judge's own rule.
     fn has_heard_of(&self, shard: usize, read: &open::Read<SimFiles>, first_n: u64) -> bool {
         let of = |list: fn(&Sign) -> &[u64]| {
             self.heard.as_ref().and_then(|sign| list(sign).get(shard)).copied()

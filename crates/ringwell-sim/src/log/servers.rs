@@ -66,7 +66,7 @@ impl Stale {
 /// One shard's log.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The notes with which the stream was created; `None` if it does not exist.
+    /// The notes with which the stream was created; `None` if the log does not exist.
     notes: Option<LogNotes>,
     /// The place of the first message that is kept.
     first: u64,
@@ -76,8 +76,8 @@ pub(super) struct Stream {
     no_quorum_until: u64,
     are_proposals_stored: bool,
     stale: Option<Stale>,
-    /// The messages that the leader has lost or damaged: how often the leader must change until one
-    /// has the message intact, and the message as the current leader has it.
+    /// The messages that the leader has lost or damaged: how often the leader must change until a
+    /// leader has the message intact, and the message as the current leader has it.
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
     /// The delayed requests, by the time when they arrive.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
@@ -105,7 +105,7 @@ enum Consumers {
     Refused,
     /// The leader delivers the messages.
     Leader,
-    /// Another server delivers the messages. It has those that the leader lacks.
+    /// Another server delivers the messages, including those that the leader lacks.
     Elsewhere,
 }
 
@@ -376,7 +376,7 @@ impl Servers {
         AppendReply::Done(Ok(()))
     }
 
-    /// Appends a message like the real server, which looks for its id before checking the place.
+    /// Appends a message. Like the real server, checks the message's id before its place.
     #[cfg(canary)]
     pub(super) fn append_named(
         &mut self,

@@ -12,7 +12,7 @@ use super::servers::{AppendReply, Servers, Shared, lock};
 use crate::machine::Sim;
 use crate::world::SECOND;
 
-/// The times after which the client gives up a request without an answer.
+/// The times after which the client gives up a request that got no answer.
 const APPEND_MAX_US: u64 = 2 * SECOND;
 const ANSWER_MAX_US: u64 = 3 * SECOND;
 

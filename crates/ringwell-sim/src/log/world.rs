@@ -39,14 +39,14 @@ const CALM_US: u64 = 130 * SECOND;
 /// the start.
 const REFUSALS_MAX: u32 = 3;
 
-/// The reasons of such refusals: another process has begun the log, a former leader has answered
-/// for too long, or an append has found a damaged message. After a refusal, a supervisor starts the
-/// process again.
+/// The reasons for which such starts are refused: another process has begun the log, a former
+/// leader has answered for too long, or an append has found a damaged message. After a refusal, a
+/// supervisor starts the process again.
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 
-/// The reasons for such refusals if the log has lost its end, and another process writes a new end
-/// during the start.
+/// The additional reasons for a refusal if the log has lost its end, and another process writes a
+/// new end during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
 /// The maximum delay of an answer beyond its deadline.
@@ -72,7 +72,7 @@ pub(super) struct Machine {
     pub(super) process: Option<Process>,
     pub(super) paused_until: u64,
     pub(super) deaf_until: u64,
-    /// The wait until the serving process falls silent, if the machine is a standby.
+    /// The wait until the serving process stops sending heartbeats, if the machine is a standby.
     pub(super) waits: Option<Silence>,
     pub(super) waits_since: u64,
     /// The last heartbeat that the machine received during this wait, and the time of its arrival.
@@ -99,7 +99,7 @@ pub(super) struct World {
     pub(super) sent: Sent,
     pub(super) batches: u64,
     pub(super) processes: u64,
-    /// The time when the calm period ends, and the earliest time when the run ends.
+    /// The time when the calm period ends, and the earliest time at which the run may end.
     pub(super) calm_end_us: u64,
     pub(super) end_us: u64,
     pub(super) is_over: bool,
@@ -353,8 +353,8 @@ impl World {
         Ok(())
     }
 
-    /// Judges a start that failed. The failure is a violation, unless the servers did not answer
-    /// for long enough or there is another valid excuse.
+    /// Judges a start that failed. The failure is a violation, unless the servers failed to answer
+    /// for long enough, or there is another valid excuse.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
         let is_one_of = |texts: &[&str]| texts.iter().any(|text| why.contains(text));

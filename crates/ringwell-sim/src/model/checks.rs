@@ -1,4 +1,4 @@
-//! The single promises, each written as a check of the model's state.
+//! The individual promises, each written as a check of the model's state.
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard,

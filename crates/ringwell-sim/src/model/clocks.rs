@@ -5,7 +5,8 @@ use super::{Holding, Model, Recovery};
 /// The largest jump of a clock that is accepted, because it could be a long downtime.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// By how much lockouts from before a boot are lengthened, unless the boot itself took longer.
+/// The time by which lockouts from before a boot are lengthened, unless the boot itself took
+/// longer.
 pub(crate) const SKEW_MAX_MS: u64 = 2_000;
 
 /// The most that shard time may gain on true time between two starts without a reboot.
@@ -24,8 +25,8 @@ pub(super) fn lifetime_ms(lockout_ms: u64) -> u64 {
 }
 
 impl Model {
-    /// Records by how much the clock of a restart was ahead of true time without this being
-    /// detected.
+    /// Records the time by which a shard's clock was ahead of true time at a restart without this
+    /// being detected.
     pub(super) fn believe(&mut self, recovery: &Recovery) {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();

@@ -119,7 +119,7 @@ impl Model {
         all.filter(|it| it.number == wanted.number && it.true_us > wanted.true_us).collect()
     }
 
-    /// Whether a grant was not undone by its owner.
+    /// Whether a grant still stands, because its owner has not undone it.
     fn stands(&self, grant: &Grant) -> bool {
         let holders = self.holders.get(&grant.number).into_iter().flatten();
         let mut same = holders.filter(|it| (it.shard, it.at_ms) == (grant.shard, grant.at_ms));

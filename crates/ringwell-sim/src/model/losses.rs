@@ -11,8 +11,8 @@ pub(crate) enum Loss {
     /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
     /// held.
     Doubted,
-    /// The data is older than the answers that were sent, and only other nodes may know this. If a
-    /// node knows and answers, the pools are held.
+    /// The data is older than the answers that were sent, and perhaps only other nodes know this.
+    /// If a node knows and answers, the pools are held.
     Older,
     /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,

@@ -24,13 +24,13 @@ pub(crate) use losses::Loss;
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Its kind.
+    /// The kind of the broken promise.
     pub rule: &'static str,
     /// A description for a person.
     pub text: String,
-    /// The number concerned; zero if no number is.
+    /// The affected number; zero if there is none.
     pub number: u64,
-    /// The shard concerned.
+    /// The affected shard.
     pub shard: u16,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Holding {
     is_forgotten: bool,
     /// The time at which recovery reported the loss.
     forgotten_us: u64,
-    /// Whether the grant is newer than the owner's data, and only other nodes may know this.
+    /// Whether the grant is newer than the owner's data, and perhaps only other nodes know this.
     is_newer: bool,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Recovery {
     pub(crate) next_n: u64,
     /// The reason why groups may be missing.
     pub(crate) loss: Loss,
-    /// The time from which on all groups are missing, no matter which numbers they have.
+    /// The time since which all groups are missing, regardless of their numbers.
     pub(crate) lost_since_us: u64,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
@@ -226,7 +226,7 @@ pub(crate) struct Model {
 }
 
 impl Grant {
-    /// Builds a grant from an owner's decision. The model adds what only it can know.
+    /// Builds a grant from an owner's decision. The model adds the data that only the model has.
     #[expect(clippy::too_many_arguments, reason = "the facts are independent")]
     pub(crate) fn new(
         (batch, row): (u64, u16),
@@ -368,8 +368,8 @@ impl Model {
     }
 
     /// Returns the true time until which no other visitor may get the number. For a number that was
-    /// handed out now, that is a lifetime later. For a number that was kept, the owner's time
-    /// counts, which may run ahead while its clock approaches the wall clock.
+    /// handed out now, that is one lifetime after the grant. For a number that was kept, the
+    /// owner's time counts, which may run ahead while its clock approaches the wall clock.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = lifetime_ms(grant.until_ms - grant.at_ms);
         let fresh_ms = grant.lifetime_ms;

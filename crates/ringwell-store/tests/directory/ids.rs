@@ -24,7 +24,7 @@ async fn an_id_of_someone_elses_choice_leaves_ids_for_others(rig: Rig) {
         assert_eq!(given, PoolId(id));
     }
     let too_far = first.create_pool(settings("g"), Some(PoolId(last + 1)), key("KEY45678")).await;
-    let message = format!("a pool's id is at most {last}, not {}", last + 1);
+    let message = format!("a pool's id must be at most {last}, but is {}", last + 1);
     assert_eq!(refusal(too_far), Refusal::Unfit(message));
 }
 

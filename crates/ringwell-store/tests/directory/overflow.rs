@@ -69,7 +69,8 @@ async fn the_last_change_of_an_overflow_number_counts(rig: Rig) {
         assert_eq!(store.pool(PoolId(1)).await.unwrap().unwrap().overflow, last);
         let released = store.number(number("8885550100")).await.unwrap().unwrap();
         assert_eq!((released.state, released.pool), (NumberState::Free, None));
-        // The pool that the number left still has its lockouts, so the number may return at once.
+        // The pool keeps the lockouts of a number that has left it, so the number may return at
+        // once.
         let mut back = change(&store, 3).await;
         let placed = back.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
         assert_eq!(placed, Placed { entered: 1, waiting: 0 });

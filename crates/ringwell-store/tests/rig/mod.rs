@@ -84,7 +84,7 @@ impl Rig {
 
 #[allow(dead_code, reason = "for programs that make more databases than a server should keep")]
 impl Rig {
-    /// Drops the database, which must have no open connections any more.
+    /// Drops the database, to which no connection may still be open.
     pub(crate) fn remove(self) {
         let Location::Url(url) = &self.location else { return };
         let name = url.split(['/', '?']).nth(3).unwrap();

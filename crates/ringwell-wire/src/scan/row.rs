@@ -22,7 +22,7 @@ const PREFIX_BYTES_MAX: usize = 256;
 /// The nesting depth of a row, which is within the body's object and its array.
 const ROW_DEPTH: usize = 2;
 /// The bytes after decoded text while it is read: an end mark, and padding so that whole blocks can
-/// be read up to the mark.
+/// be read up to that mark.
 const SENTINEL: [u8; BLOCK] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {

@@ -12,7 +12,7 @@ pub(crate) const FIRST_OF_KEY: u8 = b',';
 pub(crate) const BLOCK: usize = 16;
 
 /// Returns the text after `fixed`, if `text` begins with `fixed`. The length of `fixed` is a
-/// constant, so the comparison needs no call.
+/// constant, so the compiler inlines the comparison.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
@@ -22,8 +22,8 @@ pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Opti
     (head.as_slice() == fixed.as_slice()).then_some(rest)
 }
 
-/// Skips ASCII bytes that are neither less than `first` nor a backslash. The rest begins with the
-/// first other byte. Returns `None` if there is no such byte.
+/// Skips ASCII bytes that are neither less than `first` nor a backslash. Returns the rest, which
+/// begins with the first other byte, or `None` if there is no such byte.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(crate) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
@@ -144,7 +144,7 @@ fn foreign(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Skips a string and the closing quote. Escapes are checked but not decoded. Surrogates are not
-/// checked, as the JSON library does not check them either in a value that is kept unchanged.
+/// checked, because the JSON library does not check them in a value that is kept unchanged either.
 pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
     loop {
@@ -197,10 +197,10 @@ const WINDOW: usize = 2 * BLOCK;
 /// The count of bytes that are reserved at once after decoded text.
 const ROOM: usize = 256;
 
-/// Writes the decoded string to `out` from the offset `to` onward, over the existing contents, and
-/// leaves room for a window after it. Returns the rest of `text`, which begins with the closing
-/// quote, and the end of the decoded string in `out`. The decoded string is valid UTF-8, and never
-/// longer than the original string.
+/// Writes the decoded string to `out` from the offset `to` onward, over the existing contents.
+/// Leaves space for one window after the decoded string. Returns the rest of `text`, which begins
+/// with the closing quote, and the end of the decoded string in `out`. The decoded string is valid
+/// UTF-8, and never longer than the original string.
 #[expect(clippy::inline_always, reason = "it has one caller")]
 #[inline(always)]
 pub(super) fn decode<'a>(

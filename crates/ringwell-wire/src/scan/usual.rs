@@ -13,11 +13,12 @@ use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
 
-/// The lowest byte that is skipped in a string. Control characters and `"` are lower, but so are
-/// spaces and `!`.
+/// The lowest byte that is skipped in a string. Control characters and `"` are lower, and so are
+/// spaces and `!`, at which the search also stops.
 pub(super) const FIRST_OF_TEXT: u8 = b'#';
 
-/// The text between the pool and the key, in two pieces, each of which is compared without a call.
+/// The text between the pool and the key. It is split into two pieces, so that each comparison is
+/// inlined.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
 /// The length of the part of that text that precedes the query.
 const BEFORE_QUERY: u32 = 22;
@@ -144,8 +145,8 @@ pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ (ONES * u64::from(b'0'));
-    // The high bits mark the bytes that are not digits. They may also mark digits that follow, so
-    // only the first mark counts.
+    // The high bits mark the bytes that are not digits. They may also mark digits after such a
+    // byte, so only the first mark counts.
     let others = (digits.wrapping_add(ONES * 0x76) | digits) & HIGHS;
     let count = others.trailing_zeros() / 8;
     if count == 0 || others == 0 {

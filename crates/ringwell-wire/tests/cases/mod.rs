@@ -124,7 +124,8 @@ fn matches(template: &[u8], text: &[u8]) -> bool {
     text.is_empty()
 }
 
-/// Describes, for people, each difference between an answer and the one that `case` expects.
+/// Returns a readable description of each difference between an answer and the one that `case`
+/// expects.
 pub(crate) fn compare(
     case: &str,
     wanted: &Response,

@@ -1,8 +1,8 @@
 //! Proves that a server is correct before it is timed, so that no peer is fast because it is wrong.
 //!
 //! Sends a few batches, and judges the answers only by the times at which each batch was sent and
-//! answered. A number was handed out at some time between those two. A fault is reported only if
-//! the answer would be wrong for every time in between.
+//! answered. A number was handed out at some time between those two. An answer counts as a fault
+//! only if it would be wrong for every time in between.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ pub(super) const POOLS: [Pool; 2] = [
     },
 ];
 
-/// The known facts about the newest allocation of a number.
+/// The data that is known about a number's newest allocation.
 #[derive(Clone, Copy)]
 struct Allocation {
     batch: u32,

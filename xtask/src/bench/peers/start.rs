@@ -60,7 +60,7 @@ impl Drop for Shop<'_> {
 
 impl<'a> Shop<'a> {
     /// # Errors
-    /// If a directory cannot be made.
+    /// If a directory cannot be created.
     pub(super) fn open(
         plan: &'a BenchInputs,
         pools: PathBuf,

@@ -206,7 +206,7 @@ fn is_root() -> bool {
 
 /// User and system time of a process, its living children, and its ended ones.
 fn tree_seconds(root: u32) -> f64 {
-    /// Clock ticks a second in `/proc`, on every known Linux.
+    /// Clock ticks a second in `/proc`, the same on every known Linux system.
     const TICKS_PER_SECOND: f64 = 100.0;
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = processes.filter_map(|it| std::fs::read_to_string(it.path().join("stat")).ok());

@@ -6,8 +6,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A resolver whose first look-up returns a public address, and whose later look-ups return the
-/// machine's own.
+/// A resolver whose first look-up returns a public address, and whose later look-ups return an
+/// address of this machine.
 #[derive(Default)]
 struct Rebinding(AtomicUsize);
 
@@ -19,7 +19,7 @@ impl Resolver for Rebinding {
     }
 }
 
-/// A resolver for names of the machine itself, some of which have another address as well.
+/// A resolver for names that resolve to this machine. Some of the names also have another address.
 struct Local;
 
 impl Resolver for Local {

@@ -53,7 +53,7 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     let judged = judge(Some(Millis(50)));
     assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
     assert_eq!(judged.lost_until, Some(Millis(200)));
-    // Without `later`, the end of the gap alone would end the doubt.
+    // Without `later`, the end of the gap is not recorded, because it alone would end the doubt.
     assert_eq!(judge(None).lost_until, None);
     // An allocation that followed the gap is still known.
     let past = Past { later: Some(Millis(300)), ..Past::default() };
@@ -112,7 +112,7 @@ fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
     assert_eq!(older, lost, "an older release has written it");
 }
 
-/// The number may have come to the shard and have been handed out within the gap.
+/// Within the gap, the number may have come to the shard and been handed out there.
 #[test]
 fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
     let mut gaps = Gaps::default();

@@ -155,9 +155,9 @@ impl Appending {
         }
     }
 
-    /// Whether this group is the preceding message. Its hash alone does not identify the author. If
-    /// two processes take over at the same place, because the log lost the first of the two
-    /// messages, they write the same group.
+    /// Whether `group` is the preceding message. The hash of a group alone does not identify the
+    /// author. If two processes take over at the same place, because the log lost the first of the
+    /// two messages, they write the same group.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)

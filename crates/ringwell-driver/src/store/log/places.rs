@@ -76,9 +76,9 @@ impl Known {
         Self { before, next }
     }
 
-    /// Records that group `n` was found `places` places further on. While groups cannot be read, a
-    /// survey finds the right count of foreign messages, but may assign them to a later group than
-    /// the one that follows them.
+    /// Records that group `n` was found `places` places after the place where it was expected.
+    /// While groups cannot be read, a survey finds the right count of foreign messages, but may
+    /// assign them to a later group than the one that follows them.
     fn found_later(&mut self, n: u64, places: u64) {
         for _ in 0..places {
             let at = self.next.partition_point(|next| *next <= n);
@@ -124,8 +124,8 @@ impl<L: Log + Clone> Numbered<L> {
     }
 
     /// Completes an append of group `n`, which `sending` sends to the group's place. If there is a
-    /// foreign message at that place, it is skipped. The append is still refused, because nothing
-    /// may be sent again before the previous group has been read.
+    /// foreign message at that place, the next attempt skips it. This append is still refused,
+    /// because nothing may be sent again before the previous group has been read.
     async fn append_at(
         self,
         n: u64,

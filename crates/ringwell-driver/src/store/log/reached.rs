@@ -13,8 +13,8 @@ use super::{LastOwner, Sign};
 use crate::canary::{Bug, planted};
 use crate::platform::Moment;
 
-/// The age of reports that no longer count, in multiples of the longest lockout. All numbers that
-/// were handed out before such a report are free.
+/// The age from which reports no longer count, in multiples of the longest lockout. All numbers
+/// that were handed out before such a report are free.
 const LOCKOUTS: u64 = 2;
 
 /// The highest value that was reported so far.
@@ -145,7 +145,7 @@ mod tests {
         let known = ends(&served, 4);
         assert_eq!(known[&4], LogEnd { epoch: 5, group: 100 });
         assert_eq!(known[&3], LogEnd { epoch: 1, group: 0 });
-        // The numbers that were handed out by then are free.
+        // A report no longer counts once all numbers that were handed out before it are free.
         assert_eq!(ends(&served, 21)[&4], LogEnd { epoch: 5, group: 100 });
         assert_eq!(ends(&served, 22)[&4], LogEnd { epoch: 0, group: 0 });
         assert_eq!(reached_ends(&[0], None, Millis(10_000)), BTreeMap::new());

@@ -125,8 +125,8 @@ mod tests {
         }
     }
 
-    /// Has the same message at every place: one message for the first server, and one for all
-    /// others.
+    /// The servers of a log. The first server has one message at every place, and all other servers
+    /// have another one.
     #[derive(Debug)]
     struct Servers(Option<Bytes>, Option<Bytes>, Mutex<u32>);
 

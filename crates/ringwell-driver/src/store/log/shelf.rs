@@ -293,8 +293,8 @@ impl Shelved {
     }
 
     /// Like [`Self::publish`], but only if the log still has the last group that the snapshot
-    /// covers. If a log has lost its end, two snapshots ahead of it would leave none from which to
-    /// continue.
+    /// covers. If the log has lost its end, publishing two snapshots that are ahead of the log
+    /// would leave no snapshot from which to continue.
     fn publish_stored(
         &self,
         replay_from: u64,

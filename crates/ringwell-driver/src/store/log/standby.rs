@@ -22,8 +22,8 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// The maximum additional time that a standby waits. Each standby adds a different time.
 pub const APART: Duration = Duration::from_millis(500);
 
-/// The length of silence that is sufficient once the streams answer again after an outage.
-/// Heartbeats need no leader, but this process may have been cut off.
+/// The length of silence after which a standby starts once the streams answer again after an
+/// outage. Heartbeats need no leader, but this process may have been cut off.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A startup that takes longer than this may never end, so another process then starts too.
@@ -52,7 +52,8 @@ pub struct Silence {
     wanted: Duration,
     /// The time when the streams last did not answer.
     unanswered_at: Option<Moment>,
-    /// The time of the first report of a startup since a process last served.
+    /// The time of the first report that a process is starting, since a process last reported that
+    /// it serves.
     starting_since: Option<Moment>,
     heard: Option<(Sign, Moment)>,
     reports: Reports,
@@ -101,7 +102,7 @@ impl Silence {
         until.since(now)
     }
 
-    /// Returns the last heartbeat with a time, if one arrived.
+    /// Returns the last heartbeat that contained a time, if there was one.
     #[must_use]
     pub fn heard(&self, now: Moment) -> Option<Heard> {
         let (sign, arrived) = self.heard.clone()?;
@@ -109,12 +110,12 @@ impl Silence {
     }
 }
 
-/// Decides whether a process should stop and start again, because others own its shards or a
-/// journal has failed. A failed journal stays failed until the next startup, which holds pools if
+/// Decides whether a process should stop and start again, because other processes own its shards or
+/// a journal has failed. A failed journal stays failed until the next startup, which holds pools if
 /// groups are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fenced {
-    /// The time when the process was first seen without one of its shards.
+    /// The time when the process was first found to have lost one of its shards.
     since: Option<Moment>,
 }
 

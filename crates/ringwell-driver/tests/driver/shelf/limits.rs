@@ -1,4 +1,5 @@
-//! The history that a log with snapshots beside it keeps, reads back, and reports.
+//! Tests the limits of the history that a log with snapshots keeps, and how that history is read
+//! back and reported.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,8 +13,8 @@ use super::*;
 
 const AUTHOR: Author = Author { shard: 0, journal: [1; 16], incarnation: [2; 16] };
 
-/// Creates a store with one snapshot for each entry of `needed`. The entry is the first group that
-/// this snapshot needs.
+/// Creates a store with one snapshot for each entry of `needed`. An entry is the number of the
+/// first group that its snapshot needs.
 fn store(
     prefix: Prefix,
     needed: &[u64],
@@ -134,8 +135,8 @@ fn a_snapshot_that_the_log_does_not_continue_is_passed_over_for_the_previous_one
     let (servers, data) = (Servers::default(), folder());
     served(&servers, data.path());
     let [newest, older] = &servers.indexes()[..] else { panic!("there are two") };
-    // The log loses its end. Another process, which does not see the snapshots, fills the log
-    // again.
+    // The log loses its newest groups. Another process, to which the snapshots are not visible,
+    // then appends new groups.
     let shelf = servers.with(|kept| std::mem::take(&mut kept.shelf));
     lose(&servers, newest.replay_from - 1);
     let elsewhere = folder();
@@ -183,7 +184,7 @@ fn history_is_read_from_the_copy_and_its_clocks_are_known() {
     owner.engine.set_clocks(CLOCKS);
     for group in 0..120 {
         owner.allocate(1);
-        // The frames of the segments have different lengths.
+        // The groups differ in length, so segments contain frames of different lengths.
         if group % 5 < 2 {
             owner.now = owner.now + Millis(100_000);
             let now = owner.engine.at(owner.now);
@@ -199,7 +200,7 @@ fn history_is_read_from_the_copy_and_its_clocks_are_known() {
     owner.snapshot();
     let end = owner.engine.newest_group() + 1;
     drop(owner);
-    // At its startup, this owner has not read the groups from before the snapshot.
+    // This process did not read the groups before the snapshot at startup.
     let owner = start(&servers, data.path(), ALL).unwrap();
     assert!(owner.store.stats().segments > 3);
     let (reader, before) = (owner.store.reader(), servers.with(|kept| kept.reads));
@@ -236,7 +237,8 @@ fn the_group_before_is_read_again_after_a_pause_only() {
     }
 }
 
-/// A log that takes half a second for each group, and counts the requests for another leader.
+/// A log that takes half a second to store each group, and counts how often another leader is
+/// requested.
 #[derive(Clone, Debug)]
 struct Slow(Servers, Virtual, Rc<Cell<u32>>);
 

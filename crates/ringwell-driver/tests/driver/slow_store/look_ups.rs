@@ -12,7 +12,7 @@ use ringwell_journal::Noted;
 use super::*;
 
 thread_local! {
-    /// The time that passes during each of the next reads, and the executor whose clock shows it.
+    /// The duration of each of the next reads, and the executor whose clock is advanced by it.
     static PASSING: RefCell<(Option<Executor>, VecDeque<Duration>)> = RefCell::default();
 }
 
@@ -43,7 +43,7 @@ fn only_the_history_of_a_number_may_make_a_look_up_too_long() {
     let number = shard.directory().pools().next().unwrap().numbers()[0].first();
     platform.run(async {
         let mut first = None;
-        // Each round hands out every number once.
+        // Each of the five rounds hands out every number once.
         for round in 1..=5 {
             for _ in 0..50 {
                 let answer = bulk(&shard, body(&shard, 400), &platform.terms(100)).await;

@@ -21,7 +21,7 @@ fn answered_allocations_are_known_after_the_engine_was_closed_or_killed() {
         drop(engine);
         let ended = Opened::new(&options);
         assert_eq!(ended.numbers(2), numbers_from(8_885_550_103, 2));
-        // Simulates that the process is killed: nothing more is written.
+        // Simulates killing the process: nothing is written afterwards.
         let (engine, _) = slots::take(ended.0).unwrap();
         engine.abandon();
         assert_eq!(Opened::new(&options).numbers(2), numbers_from(8_885_550_105, 2));
@@ -63,7 +63,8 @@ fn a_damaged_journal_is_refused_and_not_changed() {
     assert!(text.contains("the journal of shard 0"), "{text}");
 }
 
-/// Flips a bit at offset `at`, in the first of several frames.
+/// Flips the lowest bit of the byte at offset `at` of a file. The caller passes an offset in the
+/// first of several frames.
 fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 1;
@@ -104,8 +105,8 @@ fn old_history_is_removed_in_pieces_between_batches_and_no_lockout_with_it() {
         if first.exists() {
             assert_eq!(engine.bulk(&many).0, OK);
         } else {
-            // Pauses, because a caller that never pauses adds more data between two maintenance
-            // rounds than the limit checked above.
+            // Pauses between calls. Without a pause, the caller would add more data between two
+            // maintenance rounds than the limit checked above allows.
             thread::sleep(Duration::from_millis(1));
             assert_eq!(engine.bulk(&one).0, OK);
         }
@@ -141,7 +142,7 @@ fn after_a_failed_write_that_a_cache_may_have_lost_all_pools_are_held() {
     let data = tempfile::tempdir().unwrap();
     let options = small(data.path(), 100);
     let engine = Opened::new(&options);
-    // The next segment cannot be created, because a directory has its name.
+    // The next segment cannot be created, because a directory with the segment's file name exists.
     let obstacle = data.path().join("journal/0/0000000000000002.rpj");
     fs::create_dir(&obstacle).unwrap();
     let body = batch(40).replace("\"1/", "\"2/").replace("autos", &"a".repeat(200));
@@ -223,8 +224,8 @@ fn on_a_full_disk_rows_overflow_and_succeed_again_once_there_is_room() {
     let next = engine.numbers(50);
     assert!(!next.contains(&"over".to_owned()) && next.iter().all(|n| !given.contains(n)));
     drop(engine);
-    // After reopening, the allocations from before and after the disk was full are known. Only the
-    // number of the undone allocation is free.
+    // After reopening, the allocations made before and after the disk was full are known. Only the
+    // number whose allocation was undone while the disk was full is free.
     let engine = Opened::new(&options);
     let later = engine.numbers(1);
     assert!(!given.contains(&later[0]) && !next.contains(&later[0]), "{later:?}");

@@ -70,7 +70,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
     for made_up in [0, pid, pid | 255, pid | 1 << 30] {
         assert_eq!(bulk(made_up, &batch(1), None, 0), closed, "{made_up:x}");
     }
-    // The next engine gets the same table entry, but another handle.
+    // The next engine reuses the table entry of the closed engine, but gets a different handle.
     let next = memory(9);
     assert_ne!(next.0, engine.0);
     assert_eq!(engine.bulk(&batch(1)), closed);

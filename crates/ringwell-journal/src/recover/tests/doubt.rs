@@ -1,5 +1,5 @@
-//! Tests frames that cannot be read although answers may have been sent for them, and the time for
-//! which this uncertainty is remembered.
+//! Tests frames that cannot be read although answers may have been sent for them, and how long a
+//! journal remembers that such a frame was cut off.
 
 use super::*;
 

@@ -61,7 +61,7 @@ fn a_segment_longer_than_one_read_is_recovered_completely() {
 fn a_newer_frame_is_found_beyond_one_read() {
     let mut author = long();
     let offsets = offsets(&author);
-    // Only the last two frames are left.
+    // All frames but the last two are overwritten with zeros.
     author.files.0.get_mut(&1).unwrap()[offsets[0]..offsets[8]].fill(0);
     match recovered(&author.files, &PLAN).unwrap_err() {
         RecoverError::Damaged { n: 1, newer_n: 9, newer_offset, .. } => {
@@ -113,7 +113,7 @@ fn a_segment_is_read_in_pieces_of_megabytes() {
     let counted = Counted { files: long().files, reads: Cell::new(0) };
     let recovered = recover(&counted, &PLAN, |_, _| Ok(())).unwrap();
     assert_eq!(recovered.frames, 10);
-    // Reads the head, and then 12 MiB in pieces of 4 MiB. Each piece starts at the frame that did
-    // not fit completely into the piece before.
+    // Recovery reads the segment's head, and then 12 MiB in pieces of 4 MiB. Each piece starts at
+    // the frame that did not fit completely into the piece before.
     assert!(counted.reads.get() <= 6, "{} reads", counted.reads.get());
 }

@@ -1,4 +1,5 @@
-//! E1 to E9: complete runs against all kinds of owners, with the limits of docs/spec/pacing.md.
+//! E1 to E9: complete runs against all kinds of owners. Their results must stay within the limits
+//! in docs/spec/pacing.md.
 //!
 //! Every run prints its result; to see it, run
 //! `cargo test -p ringwell-mesh acceptance -- --nocapture`.
@@ -98,7 +99,8 @@ fn e3_a_stalled_owner_gets_few_pings_and_no_rows() {
         let while_shut = shut..RECOVERED;
         let sent = history.rows.iter().filter_map(|row| row.sent);
         assert_eq!(sent.filter(|sent| while_shut.contains(sent)).count(), 0);
-        // The gap reaches its maximum after five slow pings, well within two seconds.
+        // The gap between two pings reaches its maximum after five slow pings, which is well within
+        // two seconds.
         let full_gap = STALL.first + SECOND * 2..RECOVERED;
         let pings: Vec<_> = history.pings.iter().filter(|at| full_gap.contains(at)).collect();
         assert!(pings.len() <= 20, "{} pings in 8 s", pings.len());

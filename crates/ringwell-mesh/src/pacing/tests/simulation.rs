@@ -22,9 +22,9 @@ pub(super) const fn us(count: u64) -> Duration {
 /// The way in which the owner serves sub-requests.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
-    /// It serves them one after the other, and each takes this long.
+    /// Sub-requests are served one after the other, and each takes this long.
     Queue(Duration),
-    /// It serves them all at once, and each takes this long.
+    /// All sub-requests are served at once, and each takes this long.
     Delay(Duration),
 }
 
@@ -69,11 +69,12 @@ impl Times {
 pub(super) struct Scenario {
     pub pacing: Pacing,
     pub owner: Owner,
-    /// The owner stops. It continues its work in progress afterwards.
+    /// The times during which the owner stops. Afterwards, it continues the work that was in
+    /// progress.
     pub stops: Times,
-    /// The owner refuses every connection.
+    /// The times during which the owner refuses every connection.
     pub refuses: Times,
-    /// The callers themselves stop.
+    /// The times during which the callers themselves stop.
     pub caller_stops: Times,
     pub callers: usize,
     /// The time between two sub-requests of one caller, or the average time if `random` is set.
@@ -325,7 +326,7 @@ impl World {
         self.plan(at, caller, Event::PingEnded(now, ending));
     }
 
-    /// Returns when the request sent at `now` is answered, and the kind of the answer.
+    /// Returns the time at which the request sent at `now` is answered, and the kind of answer.
     fn owner_takes(&mut self, now: Duration) -> (Duration, Ending) {
         let Scenario { owner, stops, refuses, pacing, .. } = self.scenario;
         if refuses.covers(now).is_some() {

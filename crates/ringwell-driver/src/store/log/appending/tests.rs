@@ -141,8 +141,8 @@ impl Owner {
     }
 }
 
-/// Executes the steps. After that, all answers arrive, until each owner knows the fate of its
-/// message.
+/// Executes the steps. After that, all answers arrive, until the fate of each owner's message is
+/// decided.
 fn run(steps: &[Step]) -> usize {
     let mut log = Fickle { has_quorum: true, room: 1_000, ..Fickle::default() };
     let mut owners: Vec<Owner> = (0..3).map(Owner::new).collect();

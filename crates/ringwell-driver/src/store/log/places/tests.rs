@@ -130,8 +130,8 @@ proptest! {
         // The last group is always kept.
         log.trimmed = trimmed.min(places[places.len() - 1] - 1);
         if has_copies {
-            // Logs are trimmed up to a group, because a copy at the place of the first group would
-            // look the same.
+            // Logs are trimmed up to a group, because a copy at the beginning of the log would look
+            // like its first group.
             let kept = places.iter().find(|place| **place > log.trimmed).unwrap();
             log.trimmed = kept - 1;
         }
