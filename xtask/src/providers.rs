@@ -166,11 +166,14 @@ impl Provider {
             "1. Buy numbers. {buy}\n\
              2. Put the numbers into a ring pool (see \
              [managing pools](../guides/managing-pools.md)).\n\
-             3. Create a file that only the server can read, with this secret: {secret} Run the \
-             command, paste the secret, then press Enter and Ctrl+D.\n\n\
+             3. Create a file next to `ringwell.toml` that only the server's account can read, with \
+             this secret: {secret} Run the command, paste the secret, then press Enter and Ctrl+D. \
+             With the Debian package, use `sudo install -m 600 -o ringwell /dev/stdin \
+             /etc/ringwell/main.secret` instead.\n\n\
              \x20  ```sh\n   install -m 600 /dev/stdin main.secret\n   ```\n\n\
-             4. Add the following to `ringwell.toml`. Then send SIGHUP; if the file had no \
-             `[calls]` before, restart the server instead:\n\n\
+             4. Add the following to `ringwell.toml`, and check it with `ringwell serve --check` \
+             under the server's account. Then send SIGHUP; if the file had no `[calls]` before, \
+             restart the server instead:\n\n\
              \x20  ```toml\n   [calls]\n   listen = \"127.0.0.1:8090\"\n\n\
              \x20  [[calls.account]]\n   name = \"main\"\n   provider = \"{key}\"\n\
              \x20  public_url = \"https://calls.example.com\"\n\

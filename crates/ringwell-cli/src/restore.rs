@@ -100,9 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let data = data.as_path();
     let databases = if config.is_some() { databases } else { [None, None] };
     ensure!(copy.is_dir(), "directory {} does not exist", copy.display());
-    if !copy.join("journal").is_dir() {
-        bail!("{} is not a copy of a data directory: it has no journal", copy.display());
-    }
+    check_copy(copy)?;
     if place(data)?.starts_with(place(copy)?) {
         bail!("{} is inside the copy: choose a directory outside the copy", data.display());
     }
@@ -364,4 +362,17 @@ fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
     }
     File::open(to).and_then(|to| to.sync_all()).with_context(|| to.display().to_string())?;
     Ok(files)
+}
+
+fn check_copy(copy: &Path) -> anyhow::Result<()> {
+    let journal = fs::metadata(copy.join("journal"));
+    if let Err(error) = &journal
+        && error.kind() == io::ErrorKind::PermissionDenied
+    {
+        bail!("cannot read {}: {error}. The user who restores must own the copy", copy.display());
+    }
+    if !journal.is_ok_and(|it| it.is_dir()) {
+        bail!("{} is not a copy of a data directory: it has no journal", copy.display());
+    }
+    Ok(())
 }

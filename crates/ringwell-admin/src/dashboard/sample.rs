@@ -340,7 +340,7 @@ impl Counts {
     }
 
     fn since(&self, before: &Self, time: Duration, at: Millis) -> Point {
-        #[expect(clippy::cast_precision_loss, reason = "counts of seconds stay far below 2^52")]
+        #[expect(clippy::cast_precision_loss, reason = "rows per sample stay far below 2^52")]
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / time.as_secs_f64();
         let overflow =
             std::array::from_fn(|cause| rate(self.overflow[cause], before.overflow[cause]));

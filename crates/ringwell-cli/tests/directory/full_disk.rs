@@ -1,4 +1,4 @@
-//! A server whose directory is on a full disk.
+//! A server whose database of ring pools is on a full disk.
 //!
 //! Needs the permission to mount a small file system. Without the permission, the tests print a
 //! message and end.

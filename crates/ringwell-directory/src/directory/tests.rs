@@ -180,7 +180,7 @@ fn an_overflow_number_is_in_no_rotation() {
 fn a_directory_has_1_to_256_shards() {
     let fault = |shards| Directory::new(1, vec![], shards).unwrap_err()[0].to_string();
     assert_eq!(fault(0), "shards: must be 1 to 256, but is 0");
-    assert_eq!(fault(257), "shards: must be 1 to 256, is 257");
+    assert_eq!(fault(257), "shards: must be 1 to 256, but is 257");
 }
 
 proptest! {

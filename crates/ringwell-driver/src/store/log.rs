@@ -189,7 +189,7 @@ pub struct Heard {
 /// The time of the process that may have served these shards before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastOwner {
-    /// The process's shard time, in the form of a journal's end that was written on this machine.
+    /// The process's shard time, as if it had been read from the end of a local journal.
     pub recorded: Recorded,
     /// The epochs of the process's shards, in the order of the shards.
     pub epochs: Vec<u64>,

@@ -361,7 +361,8 @@ impl World {
         let has_lost = lock(&self.servers).streams.iter().any(Stream::has_ever_lost);
         let is_of_log = is_one_of(&RETRIED) || has_lost && is_one_of(&RETRIED_AFTER_LOSS);
         self.machines[at].refusals += u32::from(is_of_log);
-        let is_known = is_of_log || is_one_of(&["do not", "full", "accept writes"]);
+        let is_known =
+            is_of_log || is_one_of(&["journal's servers failed", "full", "accept writes"]);
         self.tell(at, || format!("does not start: {why}"));
         if !is_known || self.machines[at].refusals > REFUSALS_MAX {
             let text = format!("after {waited} us: {why}");

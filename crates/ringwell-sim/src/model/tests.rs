@@ -14,7 +14,7 @@ fn model() -> Model {
     model
 }
 
-/// Builds a start at `now_us`, after which both numbers seem to be free.
+/// Returns the state of a shard that restarted at `now_us` and has no lockout for either number.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
     let numbers = vec![FIRST, FIRST + 1];
     let pool = PoolRule { lifetime_ms: 1000, numbers };
