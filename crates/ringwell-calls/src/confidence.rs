@@ -110,7 +110,7 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
         more => format!("{more} earlier visitors of the number may be the caller"),
     };
     let over = if late {
-        "; the lockout had ended, but no other visitor had received the number"
+        "; the lockout had ended, but no other visitor had received the number since then"
     } else {
         ""
     };

@@ -117,7 +117,7 @@ pub(super) const CALL_RETENTION: Bounds<Duration> =
     Bounds::new(Duration::from_hours(24)..=Duration::from_hours(3650 * 24), "1 day to 3650 days");
 pub(super) const PORT: Bounds<u16> = Bounds::new(1..=u16::MAX, "1 to 65535");
 
-/// The count of shards on a machine of `cores` processor cores.
+/// The default count of shards on a machine with `cores` processor cores.
 pub(super) fn one_a_core(cores: u16) -> u16 {
     cores.clamp(1, ringwell_directory::SHARDS_MAX)
 }

@@ -254,7 +254,8 @@ bugs! {
     Pipelined "pipelined";
     /// A snapshot is stored beside the log before the log has the groups that it covers.
     SnapshotAhead "snapshot-ahead";
-    /// If a group is found only after a delay, a foreign message before it is counted twice.
+    /// If a group is found only after a delay, the foreign message that precedes the group is
+    /// counted twice.
     ForeignCountedTwice "foreign-counted-twice";
     /// If one server has damaged a message, only one other server is asked for it.
     FewLeaders "few-leaders";

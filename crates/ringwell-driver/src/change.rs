@@ -328,8 +328,8 @@ async fn held(
         return Ok(held);
     }
     for shard in shards {
-        // Includes past holds, because numbers that were in a held pool stay doubtful in their next
-        // pool.
+        // Also requests holds that have ended: when a number leaves a held pool, its history is
+        // still in doubt in its next pool.
         let tell = Step::TellHolds { is_past_too: true };
         if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
             for (pool, until) in holds {

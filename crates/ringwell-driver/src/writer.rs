@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// The pause before a group is tried again if there was no space for it.
+/// The pause before storing a group is retried after there was no space for it.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Stores groups until the shard ends or its journal fails. While one group is being stored, the

@@ -195,8 +195,8 @@ pub(crate) struct Life {
     pub(crate) number: u32,
     /// Whether this life has ended. Destructors have no effect after that.
     pub(crate) is_dead: Cell<bool>,
-    /// Whether a change of the list of pools is in progress. If so, pools that are added now come
-    /// from the list.
+    /// Whether a change of the list of pools is in progress. Pools that are added during the change
+    /// come from the list.
     pub(crate) is_listing: Cell<bool>,
     /// For each node that could not be asked about journals at startup, one of its shards.
     pub(crate) away: RefCell<Vec<u16>>,

@@ -46,7 +46,7 @@ impl std::fmt::Debug for Due {
     }
 }
 
-/// The end of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The endpoint answered.

@@ -2,11 +2,11 @@
 //! file system was remounted, or after a failed write. Applies to durability `os`.
 //!
 //! With this durability, answers are sent once their group is in the operating system's cache. A
-//! power cut empties the cache. So does a disk that fails and is mounted again. A process therefore
-//! records the boot of the machine and the mount of the file system before it answers. An orderly
-//! shutdown removes that record once all data is flushed. If startup finds the record of another
-//! boot or mount, an unknown number of answered groups is missing. Source: docs/reliability.md,
-//! docs/decisions/051-a-file-system-that-is-mounted-again.md.
+//! power cut empties the cache. Cached data is also lost if a disk fails and is mounted again. A
+//! process therefore records the boot of the machine and the mount of the file system before it
+//! answers. An orderly shutdown removes that record once all data is flushed. If startup finds the
+//! record of another boot or mount, an unknown number of answered groups is missing. Source:
+//! docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
 
 use std::path::Path;
 use std::sync::PoisonError;

@@ -71,8 +71,8 @@ async fn dispatch(
     let Some(path) = path else {
         return refused(StatusCode::NOT_FOUND, "the link protocol has no such path");
     };
-    // The sending node decides whether the request is traced. If that node began no trace, none is
-    // begun here.
+    // The sending node decides whether the request is traced. If that node did not start a trace,
+    // this node does not start one either.
     let span = ringwell_trace::begin("a request from another node", Kind::Server, || {
         let header = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         Parent::Span(header.and_then(Context::parse))
