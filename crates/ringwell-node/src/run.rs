@@ -393,11 +393,6 @@ impl Signals {
             }
             // Shells report this exit status for a process that was ended by the signal.
             let status = if name == "SIGTERM" { 143 } else { 130 };
-            // The log may be a pipe that no process reads, so the line must not delay the exit.
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(200));
-                std::process::exit(status)
-            });
             tracing::warn!(signal = name, "second signal: exiting immediately");
             std::process::exit(status);
         });

@@ -15,22 +15,19 @@ use super::now;
 pub(super) struct Naming {
     /// `None` if no data is kept.
     data: Option<PathBuf>,
-    /// The last recorded name.
-    noted: Option<String>,
 }
 
 impl Naming {
     pub(super) fn new(config: &Config) -> Self {
-        Self { data: keeps(config).then(|| config.data.clone()), noted: None }
+        Self { data: keeps(config).then(|| config.data.clone()) }
     }
 
     /// Records the name, but only after any required hold is durable: if the process ends earlier,
     /// the next startup must still find the old name. The name changes if other nodes report that
     /// the data is a copy.
-    pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
+    pub(super) async fn note(&self, store: &Store, node: &str) -> Result<(), StoreError> {
         let Some(data) = &self.data else { return Ok(()) };
         let named = Identity::read(&OsFiles, data).ok().flatten();
-        let named = named.filter(|name| self.noted.as_ref() != Some(&name.id));
         if let Some(name) = named.filter(|_| !is_restored(&OsFiles, data)) {
             // Does not write if the name is already recorded, so that a restart also works while
             // the database's disk is full.
@@ -44,7 +41,6 @@ impl Naming {
                      former entry in the directory"
                 );
             }
-            self.noted = Some(name.id);
         }
         Ok(())
     }

@@ -127,8 +127,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     if Identity::read(&OsFiles, data)?.is_none_or(|it| it.journals.is_empty()) {
         writeln!(
             out,
-            "{} contains copies of streams on NATS servers: the streams still contain the \
-             parameters until journal.history_age is over",
+            "identity.json in {} names no journals: with `engine = \"nats\"`, the journals here are \
+             copies, and the streams still contain the parameters until journal.history_age is over",
             data.display()
         )?;
         return Ok(ExitCode::FAILURE);

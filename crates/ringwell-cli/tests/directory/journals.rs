@@ -77,6 +77,8 @@ fn a_single_server_that_becomes_a_node_of_a_cluster_is_forgotten_and_a_live_node
     let forgotten = managed.runtime.block_on(managed.store.forget_node("a", "a test", now()));
     assert!(forgotten.unwrap());
     soon("the node a again", || nodes() == ["a"]);
+    let journal = || managed.runtime.block_on(managed.store.journal("a")).unwrap();
+    soon("the name of its data directory again", || journal().is_some());
     server.stop();
 }
 

@@ -73,12 +73,14 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
 async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checked_at: &mut Moment) {
     let reader = store.reader();
     let now = thread.platform.moment();
+    if !reader.is_shared() || now.since(*checked_at) < OWNER_CHECK_EVERY {
+        return;
+    }
     let (newest, is_idle) = {
         let engine = thread.engine.borrow();
-        let is_idle = !engine.is_pending() && engine.refusal().is_none();
-        (engine.newest_group(), is_idle && thread.commit.durable() >= engine.newest_group())
+        (engine.newest_group(), !engine.is_pending() && engine.refusal().is_none())
     };
-    if !reader.is_shared() || !is_idle || now.since(*checked_at) < OWNER_CHECK_EVERY {
+    if !is_idle || thread.commit.durable() < newest {
         return;
     }
     *checked_at = now;
