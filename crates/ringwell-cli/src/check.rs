@@ -1,5 +1,6 @@
 //! `ringwell check`: prints the verdict of `ringwell-check` as text or as JSON.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use ringwell_check::{Line, Rule, Summary, Verdict, Violation, check};
 use serde_json::{Value, json};
 
-use crate::print::print;
+use crate::print::{print, print_error};
 
 pub(crate) const HELP: &str = "\
 Reads the output of `ringwell load --history` and `ringwell load finish`; several files are read \
@@ -51,33 +52,43 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
         let shown = directory.display();
-        eprintln!(
-            "error: {shown} is a directory: specify the files that `ringwell load --history` wrote"
-        );
+        print_error(format!(
+            "{shown} is a directory: specify the files that `ringwell load --history` wrote"
+        ));
+        return Ok(ExitCode::from(UNREADABLE));
+    }
+    if let Some(file) = repeated(&args.files) {
+        print_error(format!("{} is given twice: give each file once", file.display()));
         return Ok(ExitCode::from(UNREADABLE));
     }
     let verdict = match check(&args.files) {
         Ok(verdict) => verdict,
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(error);
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
     if verdict.summary.lines == 0 {
-        eprintln!("error: these files have no lines, so nothing can be judged");
+        print_error("these files have no complete lines, so nothing can be judged");
         return Ok(ExitCode::from(UNREADABLE));
     }
     let Summary { batches, records, lookups, .. } = &verdict.summary;
     if *batches == 0 && *records == 0 && *lookups == 0 && verdict.first.is_none() {
-        eprintln!(
-            "error: these files have no batches, records or look-ups, so nothing was judged: run \
-             `ringwell load --history FILE` again, for longer"
+        print_error(
+            "these files have no batches, records or look-ups, so nothing was judged: run \
+             `ringwell load --history FILE` again, for longer",
         );
         return Ok(ExitCode::from(UNREADABLE));
     }
     let text = if args.json { format!("{}\n", in_json(&verdict)) } else { in_text(&verdict) };
     print(text.as_bytes())?;
     Ok(if verdict.first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns the first file that is given twice, even under different paths.
+fn repeated(files: &[PathBuf]) -> Option<&PathBuf> {
+    let mut seen = HashSet::new();
+    files.iter().find(|file| file.canonicalize().is_ok_and(|path| !seen.insert(path)))
 }
 
 fn in_text(verdict: &Verdict) -> String {

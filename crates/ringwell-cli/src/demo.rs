@@ -31,6 +31,7 @@ use self::shop::Shop;
 use crate::args::Demo;
 use crate::calls::Running;
 use crate::environment::{cores, variable};
+use crate::print::print_error;
 use crate::serve::{show, with_calls};
 use crate::usage::WRONG_USAGE;
 use crate::{logs, management, texts};
@@ -63,7 +64,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let pools = match demo_pools(args.pools, args.numbers, args.lifetime) {
         Ok(pools) => pools,
         Err(error) => {
-            eprintln!("error: {error}; see `ringwell demo --help`");
+            print_error(format!("{error}; see `ringwell demo --help`"));
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };

@@ -38,11 +38,29 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address for clients: HOST:PORT or unix:PATH
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:80")]
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:80", value_parser = parse_bind)]
     bind: Listen,
     /// Socket for commands, to drain nodes
-    #[arg(long, value_name = "PATH", default_value = "/run/haproxy/admin.sock")]
-    stats_socket: PathBuf,
+    #[arg(long, value_name = "PATH", default_value = "/run/haproxy/admin.sock", value_parser = parse_path)]
+    stats_socket: String,
+}
+
+/// Parses a path that may be written into the configuration without quotes.
+fn parse_path(path: &str) -> Result<String, &'static str> {
+    let is_plain = |c: char| !(c.is_whitespace() || c.is_control() || "\"'\\#$".contains(c));
+    if !path.is_empty() && path.chars().all(is_plain) {
+        Ok(path.to_owned())
+    } else {
+        Err("must be a path without spaces, quotes, backslashes, # and $")
+    }
+}
+
+fn parse_bind(address: &str) -> Result<Listen, String> {
+    let listen: Listen = address.parse().map_err(|error| format!("{error}"))?;
+    match &listen {
+        Listen::Unix(_) => parse_path(address).map(|_| listen).map_err(str::to_owned),
+        Listen::Tcp { .. } => Ok(listen),
+    }
 }
 
 /// Prints the configuration. If the files have faults, prints the faults instead.
@@ -77,7 +95,7 @@ fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {
 }
 
 fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
-    let socket = args.stats_socket.display();
+    let socket = &args.stats_socket;
     let nodes: String = map.nodes().iter().map(|node| server(node, "")).collect();
     let followers: String = map
         .nodes()
@@ -86,8 +104,8 @@ fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
         .collect();
     let has_names = map.nodes().iter().any(|node| is_name(address(node)));
     [
-        head(map, &socket.to_string()),
-        global(config, &socket.to_string()),
+        head(map, socket),
+        global(config, socket),
         defaults(config),
         if has_names { RESOLVERS.to_owned() } else { String::new() },
         frontend(&args.bind),

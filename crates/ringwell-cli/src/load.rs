@@ -80,7 +80,7 @@ struct Finish {
     /// The file that --history wrote
     history: PathBuf,
     /// Add the journal and the final state from this data directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", required_unless_present = "look_up")]
     journal: Option<PathBuf>,
     /// Name of the node that wrote the journal [default: the path of the data directory]
     #[arg(long, value_name = "NAME", requires = "journal")]

@@ -1,13 +1,22 @@
 //! Logs: written to stderr, as readable lines on a terminal and as JSON otherwise.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use ringwell_config::{Log, LogFormat};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// The longest time that a log line waits for a reader of stderr. Later lines do not wait at all,
+/// until stderr can be written again.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// The largest write that cannot block after the kernel has reported that a pipe is writable.
+const PIECE_BYTES: usize = 4096;
 
 /// Parses `log.level`: one level, or a comma-separated list of levels per module.
 ///
@@ -57,7 +66,7 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| LogLines);
     let lines = if is_text {
         let is_coloured = is_terminal && std::env::var_os("NO_COLOR").is_none();
         lines.with_ansi(is_coloured).boxed()
@@ -66,4 +75,59 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     Ok(())
+}
+
+/// A writer of log lines that never blocks for long. If the process that reads stderr has stopped
+/// reading, lines are dropped and counted; otherwise a full pipe would stop the handling of signals.
+struct LogLines;
+
+/// The state of stderr after the last log line.
+struct State {
+    /// Whether the last line could not be written.
+    is_stuck: bool,
+    /// Whether the last line was written only in part.
+    is_cut: bool,
+    /// The number of lines dropped since the last line that was written.
+    dropped: u64,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { is_stuck: false, is_cut: false, dropped: 0 });
+
+impl Write for LogLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let dropped = STATE.lock().unwrap_or_else(PoisonError::into_inner).write(line);
+        if dropped > 0 {
+            tracing::warn!(lines = dropped, "log lines were dropped, because stderr was not read");
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    /// Writes a line. If this succeeds, returns the number of lines that were dropped before it.
+    fn write(&mut self, line: &[u8]) -> u64 {
+        let mut stderr = io::stderr().lock();
+        if self.is_cut && self.is_writable(&stderr) {
+            self.is_cut = stderr.write_all(b"\n").is_err();
+        }
+        for (at, piece) in line.chunks(PIECE_BYTES).enumerate() {
+            if !self.is_writable(&stderr) || stderr.write_all(piece).is_err() {
+                self.is_cut |= at > 0;
+                self.dropped += 1;
+                return 0;
+            }
+        }
+        std::mem::take(&mut self.dropped)
+    }
+
+    fn is_writable(&mut self, stderr: &io::StderrLock<'_>) -> bool {
+        let wait = if self.is_stuck { Timespec::default() } else { PATIENCE };
+        let mut files = [PollFd::new(stderr, PollFlags::OUT)];
+        self.is_stuck = !poll(&mut files, Some(&wait)).is_ok_and(|ready| ready > 0);
+        !self.is_stuck
+    }
 }

@@ -48,6 +48,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 
 use crate::args::{Command, Ringwell};
+use crate::print::print_error;
 use crate::usage::{WRONG_USAGE, WrongUsage};
 
 fn main() -> ExitCode {
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
         Command::Man => texts::man(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {}", chain(&error));
+        print_error(chain(&error));
         if error.is::<WrongUsage>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
     })
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ringwell_plan::{Callers, Demand, NUMBERS_MAX};
 
-use crate::print::print;
+use crate::print::{print, print_error};
 pub(crate) use values::{USUAL_CALLERS, amount, parse_callers, parse_share, percent, span};
 use values::{parse_amount, parse_lifetime};
 
@@ -113,7 +113,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
     let demand = match demand(args) {
         Ok(demand) => demand,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            print_error(format!("{error:#}"));
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };

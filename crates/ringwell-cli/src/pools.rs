@@ -149,7 +149,7 @@ enum Command {
     /// Print the audit log, the newest change first
     Audit {
         /// Maximum count of changes, up to 1,000
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         last: u32,
     },
     /// Manage API tokens

@@ -1,5 +1,6 @@
 //! Output to stdout, and texts for people, for all commands.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -10,6 +11,11 @@ pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Writes an error to stderr. If stderr cannot be written, the exit code alone reports the error.
+pub(crate) fn print_error(text: impl Display) {
+    let _ = writeln!(io::stderr(), "error: {text}");
 }
 
 /// Formats a count, such as `1 call` or `2 calls`.

@@ -20,7 +20,7 @@ use crate::args::Serve;
 use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
-use crate::print::counted;
+use crate::print::{counted, print_error};
 use crate::{database_lock, directory, journal, logs, management, restore};
 
 /// The maximum number of faults that are printed. More would be too many to read at once.
@@ -127,7 +127,7 @@ fn open_database(
 fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     let unfit = ringwell_node::unfit(config);
     for fault in &unfit {
-        eprintln!("error: {fault}");
+        print_error(fault);
     }
     (!unfit.is_empty()).then_some(ExitCode::FAILURE)
 }
@@ -396,7 +396,7 @@ pub(crate) fn show_with_advice(faults: &[Fault], path: &Path, advice: &str) -> E
         return show(faults);
     }
     for fault in faults {
-        eprintln!("error: {fault}");
+        print_error(fault);
     }
     eprintln!("{advice}");
     ExitCode::FAILURE

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::environment::{cores, variable};
 use crate::plan::{USUAL_CALLERS, amount, parse_callers, parse_share, percent, span};
-use crate::print::print;
+use crate::print::{print, print_error};
 use crate::serve::show_of_file;
 use access_log::{Lines, View};
 use day::{Day, Found};
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_NUMBERS_MAX)))]
     numbers: Vec<u32>,
     /// With --numbers: guaranteed lifetime of an allocation
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = lifetime_above_0)]
     lifetime: Millis,
     /// The share of visits that end in a call
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = parse_share)]
@@ -162,9 +162,9 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
         return args.numbers.iter().map(made).collect::<anyhow::Result<_>>().map(Ok);
     }
     let Some(config) = &args.config else {
-        eprintln!(
-            "error: give --config with the ring pools of a server, or --numbers with sizes of a \
-             pool; see --help"
+        print_error(
+            "give --config with the ring pools of a server, or --numbers with sizes of a \
+             pool; see --help",
         );
         return Ok(Err(ExitCode::from(WRONG_USAGE)));
     };
@@ -191,6 +191,13 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
         .collect();
     pools.sort_by_key(|(_, spec)| spec.id);
     Ok(Ok(pools))
+}
+
+fn lifetime_above_0(text: &str) -> Result<Millis, String> {
+    match parse_lifetime(text) {
+        Ok(Millis(0)) => Err("must be longer than 0".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
 }
 
 fn made_up(size: u32, lifetime: Millis) -> anyhow::Result<PoolSpec> {

@@ -45,7 +45,9 @@ fn parse_server(url: &str) -> Result<String, &'static str> {
     let origin = url.trim_end_matches('/');
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
     let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-:[]".contains(&b);
-    host.filter(|host| !host.is_empty() && host.bytes().all(is_host))
+    let is_port = |port: &str| port.ends_with(']') || port.parse::<u16>().is_ok();
+    let has_port = |host: &str| host.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
+    host.filter(|host| !host.is_empty() && host.bytes().all(is_host) && has_port(host))
         .map(|_| origin.to_owned())
         .ok_or("write e.g. https://calls.example, without a path")
 }

@@ -4,16 +4,20 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Lines, PipeReader, PipeWriter, Write};
 use std::net::TcpStream;
-use std::thread;
+use std::process::{Child, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use support::batch::{self, Ask, BULK};
 use support::client::{Client, request};
-use support::server::Server;
+use support::server::{Server, signal};
 use support::site::{Pool, Site};
 
 const SOON: Duration = Duration::from_secs(30);
+/// The capacity of a pipe on Linux, unless a program changes it.
+const PIPE_BYTES: usize = 65_536;
 
 fn site() -> Site {
     Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 2")
@@ -134,4 +138,81 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(server.wait(SOON).code(), Some(143), "{}", server.log());
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert!(TcpStream::connect(server.address()).is_err());
+}
+
+/// A server with a log that the test reads or leaves unread. Killed when dropped.
+struct Logging {
+    child: Child,
+    log: Lines<BufReader<PipeReader>>,
+    full: Option<JoinHandle<()>>,
+    writer: PipeWriter,
+}
+
+impl Logging {
+    fn start(site: &Site) -> Self {
+        let (log, writer) = std::io::pipe().unwrap();
+        let mut command = site.serve(&[]);
+        command.stdout(Stdio::null()).stderr(writer.try_clone().unwrap());
+        let child = command.spawn().unwrap();
+        let mut log = BufReader::new(log).lines();
+        let serving = { &mut log }.any(|line| line.unwrap().contains("\"serving\""));
+        assert!(serving, "the server has ended");
+        Self { child, log, full: None, writer }
+    }
+
+    /// Fills the pipe with empty lines, until the log is read again.
+    fn fill(&mut self) {
+        let (mut writer, lines) = (self.writer.try_clone().unwrap(), vec![b'\n'; PIPE_BYTES + 1]);
+        self.full = Some(thread::spawn(move || writer.write_all(&lines).unwrap()));
+        thread::sleep(Duration::from_millis(200));
+    }
+
+    /// Reads what [`Self::fill`] has written.
+    fn empty(&mut self) {
+        { &mut self.log }.take(PIPE_BYTES + 1).for_each(|line| assert_eq!(line.unwrap(), ""));
+        self.full.take().unwrap().join().unwrap();
+    }
+
+    fn hang_up(&self) {
+        signal(self.child.id(), "HUP");
+        thread::sleep(Duration::from_millis(200));
+    }
+
+    /// Sends SIGTERM. Returns the exit code and the rest of the log.
+    fn stop(mut self) -> (Option<i32>, String) {
+        signal(self.child.id(), "TERM");
+        let until = Instant::now() + SOON;
+        while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill().unwrap();
+        drop(self.writer);
+        (self.child.wait().unwrap().code(), self.log.map(|line| line.unwrap() + "\n").collect())
+    }
+}
+
+#[test]
+fn lines_that_no_process_reads_are_dropped_and_counted() {
+    let site = site();
+    let mut server = Logging::start(&site);
+    server.fill();
+    (0..3).for_each(|_| server.hang_up());
+    server.empty();
+    server.hang_up();
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(0), "{log}");
+    let dropped = log.lines().find(|line| line.contains("log lines were dropped")).expect(&log);
+    let dropped: serde_json::Value = serde_json::from_str(dropped).unwrap();
+    assert!(dropped["lines"].as_u64() >= Some(3), "one line for each reload: {dropped}");
+    assert_eq!(log.matches("SIGHUP").count(), 1, "{log}");
+}
+
+#[test]
+fn a_log_that_no_process_reads_does_not_prevent_the_shutdown() {
+    let site = site();
+    let mut server = Logging::start(&site);
+    server.fill();
+    server.hang_up();
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(0), "{log}");
 }

@@ -45,6 +45,14 @@ fn a_clean_history_is_reported_as_clean_with_the_judged_rules() {
 }
 
 #[test]
+fn a_file_given_twice_is_refused_and_not_reported_as_a_violation() {
+    let output = check(&["clean.jsonl", "./clean.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("./clean.jsonl is given twice"), "{text}");
+}
+
+#[test]
 fn a_violation_is_reported_with_its_lines_and_the_nearest_fault() {
     let output = check(&["c1-double-by-clients.jsonl"]);
     assert_eq!(output.status.code(), Some(1));

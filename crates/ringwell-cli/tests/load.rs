@@ -181,4 +181,9 @@ fn a_run_that_cannot_take_place_reports_the_reason() {
     assert!(text.contains("/nowhere/pools.csv"), "{text}");
     let (code, text) = printed(&mut ringwell(&["load", "--spike", "1s,1s,x2"]));
     assert_eq!(code, 2, "a spike needs a rate: {text}");
+    let (code, text) = printed(ringwell(&["load", "--pools"]).arg(folder.path()));
+    assert_eq!(code, 1);
+    assert!(text.contains("is a directory"), "{text}");
+    let (code, text) = printed(ringwell(&["load", "finish"]).arg(&pools));
+    assert_eq!(code, 2, "there is nothing to add: {text}");
 }

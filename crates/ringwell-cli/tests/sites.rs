@@ -337,6 +337,7 @@ fn the_snippet_has_the_server_s_script_and_its_integrity_value() {
     for wrong in [
         ["--site", "shop", "--server", "https://a.example"],
         ["--site", "pk_shop", "--server", "a"],
+        ["--site", "pk_shop", "--server", "https://a.example:99999"],
     ] {
         assert!(!ringwell(&[&["snippet"][..], &wrong].concat()).output().unwrap().status.success());
     }

@@ -1,7 +1,7 @@
 //! Reads the pools for batches from a CSV file like the one that `ringwell demo` writes.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use serde::Deserialize;
 
@@ -116,6 +116,10 @@ impl Pool {
     /// # Errors
     /// [`PoolsError`] names the file and the line.
     pub fn read_list(path: &Path) -> Result<Vec<Self>, PoolsError> {
+        if path.is_dir() {
+            let source = csv::Error::from(io::Error::from(io::ErrorKind::IsADirectory));
+            return Err(PoolsError::Read { path: path.to_owned(), source });
+        }
         let path = || path.to_owned();
         let mut reader = csv::Reader::from_path(path())
             .map_err(|source| PoolsError::Read { path: path(), source })?;

@@ -75,6 +75,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     drop(progress);
     let Sum { recorded, known, refused } = sum;
+    ensure!(
+        recorded + known + refused > 0,
+        "the file has only one line: the first line names the columns, and each further line is a \
+         result"
+    );
     println!("recorded: {recorded}, already known: {known}, refused: {refused}");
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

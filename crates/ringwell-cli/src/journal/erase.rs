@@ -6,7 +6,7 @@
 //! docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,11 +89,16 @@ struct Counts {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let data = &options.directory;
-    ensure!(
-        data.join("journal").is_dir(),
-        "{} contains no journal: specify a data directory (`data` in the configuration)",
-        data.display()
-    );
+    match fs::metadata(data.join("journal")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(error).with_context(|| format!("cannot read {}", data.display()));
+        }
+        journal => ensure!(
+            journal.is_ok_and(|it| it.is_dir()),
+            "{} contains no journal: specify a data directory (`data` in the configuration)",
+            data.display()
+        ),
+    }
     ensure!(
         !data.join(BACKUP_LIST).exists(),
         "{} is a backup, which may also contain calls: delete the backup, and take a new one after \

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use axum::http::StatusCode;
 use hyper::Method;
 use hyper::body::Bytes;
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
     /// Exit after this many events; an event that is sent repeatedly counts once
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Print each request as one line of JSON
     #[arg(long)]
@@ -140,6 +140,10 @@ fn secrets(args: &Args) -> anyhow::Result<Vec<String>> {
     };
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let secrets: Vec<String> = lines.map(str::to_owned).collect();
+    ensure!(
+        secrets.iter().all(|secret| secret.starts_with("whsec_")),
+        "a secret begins with whsec_: copy it from the answer that created the endpoint"
+    );
     match &args.secret_file {
         Some(path) if secrets.is_empty() => bail!("{} contains no secret", path.display()),
         None if secrets.is_empty() => Err(WrongUsage(
