@@ -373,8 +373,7 @@ impl Service {
     /// The destinations of a call to a number that is in no pool now, for example because it is in
     /// quarantine: those of the pool of its last visitor. The visitor may still call the number.
     fn former(&self, change: &mut CallChange, at: Millis) -> Option<RoutePlan> {
-        let pool = change.attribution.as_ref()?.pool.as_ref()?;
-        let former = Serving { pool: PoolId(pool.id), name: pool.name.clone(), is_overflow: false };
+        let former = pool_of(change.attribution.as_ref()?)?;
         let number = change.looked_up.as_ref()?.0.as_deref();
         let plan = self.plan(number, &[former], at)?;
         change.destination = Some(plan.to[0].clone());
@@ -414,10 +413,27 @@ impl Service {
     }
 
     /// The destinations of a known call to `number`, including those that the user's program chose.
-    #[must_use]
-    pub fn plan_of_call(&self, call: &str, number: Option<&str>, at: Millis) -> Option<RoutePlan> {
+    pub async fn plan_of_call(
+        &self,
+        call: &str,
+        number: Option<&str>,
+        at: Millis,
+    ) -> Option<RoutePlan> {
         let routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner).of(call);
-        routed.or_else(|| self.plan_of(number, at))
+        if routed.is_some() {
+            return routed;
+        }
+        let serving = self.serving(number);
+        // The call may have begun before a restart, or at another node.
+        if serving.is_empty() {
+            let logged = tokio::time::timeout(self.settings().deadline, self.log().call(call));
+            let logged = logged.await.ok().and_then(Result::ok).flatten();
+            let former = logged.and_then(|it| pool_of(&it.call.attribution));
+            if let Some(plan) = former.and_then(|former| self.plan(number, &[former], at)) {
+                return Some(plan);
+            }
+        }
+        self.plan(number, &serving, at)
     }
 
     /// The destinations of a call to `number` that arrived at `at`, according to the configuration.
@@ -568,6 +584,12 @@ pub(crate) fn trace(
 pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The pool from which the visitor got the number.
+fn pool_of(attribution: &Attribution) -> Option<Serving> {
+    let pool = attribution.pool.as_ref()?;
+    Some(Serving { pool: PoolId(pool.id), name: pool.name.clone(), is_overflow: false })
 }
 
 #[cfg(test)]

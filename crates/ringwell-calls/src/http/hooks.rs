@@ -168,7 +168,8 @@ async fn answer(
         hook => hook,
     };
     let id = provider_id(&call);
-    let plan_of = |number: Option<&str>| service.plan_of_call(&id, number, incoming.received);
+    let plan_of =
+        async |number: Option<&str>| service.plan_of_call(&id, number, incoming.received).await;
     match hook {
         Hook::Answer => {
             let decision = service.incoming(call).await;
@@ -185,7 +186,7 @@ async fn answer(
             }
         }
         Hook::Whisper => {
-            let whisper = plan_of(named.as_deref()).and_then(|plan| plan.whisper);
+            let whisper = plan_of(named.as_deref()).await.and_then(|plan| plan.whisper);
             Ok(whisper.map_or(Instruction::Nothing, Instruction::Whisper))
         }
         Hook::Dial => {
@@ -193,7 +194,8 @@ async fn answer(
                 call.events.iter().any(|it| matches!(it.kind, crate::EventKind::Ended(_)));
             let number = named.or(call.to.clone());
             let from = call.from.clone();
-            let next = plan_of(number.as_deref()).filter(|plan| leg.place + 1 < plan.to.len());
+            let next = plan_of(number.as_deref()).await;
+            let next = next.filter(|plan| leg.place + 1 < plan.to.len());
             match next.filter(|_| !is_over && !leg.is_last) {
                 Some(plan) => {
                     service.report_while_ringing(call).await;

@@ -141,14 +141,21 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
 #[tokio::test]
 async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     let (_let_go, waits) = watch::channel(true);
-    let (service, _folder) = service(&settings(), waits).await;
+    let (service, folder) = service(&settings(), waits).await;
     let of = |to: &str| IncomingCall { to: Some(to.to_owned()), ..ring("CA1", "+14155551234") };
     let decision = service.incoming(of("+18005551213")).await;
     assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
-    let next = service.plan_of_call(&decision.call, decision.number.as_deref(), now());
+    let next = service.plan_of_call(&decision.call, decision.number.as_deref(), now()).await;
     assert_eq!(next.unwrap().to, ["+18005550199"]);
     let call = service.log().call(&decision.call).await.unwrap().unwrap();
     assert_eq!(call.call.destination.as_deref(), Some("+18005550199"));
+
+    // Another node, or the next process, knows the call only from the log.
+    let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let (_let_go, waits) = watch::channel(true);
+    let other = Service::start(&settings(), log, Arc::new(Slow(waits))).unwrap();
+    let next = other.plan_of_call(&decision.call, decision.number.as_deref(), now()).await;
+    assert_eq!(next.unwrap().to, ["+18005550199"]);
 }
 
 /// Most providers cut off fractions of seconds, so the reported time of a call may be before the
