@@ -57,7 +57,7 @@ const ELSEWHERE: &[Bug] = &[
 ];
 
 /// Bugs that none of the first seeds finds, each with the seed at which the search starts.
-const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867), (Bug::LengthenedUnsaved, 418)];
+const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867)];
 
 /// A bug that only a few seeds find, and only if several kinds of faults have their highest rates
 /// and no kind is disabled.
@@ -129,10 +129,17 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["not live"],
     },
     Coincidence {
+        bug: Bug::LengthenedUnsaved,
+        on: &[Kind::BootClock, Kind::Power, Kind::Kill, Kind::ClockForward, Kind::Hasty],
+        has_hours: false,
+        from: 418,
+        rules: &["attribution", "double", "forgotten", "another answer"],
+    },
+    Coincidence {
         bug: Bug::FirstStartSilent,
         on: &[Kind::Manage, Kind::MapChange, Kind::Hasty, Kind::ListSpread],
         has_hours: true,
-        from: 20_188,
+        from: 20_145,
         rules: &["double", "forgotten", "attribution"],
     },
 ];
@@ -315,11 +322,6 @@ const CASES: &[Case] = &[
         &["double", "forgotten", "attribution"],
     ),
     (Bug::StaleTake, &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed], &["two owners"]),
-    (
-        Bug::LengthenedUnsaved,
-        &[Kind::BootClock, Kind::Power, Kind::Kill, Kind::ClockForward, Kind::Hasty],
-        &["attribution", "double", "forgotten", "another answer"],
-    ),
 ];
 
 /// Bugs that are found only after more than 40 seeds. They take most of the time, so they are left
@@ -332,7 +334,6 @@ const RARE: &[Bug] = &[
     Bug::FailedFlushIgnored,
     Bug::HoldsStayBehind,
     Bug::StaleTake,
-    Bug::LengthenedUnsaved,
     Bug::AbortUnasked,
 ];
 
