@@ -73,7 +73,7 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
             test.args(LONG.iter().flat_map(|name| ["--skip", name]));
         }
         if args.bars {
-            test.args(["bars::", "--ignored"]);
+            test.args(["bars::", "--ignored"]).env("RINGWELL_SLOW_DISK", slow_disk()?);
         }
         if let Some(kills) = args.kills {
             test.env("RINGWELL_ENGINE_ROUNDS", kills.to_string());
@@ -87,6 +87,14 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         run(test.env("NATS_SERVER", &server))?;
     }
     Ok(())
+}
+
+/// Builds the file system on which flushes take a fixed time. Returns its path.
+fn slow_disk() -> anyhow::Result<PathBuf> {
+    let program = folder().join("slow-disk");
+    let source = root().join("bench/slow-disk");
+    run(Command::new("go").args(["build", "-o"]).arg(&program).arg(".").current_dir(source))?;
+    Ok(program)
 }
 
 /// The path of nats-server, if it is installed; `NATS_SERVER` may name it.

@@ -13,7 +13,7 @@ mod taps;
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -87,6 +87,8 @@ struct Inner {
     blocks: RwLock<Arc<Blocks>>,
     /// The ids of calls that are being attributed.
     looking: Mutex<HashSet<String>>,
+    /// Whether calls in the log may be without a look-up, because too many were in progress.
+    left_out: AtomicBool,
 }
 
 /// The current configuration.
@@ -195,6 +197,7 @@ impl Service {
             caller_key: Mutex::default(),
             blocks: RwLock::default(),
             looking: Mutex::default(),
+            left_out: AtomicBool::default(),
         };
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());

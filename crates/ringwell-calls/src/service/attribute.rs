@@ -1,6 +1,7 @@
 //! Looks up the visitor of a call, and tries again later if that fails.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringwell_core::Millis;
@@ -23,11 +24,11 @@ const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_mins(5),
     Duration::from_hours(1),
 ];
-/// The pause before the log is read again if it did not answer.
-const LOG_AGAIN: Duration = Duration::from_mins(1);
-/// The maximum number of calls that are being attributed at the same time. It also applies at
-/// startup.
-const LOOKING_MAX: usize = 10_000;
+/// The pause before the log is read again, shorter in tests.
+const LOG_AGAIN: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_mins(1) };
+/// The maximum number of calls that are being attributed at the same time, lower in tests.
+const LOOKING_MAX: usize = if cfg!(test) { 4 } else { 10_000 };
 
 impl Service {
     /// Attributes a call to `number` at `at`.
@@ -69,13 +70,18 @@ impl Service {
     }
 
     /// Looks up the visitor of the call in `change` and stores the result, unless a look-up for
-    /// this call is in progress.
+    /// this call is in progress. If too many look-ups are in progress, [`Self::resume`] looks the
+    /// visitor up later.
     pub(super) fn look_for(&self, change: &CallChange, number: Option<String>, at: Millis) {
         let id = change.id();
         {
             let looking = &self.inner.looking;
             let mut looking = looking.lock().unwrap_or_else(PoisonError::into_inner);
-            if looking.len() >= LOOKING_MAX || !looking.insert(id.clone()) {
+            if looking.len() >= LOOKING_MAX {
+                self.inner.left_out.store(true, Ordering::Relaxed);
+                return;
+            }
+            if !looking.insert(id.clone()) {
                 return;
             }
         }
@@ -92,13 +98,16 @@ impl Service {
                 let attribution = Some(service.look(of.0.as_deref(), of.1).await);
                 let looked_up = Some(of.clone());
                 let change = CallChange { attribution, looked_up, ..found.clone() };
-                // Fails only if the writer is full or the process ends.
-                if let Ok(stored) = service.inner.writer.submit(change)
-                    && let Ok(applied) = stored.await
-                {
+                let stored = match service.inner.writer.submit(change) {
+                    Ok(stored) => stored.await.ok(),
+                    Err(_) => None,
+                };
+                match stored {
                     // A report that arrived in the meantime may have changed the call's number or
                     // beginning.
-                    next = applied.unattributed.filter(|it| *it != of);
+                    Some(applied) => next = applied.unattributed.filter(|it| *it != of),
+                    // The writer is full, or the process ends.
+                    None => service.inner.left_out.store(true, Ordering::Relaxed),
                 }
             }
             let looking = &service.inner.looking;
@@ -119,8 +128,25 @@ impl Service {
         Attribution::unknown(&self.serving(number), problem)
     }
 
-    /// Looks up the visitors of calls that an earlier process logged but did not attribute.
+    /// Looks up the visitors of calls in the log that are not attributed: at startup, those that an
+    /// earlier process logged; later, those that were left out.
     pub(super) async fn resume(self) {
+        let has_room = || {
+            let looking = self.inner.looking.lock().unwrap_or_else(PoisonError::into_inner);
+            looking.len() <= LOOKING_MAX / 2
+        };
+        loop {
+            self.look_for_logged().await;
+            loop {
+                tokio::time::sleep(LOG_AGAIN).await;
+                if has_room() && self.inner.left_out.swap(false, Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn look_for_logged(&self) {
         let most = u32::try_from(LOOKING_MAX).unwrap_or(u32::MAX);
         let calls = loop {
             match self.inner.log.unattributed(most).await {
@@ -135,6 +161,9 @@ impl Service {
             }
             tokio::time::sleep(LOG_AGAIN).await;
         };
+        if calls.len() >= LOOKING_MAX {
+            self.inner.left_out.store(true, Ordering::Relaxed);
+        }
         for call in calls {
             let change = CallChange {
                 account: call.account,

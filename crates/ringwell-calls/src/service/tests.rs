@@ -137,6 +137,22 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
     assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
 }
 
+/// Only four look-ups at a time are in progress in tests.
+#[tokio::test]
+async fn calls_beyond_the_maximum_of_look_ups_are_attributed_later() {
+    let (let_go, waits) = watch::channel(false);
+    let (service, _folder) = service(&settings(), waits).await;
+    for call in 0..20 {
+        service.report(ring(&format!("CA{call}"), "+14155551234")).await.unwrap();
+    }
+    let_go.send_replace(true);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !service.log().unattributed(20).await.unwrap().is_empty() {
+        assert!(Instant::now() < until, "calls stay pending");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// The called number is in quarantine or retired, and its last visitor may still call it.
 #[tokio::test]
 async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {

@@ -1,6 +1,6 @@
 //! `ringwell calls export`: reads the log page by page, and writes each page as it arrives.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ is printed at the end.
 
 Fields of csv that a spreadsheet would read as formulas get a leading ', except for telephone \
 numbers; --raw omits it. If an export is interrupted, the command prints the position at which \
---after continues it.
+--after continues it; with --output, the continued export appends to the file.
 
 Examples:
   ringwell calls export --since 24h >calls.jsonl
@@ -116,11 +116,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return parquet(args);
     }
     let client = ApiClient::new(&args.access)?;
-    let out: Box<dyn Write> = match &args.output {
-        Some(path) => {
-            let file = File::create(path);
-            Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
-        }
+    let file = args.output.as_ref().map(|path| {
+        let (is_new, mut options) = (args.after.is_none(), OpenOptions::new());
+        // An export that continues appends to the file of the interrupted export.
+        let options = options.create(true).write(true).append(!is_new).truncate(is_new);
+        options.open(path).with_context(|| format!("cannot write {}", path.display()))
+    });
+    let file = file.transpose()?;
+    let out: Box<dyn Write> = match &file {
+        Some(file) => Box::new(file.try_clone()?),
         None => Box::new(io::stdout().lock()),
     };
     let mut writer = Writer { args, out: Box::new(BufWriter::new(out)), skipped: 0 };
@@ -128,27 +132,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (list, base) = request(args);
     let mut after = args.after.clone();
     writer.header()?;
+    let length = || file.as_ref().and_then(|file| Some(file.metadata().ok()?.len()));
+    let mut written_bytes = length();
     let written = pages(&client, args, list, &base, &mut after, |lines| {
+        lines.iter().try_for_each(|line| writer.write(line))?;
+        writer.out.flush()?;
+        written_bytes = length();
         progress.add(lines.len() as u64);
-        lines.iter().try_for_each(|line| writer.write(line))
+        Ok(())
     });
     drop(progress);
+    let skipped = writer.skipped;
+    drop(writer);
     let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    match written.and_then(|()| Ok(writer.out.flush()?)) {
+    match written {
         // The program that reads the output has closed the pipe, which is not an error.
         Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
         Err(error) => {
+            // Cuts off an incomplete page, because the continued export writes this page again. An
+            // error means that the output is not a file.
+            let _ = file.zip(written_bytes).map(|(file, bytes)| file.set_len(bytes));
             let Some(after) = after else { return Err(error) };
             return Err(error
                 .context(format!("the export was interrupted: continue it with --after {after}")));
         }
         Ok(()) => {}
     }
-    if writer.skipped > 0 {
+    if skipped > 0 {
         eprintln!(
             "conversions left out, because they lack the data by which the advertising system \
-             matches them: {}",
-            writer.skipped
+             matches them: {skipped}"
         );
     }
     Ok(ExitCode::SUCCESS)
@@ -166,7 +179,7 @@ fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let out: super::parquet::Out = match &args.output {
         Some(path) => {
-            let file = File::create(path);
+            let file = std::fs::File::create(path);
             Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
         }
         None => Box::new(io::stdout()),

@@ -80,6 +80,13 @@ fn every_call_is_exported_once_and_filters_apply() {
     let page = board.get("/v1/calls?limit=1000").json();
     let rest = ["export", "--format", "csv", "--after", page["next"].as_str().unwrap()];
     assert_eq!(board.calls_say(&rest).lines().count(), 51);
+    // It appends to the file of the interrupted export.
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("calls.csv");
+    std::fs::write(&file, "the first page\n").unwrap();
+    board.calls_say(&[&rest[..], &["--output", file.to_str().unwrap()]].concat());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("the first page\n") && text.lines().count() == 52, "{text}");
 }
 
 #[test]

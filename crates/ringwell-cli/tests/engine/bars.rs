@@ -4,7 +4,9 @@
 //! Ignored by default, because it needs the machine to itself: `cargo xtask engine --bars`.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,12 +15,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use ringwell_driver::store::{LogNotes, Logs, SharedLog};
 use ringwell_nats::NatsLogs;
+use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::servers::{Nats, NatsClient};
+use crate::servers::{Layout, Nats, NatsClient};
 use crate::support::batch::{self, Ask, BULK};
-use crate::support::server::Server;
+use crate::support::server::{Server, signal};
 use crate::support::site::{Pool, Site};
+use crate::trial::wait_until;
 
 /// The length of a message in a stream, and of a block that is written to the file and flushed.
 const BYTES: usize = 16 << 10;
@@ -59,6 +63,14 @@ fn print_ratio(what: &str, figure: f64, reference: f64, bar: &str) -> f64 {
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+/// Creates the file that [`flushes`] overwrites.
+fn file_to_flush(path: &Path) -> File {
+    let file = File::create(path).unwrap();
+    file.write_all_at(&vec![1; usize::try_from(FILE_BYTES).unwrap()], 0).unwrap();
+    file.sync_all().unwrap();
+    file
 }
 
 /// Overwrites and flushes blocks of a file that already has its final length.
@@ -207,9 +219,7 @@ fn journals_on_servers_cost_little_more_than_the_disk() {
     let on_disk = site("durability = \"disk\"\n");
     let on_servers = site(&nats.settings().replace("512MiB", "1GiB"));
     let [disk, servers] = [&on_disk, &on_servers].map(start);
-    let file = File::create(on_disk.data().with_file_name("flushes")).unwrap();
-    file.write_all_at(&vec![1; usize::try_from(FILE_BYTES).unwrap()], 0).unwrap();
-    file.sync_all().unwrap();
+    let file = file_to_flush(&on_disk.data().with_file_name("flushes"));
     let [mut flushed, mut bare, mut ours, mut disk_times, mut server_times] =
         [(); 5].map(|()| Latencies::default());
     let [mut on_disk_rate, mut on_servers_rate] = [0.0, 0.0];
@@ -240,4 +250,55 @@ fn journals_on_servers_cost_little_more_than_the_disk() {
     }
     print_ratio("records replayed a second, millions", numbers / took / 1e6, 1.0, "at least 1");
     disk.stop();
+}
+
+/// A file system on which each flush takes the same time (`bench/slow-disk`). Unmounted when
+/// dropped.
+struct SlowDisk {
+    program: Child,
+    at: PathBuf,
+    _folder: TempDir,
+}
+
+impl SlowDisk {
+    fn mount(program: &Path, flush: Duration) -> Self {
+        let folder = TempDir::new_in("/dev/shm").unwrap();
+        let [stored, at] = ["stored", "at"].map(|name| folder.path().join(name));
+        fs::create_dir(&stored).unwrap();
+        fs::create_dir(&at).unwrap();
+        let mut command = Command::new(program);
+        let program = command.args([&stored, &at]).arg(format!("{flush:?}")).spawn().unwrap();
+        let device = |of: &Path| fs::metadata(of).unwrap().dev();
+        wait_until("the disk is not mounted", || device(&at) != device(folder.path()));
+        Self { program, at, _folder: folder }
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        signal(self.program.id(), "TERM");
+        self.program.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "measures the machine, and needs it alone: `cargo xtask engine --bars`"]
+fn an_append_takes_two_flushes_if_each_server_has_its_own_disk() {
+    let Some(program) = std::env::var_os("RINGWELL_SLOW_DISK").map(PathBuf::from) else {
+        println!("SKIPPED: RINGWELL_SLOW_DISK does not name the program of bench/slow-disk");
+        return;
+    };
+    for flush in [10, 20].map(Duration::from_millis) {
+        let disks = [(); 3].map(|()| SlowDisk::mount(&program, flush));
+        let stores = [0, 1, 2].map(|index: usize| disks[index].at.clone());
+        let layout = Layout { stores: &stores, ..Layout::default() };
+        let Some(nats) = Nats::start_in(&layout) else { return };
+        let [mut flushed, mut bare, mut ours] = [(); 3].map(|()| Latencies::default());
+        flushes(&file_to_flush(&stores[0].join("flushes")), &mut flushed);
+        Appends::new(&nats).measure(&mut bare, &mut ours);
+        for (percent, bar) in [(50, "at most 2"), (99, "at most 4")] {
+            let [ours, flush] = [&mut ours, &mut flushed].map(|it| ms(it.percentile(percent)));
+            print_ratio(&format!("append of 16 KiB, disks apart, p{percent} ms"), ours, flush, bar);
+        }
+    }
 }
