@@ -29,7 +29,7 @@ numbers. All commands can be run again after an interruption. The management tok
 Examples:
   ringwell shards list --token-file secret
   ringwell shards list --url unix:/run/ringwell/ringwell.sock --json
-  ringwell shards list --toml >>cluster.toml    # before its version is raised
+  ringwell shards list --toml >owners.toml      # replaces [[buckets]] in cluster.toml
   ringwell shards move 0-15,20 --to 3 --url http://10.0.0.1:8080
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
