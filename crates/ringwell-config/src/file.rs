@@ -77,10 +77,6 @@ pub(super) fn read(
     }
     let mut pages = file.section("sites");
     if let Some(listen) = pages.take_list("listen", text(str::parse)) {
-        let is_any = |address: &Listen| matches!(address, Listen::Tcp { port: 0, .. });
-        if listen.iter().any(|address| !is_any(address) && config.listen.contains(address)) {
-            pages.fault("listen", ValueError::new("must not contain an address of `listen`"));
-        }
         config.site_listen = listen;
     }
     pages.finish();

@@ -86,10 +86,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (place, (field, address)) in all.iter().enumerate() {
         let other = all[..place].iter().find(|(_, other)| is_same(other, address));
-        // A clash between these two fields has already been reported with its line, when the
-        // section was read.
-        let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
-        if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
+        if let Some((other, _)) = other {
             let message = if other == field {
                 "must not contain an address twice".to_owned()
             } else {

@@ -402,7 +402,11 @@ fn no_two_listeners_have_the_same_address() {
     );
     with(
         "[sites]\nlisten = [\"127.0.0.1:8080\"]\n",
-        "ringwell.toml:10: sites.listen: must not contain an address of `listen`\n",
+        "ringwell.toml:10: sites.listen: must not be an address of listen\n",
+    );
+    with(
+        "[sites]\nlisten = [\"0.0.0.0:8080\"]\n",
+        "ringwell.toml:10: sites.listen: must not be an address of listen\n",
     );
     check_line(
         "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
