@@ -316,7 +316,7 @@ fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     let second = trial.start();
     trial.wait_for_numbers(&second);
     println!("numbers {:?} after the end", killed.elapsed());
-    second.says("took the shard over");
+    second.says("took over the shard");
     second.says(r#""snapshot":true"#);
     trial.wait_for_answers(30);
     // The verdict includes look-ups of older rows, which the server must read from the log.

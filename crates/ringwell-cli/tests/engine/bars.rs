@@ -203,7 +203,7 @@ fn replay(site: &Site) -> Duration {
     fs::remove_dir_all(site.data()).unwrap();
     let server = start(site);
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("took the shard over")).unwrap();
+    let line = log.lines().find(|line| line.contains("took over the shard")).unwrap();
     println!("{line}");
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let took = line["took_ms"].as_u64().or_else(|| line["fields"]["took_ms"].as_u64()).unwrap();
