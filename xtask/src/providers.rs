@@ -29,9 +29,10 @@ const PROVIDERS: [Provider; 7] = [
     Provider {
         key: "twilio",
         name: "Twilio",
-        buy: "Console, Phone Numbers, Buy a number, with the capability Voice.",
-        secret: "the account's auth token. If the account has shared keys (SHA-256), list their \
-                 files in `shared_key_files` too.",
+        buy: "In the Console, open Phone Numbers, Buy a number, and choose numbers with the capability \
+              Voice.",
+        secret: "the auth token of your Twilio account. If the account has shared keys (SHA-256), list \
+                 their files in `shared_key_files` too.",
         hooks: &[
             ("A call comes in, Webhook, HTTP POST", "answer"),
             ("Call status changes, HTTP POST", "status"),
@@ -39,28 +40,32 @@ const PROVIDERS: [Provider; 7] = [
         fallback: "Set \"Primary handler fails\" to a TwiML Bin that dials your own number: \
                    `<Response><Dial>+18005550199</Dial></Response>`.",
         notes: &[
-            "The callee sees the caller's number, unless the destination has `caller_id`.",
-            "The hooks of the dial itself (`dial`, `status`, `whisper`) need no settings, because \
-             the server's answer contains them.",
+            "The callee sees the caller's number, unless `caller_id` is set for the destination.",
+            "The webhooks for the call to the destination (`dial`, `status`, `whisper`) need no \
+             settings at Twilio, because the server's answer contains their URLs.",
         ],
     },
     Provider {
         key: "signalwire",
         name: "SignalWire",
-        buy: "Your space, Phone Numbers, New.",
+        buy: "In your space, open Phone Numbers, New.",
         secret: "the signing key of the project (API page), not the API token.",
         hooks: &[
             ("Handle calls using a LaML webhook, when a call comes in, POST", "answer"),
             ("Status change webhook, POST", "status"),
         ],
         fallback: "Set \"When a call fails to be answered\" to a LaML Bin that dials your own number.",
-        notes: &["`caller_id` must be a number that you own or have verified."],
+        notes: &[
+            "If you set `caller_id` for a destination, it must be a number that you own or have \
+             verified at SignalWire.",
+        ],
     },
     Provider {
         key: "telnyx",
         name: "Telnyx",
-        buy: "Portal, Numbers, Search & Buy, then assign the numbers to a TeXML application.",
-        secret: "the public key of the account, in base64 (Account, Keys & Credentials, Public Key).",
+        buy: "In the Portal, open Numbers, Search & Buy. Assign the numbers to a TeXML application.",
+        secret: "the public key of your Telnyx account, in base64 (Account, Keys & Credentials, Public \
+                 Key).",
         hooks: &[
             ("TeXML application, Voice URL, POST", "answer"),
             ("TeXML application, Status Callback URL, POST", "status"),
@@ -68,15 +73,15 @@ const PROVIDERS: [Provider; 7] = [
         fallback: "Set the Failover URL of the application to a TeXML Bin that dials your own number.",
         notes: &[
             "If you use a Call Control application, send its webhook to `/t/main/status`. The \
-             server then logs its calls, but does not connect them.",
+             server then logs the application's calls, but does not connect them.",
             "Signatures are valid for five minutes, so the server's clock must be right.",
         ],
     },
     Provider {
         key: "plivo",
         name: "Plivo",
-        buy: "Console, Phone Numbers, Buy Numbers, then assign them to an XML application.",
-        secret: "the auth token of the account, or of the sub-account that owns the numbers.",
+        buy: "In the Console, open Phone Numbers, Buy Numbers. Assign the numbers to an XML application.",
+        secret: "the auth token of your Plivo account, or of the sub-account that owns the numbers.",
         hooks: &[
             ("Application, Primary Answer URL, POST", "answer"),
             ("Application, Hangup URL, POST", "hangup"),
@@ -88,8 +93,9 @@ const PROVIDERS: [Provider; 7] = [
     Provider {
         key: "vonage",
         name: "Vonage",
-        buy: "Dashboard, Numbers, Buy numbers, then link them to a Voice application.",
-        secret: "the account's signature secret, with signed webhooks on and the method SHA-256 HMAC.",
+        buy: "In the Dashboard, open Numbers, Buy numbers. Link the numbers to a Voice application.",
+        secret: "the signature secret of your Vonage account. In the account's settings, turn on signed \
+                 webhooks and select the method SHA-256 HMAC.",
         hooks: &[
             ("Voice application, Answer URL, with `answer_method` **POST**", "answer"),
             ("Voice application, Event URL, POST", "event"),
@@ -97,7 +103,8 @@ const PROVIDERS: [Provider; 7] = [
         fallback: "Set the Fallback URL of the application to a page with an NCCO that connects to your \
                    own number.",
         notes: &[
-            "A GET request has no body that could be signed, so set the answer URL to POST.",
+            "A GET request has no body that could be signed, so set the method of the Answer URL to \
+             POST.",
             "The callee sees the called number, because Vonage does not pass on the caller's \
              number.",
         ],
@@ -105,15 +112,17 @@ const PROVIDERS: [Provider; 7] = [
     Provider {
         key: "bandwidth",
         name: "Bandwidth",
-        buy: "Dashboard, Numbers, then assign them to a location with a Voice application.",
-        secret: "`user:password`, as set for the callbacks of the application. Bandwidth does not \
-                 sign requests; it sends this user and password by HTTP Basic authentication.",
+        buy: "In the Dashboard, open Numbers. Assign the numbers to a location with a Voice \
+              application.",
+        secret: "`user:password`: the user name and password that are set for the application's \
+                 callbacks. Bandwidth does not sign requests; it sends this user name and password \
+                 by HTTP Basic authentication.",
         hooks: &[
             ("Voice application, Call-initiated URL, POST", "initiate"),
             ("Voice application, Call status URL, POST", "disconnect"),
         ],
-        fallback: "Set the Call-initiated fallback URL to a page with BXML that transfers to your own \
-                   number.",
+        fallback: "Set the Call-initiated fallback URL to a page that returns BXML, which transfers \
+                   the call to your own number.",
         notes: &["Each request contains the password, so use HTTPS, and do not use this password \
              anywhere else."],
     },
@@ -124,8 +133,8 @@ const PROVIDERS: [Provider; 7] = [
         secret: "any text of 16 bytes or more, or a `whsec_…` secret of Standard Webhooks. \
                  `ringwell token` can create one.",
         hooks: &[("Your switch posts its events, as JSON or a form", "events")],
-        fallback: "If the switch gets no answer within a second, or a status other than 200, it \
-                   connects the call to a default number.",
+        fallback: "Configure the switch to connect the call to a default number if it gets no answer \
+                   within a second, or a status other than 200.",
         notes: &[
             "Events and answers: [spec/calls.md](../spec/calls.md), \"The generic provider\".",
             "Kamailio, Asterisk and FreeSWITCH send `POST /v1/sip/route` instead: see \
@@ -166,14 +175,14 @@ impl Provider {
             "1. Buy numbers. {buy}\n\
              2. Put the numbers into a ring pool (see \
              [managing pools](../guides/managing-pools.md)).\n\
-             3. Create a file next to `ringwell.toml` that only the server's account can read, with \
-             this secret: {secret} Run the command, paste the secret, then press Enter and Ctrl+D. \
-             With the Debian package, use `sudo install -m 600 -o ringwell /dev/stdin \
+             3. Store the secret in a file next to `ringwell.toml` that only the server's user can \
+             read. The secret is {secret} Run the command below, paste the secret, then press Enter \
+             and Ctrl+D. With the Debian package, use `sudo install -m 600 -o ringwell /dev/stdin \
              /etc/ringwell/main.secret` instead.\n\n\
              \x20  ```sh\n   install -m 600 /dev/stdin main.secret\n   ```\n\n\
-             4. Add the following to `ringwell.toml`, and check it with `ringwell serve --check` \
-             under the server's account. Then send SIGHUP; if the file had no `[calls]` before, \
-             restart the server instead:\n\n\
+             4. Add the lines below to `ringwell.toml`, and check the file with `ringwell serve \
+             --check` as the server's user. Then send SIGHUP to the server. If the file had no \
+             `[calls]` before, restart the server instead.\n\n\
              \x20  ```toml\n   [calls]\n   listen = \"127.0.0.1:8090\"\n\n\
              \x20  [[calls.account]]\n   name = \"main\"\n   provider = \"{key}\"\n\
              \x20  public_url = \"https://calls.example.com\"\n\
@@ -194,7 +203,7 @@ impl Provider {
              a management token:\n\n\
              \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
              If the phone does not ring, search the log for \"a webhook is not signed \
-             correctly\". The message contains the `public_url` that would have matched.\n"
+             correctly\". Its `reason` and `hint` show the cause.\n"
         );
         for note in *notes {
             let _ = write!(text, "\n- {note}");
@@ -220,14 +229,14 @@ fn sip() -> String {
          [deploy/asterisk-extensions.conf](../../deploy/asterisk-extensions.conf) and \
          [deploy/freeswitch.xml](../../deploy/freeswitch.xml) contain such configurations; \
          [spec/sip.md](../spec/sip.md) describes each of them.\n\
-         6. Configure the switch to report when calls are answered and when they end, to an \
-         account with `provider = \"generic\"` (see [generic.md](generic.md)), for example with \
-         `public_url = \"http://127.0.0.1:8090\"` for a switch on the same machine. The switch sends the account's name as `trunk`. \
-         The files for Asterisk and FreeSWITCH already do this; for Kamailio, use \
+         6. Add an account with `provider = \"generic\"` (see [generic.md](generic.md)). If the switch \
+         is on the same machine, the account's `public_url` is `\"http://127.0.0.1:8090\"`. Configure \
+         the switch to report to this account when calls are answered and when they end, and to \
+         send the account's name as `trunk` in `POST /v1/sip/route`. The files for Asterisk and FreeSWITCH already do this; for Kamailio, use \
          [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that only \
          redirects calls cannot report these events.\n\
-         7. Set a default destination in the switch, for the case that this server does not answer \
-         with status 200 within a second.\n\
+         7. Set a default destination in the switch. The switch uses it if the Ringwell server does \
+         not answer with status 200 within a second.\n\
          8. Get a number from a page or a batch, call the number, and look up the call with a \
          management token:\n\n\
          \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"

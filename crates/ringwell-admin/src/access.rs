@@ -1,4 +1,4 @@
-//! Authentication and permissions of requests.
+//! Authentication and authorization of requests.
 //!
 //! Reads tokens from requests and compares roles. The store owns the tokens, except those in the
 //! configuration file, which have every permission.
@@ -164,8 +164,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// The token in a request's header. The published API does not require a scheme such as `Bearer`
-/// before the token.
+/// The token in a request's `Authorization` header or, if there is none, in its query string. The
+/// published API does not require a scheme such as `Bearer` before the token.
 pub(crate) fn in_head(request: &Request) -> Option<String> {
     let headers = request.headers();
     let whole = || headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -190,7 +190,7 @@ impl Visitor {
         if self.role >= needs { Ok(self) } else { Err(Denied::Role { has: self.role, needs }) }
     }
 
-    /// Whether the token permits everything in `network`.
+    /// Whether the client's token is valid in `network`.
     pub(crate) fn may_in(&self, network: &str) -> bool {
         self.network.as_deref().is_none_or(|own| own == network)
     }

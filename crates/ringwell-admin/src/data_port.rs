@@ -169,7 +169,7 @@ fn reads_calls(path: &str) -> bool {
     path == "/calls" || path.strip_prefix("/calls/").is_some_and(|id| !id.contains('/'))
 }
 
-/// If the server accepts calls, other routes serve the paths of calls and take precedence.
+/// Handles unknown paths below `/v1/`, and the paths of calls if the server does not accept calls.
 async fn not_found_in_v1(uri: Uri) -> Problem {
     let path = uri.path();
     if reads_calls(path) || ["/events", "/outcomes", "/webhooks", "/blocks"].contains(&path) {

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
-/// Divides the limit for requests with a token to get the limit for all requests without one.
+/// The ratio of the limit for requests with a valid token to the limit for all other requests.
 const STRANGERS_PART: u32 = 2;
 /// The number of bytes at the beginning of each body that are not counted, because they are in the
 /// connection's buffer.

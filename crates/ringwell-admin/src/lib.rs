@@ -1,9 +1,9 @@
 //! The management API: ring pools according to the published API, additions under `/v1/`, and the
 //! dashboard.
 //!
-//! Owns paths, tokens, limits and the formats of answers. The store defines the effect of each
-//! change. [`RunningServer`] supplies the current state of pools. This crate opens no sockets; the
-//! server mounts [`router`]. Source: docs/spec/management.md.
+//! Owns paths, the checking of tokens, limits, and the formats of answers. The store defines the
+//! effect of each change. [`RunningServer`] supplies the current state of pools. This crate opens
+//! no sockets; the server mounts [`router`]. Source: docs/spec/management.md.
 
 mod access;
 mod dashboard;
@@ -58,23 +58,23 @@ const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// change to end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// A request gets one more second for every this many bytes of its body, because the body may be a
-/// long list. This many bytes contain about 50 lines, and an otherwise idle server processes 1,000
-/// lines a second.
+/// The number of body bytes for which the time limit is extended by one second. The body may be a
+/// long list: a list of this size contains about 50 lines, and an otherwise idle server processes
+/// 1,000 lines a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The settings that all services on the management address share.
 pub struct Entrance {
     /// Hashes of the tokens in the configuration file, which have every permission.
     pub token_sha256: TokenHashes,
-    /// The maximum number of requests a second with a token. Requests without a token share a limit
-    /// of half as many. Requests over the limit get status 429.
+    /// The maximum number of requests per second that carry a valid token. All other requests share
+    /// a limit of half this number. Requests that exceed their limit get status 429.
     pub requests_per_second: u32,
     /// The host names that are accepted in addition to those of this machine. `None` accepts any
     /// host name.
     pub hosts: Option<Vec<String>>,
-    /// The maximum memory, in bytes, for all bodies in progress together. It must be enough for one
-    /// list.
+    /// The maximum memory, in bytes, for the bodies of all requests in progress. A value below the
+    /// maximum size of a list of pools is raised to that size.
     pub bodies_bytes: usize,
     /// The dashboard to serve, if any.
     pub dashboard: Option<Dashboard>,
@@ -104,7 +104,7 @@ impl Context {
         Ok(change.limited_to(visitor.network()))
     }
 
-    /// The web site with this key in the configuration.
+    /// The web site in the configuration that has the key `key`.
     fn configured_site(&self, key: &str) -> Option<Site> {
         self.live.configured_sites().into_iter().find(|site| site.key == key)
     }
@@ -161,7 +161,8 @@ async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Respo
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
-        // If part of the body was not read, it would be ambiguous where the next request begins.
+        // Part of a chunked body may not have been read; the start of the next request would then
+        // be ambiguous.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -1,9 +1,10 @@
-//! The demand for each pool, computed from counters of the shards that are read every few seconds.
+//! The demand for each pool, computed from the shards' counters, which are read every few seconds.
 //!
-//! Because lockouts have a fixed length, the load of a pool equals the number of rows within the
-//! last lifetime, even if traffic varies. Therefore, each pool keeps a few earlier values of its
-//! running counts, called marks. The caller passes the current time. Invariant: the number of a
-//! pool's marks is limited, for any lifetime.
+//! The load of a pool is the count of numbers that would be locked out if the pool never ran out.
+//! Because each lockout lasts one lifetime, the load equals the number of rows within the last
+//! lifetime, even if traffic varies. Therefore, each pool keeps a few earlier values of its running
+//! counts, called marks. The caller passes the current time. Invariant: the number of a pool's
+//! marks is limited, for any lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,17 +20,18 @@ const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// The number of hours whose means are kept: one day, and two more hours for comparison with the
-/// current hour.
+/// The number of hours whose means are kept: the current hour, and 25 whole hours so that the last
+/// whole hour can be compared with the same hour of the previous day.
 const HOURS: usize = 26;
 
-/// The number of hours whose loads a page shows.
+/// The number of hours whose loads a pool's page shows.
 const DAY: usize = 24;
 
 /// The number of hours to forecast from the same hours of the previous day.
 const NIGHT: usize = 12;
 
-/// The largest accepted ratio of today's load to the previous day's.
+/// The upper limit of the ratio of today's load to the previous day's. The lower limit is the
+/// reciprocal.
 const TREND_MAX: f64 = 2.0;
 
 /// The loads, shared by the directory's thread and the API's handlers.
@@ -73,7 +75,7 @@ struct Mark {
 }
 
 impl Loads {
-    /// Adds the shards' counts as of `now`. Pools that have no count are dropped.
+    /// Adds the shards' counts as of `now`. Drops pools that are not in `asked`.
     pub fn take(&mut self, now: Millis, asked: &[PoolAsked]) {
         for seen in asked {
             match self.0.entry(seen.pool) {
@@ -100,8 +102,8 @@ impl Loads {
         Some(Outlook { load: trail.load()?, trail })
     }
 
-    /// The number of whole hours for which this node has watched the pool that it has watched
-    /// longest. A forecast of the next twelve hours requires at least [`Loads::WATCHED_MIN`].
+    /// The number of whole hours for which this node has watched its longest-watched pool. A
+    /// forecast of the next twelve hours requires at least [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
@@ -121,8 +123,8 @@ impl Loads {
         hours.zip(means).collect()
     }
 
-    /// Pools whose share of overflow rows since the last call exceeds `most`, or is expected to
-    /// exceed it at their present load.
+    /// Pools whose share of overflow rows since this function was last called exceeds `most`, or is
+    /// expected to exceed it at their present load.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));
@@ -150,9 +152,9 @@ impl Outlook<'_> {
     }
 
     /// The forecast loads of the next twelve clock hours, each with the beginning of its hour. Each
-    /// forecast is the load in the same hour of the previous day, multiplied by a trend: the ratio
-    /// of the load in the last whole hour to the load in the same hour of the previous day. Empty
-    /// until the pool has been watched for a day and an hour.
+    /// forecast is the load 24 hours before the forecast hour, multiplied by a trend. The trend is
+    /// the load in the last whole hour, divided by the load 24 hours before that. Empty until the
+    /// pool has been watched for a day and an hour.
     pub(crate) fn night(&self) -> impl Iterator<Item = (Millis, f64)> {
         let Trail { means, hour: (start, ..), .. } = self.trail;
         // The last whole hour is `means[len - 1]`, so the same hour of the previous day is 24

@@ -1,4 +1,4 @@
-//! `/metrics`: the counts of all shards, in the format of Prometheus.
+//! `/metrics`: the counts of all shards, in Prometheus format.
 
 use std::fmt;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use ringwell_config::{Inventory, NumberCheck};
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_store::{Change, StoreError};
 
-/// The size of the blocks to check. In libphonenumber's data, all numbers of a block are valid, or
-/// none of them is; a test checks this.
+/// The size of a block of consecutive numbers, of which only one is checked. In libphonenumber's
+/// data, either all numbers in a block are valid or none are; a test verifies this.
 const BLOCK: u64 = 1000;
 
 /// A number in its usual written forms.
@@ -43,8 +43,8 @@ pub(crate) fn written(number: PromoNumber) -> Written {
     }
 }
 
-/// Describes the first invalid number in `ranges`. Accepts numbers that have been in the directory
-/// before, so that numbers from a configuration can be added again.
+/// Describes the first invalid number in `ranges`. Invalid numbers that the directory already
+/// contains are accepted, so that numbers from a configuration file can be added again.
 ///
 /// # Errors
 /// [`StoreError::Database`].

@@ -79,8 +79,8 @@ impl Problem {
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
-    /// The answer after a timeout. Because the database has not confirmed the change, it is unknown
-    /// whether the change took effect.
+    /// The answer if the database does not respond in time. If the request was for a change, it is
+    /// unknown whether the change took effect.
     pub(crate) fn too_late() -> Self {
         let detail = "the directory's database does not answer: check whether the change took \
             effect, then try again";

@@ -21,15 +21,15 @@ pub trait RunningServer: Send + Sync {
     /// has not been watched long enough.
     fn load(&self, pool: PoolId) -> Option<PoolLoad>;
 
-    /// The numbers in the rotation of `pool` that have not been held since `since`. Empty if the
-    /// shard cannot be reached.
+    /// The numbers in the rotation of `pool` that no visitor has held since the time `since`. Empty
+    /// if the pool's shard cannot be reached.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
 
     /// The web sites in the configuration, as last read.
     fn configured_sites(&self) -> Vec<Site>;
 
-    /// Reports that the directory has changed and now has `version`. The server then reloads the
-    /// directory immediately.
+    /// Reports that the directory has changed and is now at version `version`. The server then
+    /// reloads the directory immediately.
     fn changed(&self, version: u64);
 }
 

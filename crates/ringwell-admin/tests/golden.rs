@@ -1,5 +1,5 @@
 //! Sends the requests in `fixtures/manage/` to a router with a new directory, and compares the
-//! answers.
+//! answers with the expected ones.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -105,7 +105,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     }
 }
 
-/// Checks the limits on bodies, with and without a valid token.
+/// Checks the size limits of request bodies, with and without a valid token.
 #[tokio::test]
 async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() {
     let data = TempDir::new().unwrap();
@@ -249,8 +249,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let answer = answers.first().unwrap();
     assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("cannot be used"), "{answer}");
-    // With a token for one network, the answer contains only holders in that network. With a token
-    // for all networks, it contains all holders.
+    // The answer to a token for one network names the pool that has the number only if the pool is
+    // in that network. The answer to a token for all networks always names the pool.
     for (token, number, holder) in [
         (&*north, "8885550105", "in the rotation of ring pool 12"),
         (ADMIN, "8885550110", "in the rotation of ring pool 21"),
@@ -262,7 +262,7 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
 }
 
 /// An overflow number must not be in its pool's rotation, because many visitors see it at once. The
-/// rule applies to lists as well as to files.
+/// rule applies to lists as well as to configuration files.
 #[tokio::test]
 async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let data = TempDir::new().unwrap();
@@ -278,7 +278,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
         let full = |line: &&str| format!("{line},north,a,c\n");
         format!("{COLUMNS}\n{}", lines.iter().map(full).collect::<String>())
     };
-    // No pool is created, even if only one of its two lines breaks the rule above.
+    // The pool is not created, even if only one of its lines breaks the rule above.
     for list in [
         &["11,8885550102,1800,8885550100,5"][..],
         &["11,,1800,8885550100,5", "11,8885550102,1800,8885550110,5"],
@@ -296,7 +296,8 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let answer = send(&router, ADMIN, import, &lines(&two)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
     assert!(answer.contains("overflow_number: differs from the pool's previous line"), "{answer}");
-    // If a line breaks the rule, an existing pool keeps its numbers and its overflow number.
+    // If a line's overflow number is in the rotation, an existing pool keeps its numbers and its
+    // overflow number.
     let good = lines(&["11,8885550199,1800,8885550100,5"]);
     gets(&router, ADMIN, import, &good, 200).await;
     for line in ["11,8885550103,1800,8885550100,5", "11,8885550103,1800,8885550110,5"] {

@@ -1,6 +1,6 @@
-//! Prints the documents that answer providers, one per line as JSON.
+//! Prints sample answer documents for each provider, one per line as JSON.
 //! `clients/telephony/documents.py` creates the same documents with the providers' own libraries
-//! and compares them. `cargo xtask telephony` runs both programs.
+//! and compares them with this output. `cargo xtask telephony` runs both programs.
 
 use ringwell_calls::Account;
 use ringwell_calls::provider::{Connect, Instruction, Leg, Refusal, document};

@@ -1,4 +1,4 @@
-//! A provider account, with the secrets that verify the provider's requests.
+//! A provider account, with the secrets for verifying the provider's requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -13,7 +13,7 @@ pub struct Account {
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
-    /// The URL by which the provider reaches this server, without a trailing slash.
+    /// The URL at which the provider reaches this server, without a trailing slash.
     pub public_url: String,
     /// The secrets with which the provider signs requests: one, or two during a rotation.
     pub secrets: Vec<Vec<u8>>,

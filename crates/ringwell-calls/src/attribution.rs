@@ -27,7 +27,7 @@ pub enum Attributed {
     Unknown,
 }
 
-/// The visitor to whom the number of a call was shown.
+/// The visitor to whom a called number was shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
     /// The result of the attribution.
@@ -35,7 +35,7 @@ pub struct Attribution {
     /// The pool that serves the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolRef>,
-    /// The most likely allocation.
+    /// The number's newest allocation before the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
     /// The confidence that `allocation` belongs to the caller.
@@ -64,11 +64,12 @@ pub struct PoolRef {
 pub struct Allocation {
     /// The time of the allocation, in milliseconds since 1970.
     pub allocated_ms: u64,
-    /// The end of the lockout, before which no other visitor could get the number.
+    /// The end of the lockout. Until then, no other visitor could get the number.
     pub locked_until_ms: u64,
     /// Whether the lockout had ended when the call began.
     pub late: bool,
-    /// The visitor's last tap on the number before the call, in milliseconds since 1970.
+    /// The time of the visitor's last tap on the number before the call, in milliseconds since
+    /// 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, from 0 to 1.
@@ -92,13 +93,13 @@ pub struct Serving {
 /// An allocation of a number, as reported by the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedAllocation {
-    /// The pool that handed out the number, if the record names it.
+    /// The pool that handed out the number, if the journal's record of the allocation contains it.
     pub pool: Option<PoolId>,
     /// The wall-clock time of the allocation.
     pub allocated_at: Millis,
     /// The end of the lockout.
     pub locked_until: Millis,
-    /// The visitor's last tap on the number, if the call log has one.
+    /// The time of the visitor's last tap on the number, if the call log contains a tap.
     pub tapped_at: Option<Millis>,
     /// The visitor's parameters.
     pub parameters: Vec<(String, String)>,
@@ -110,7 +111,7 @@ pub enum HolderError {
     /// The history is temporarily unavailable. A later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The history of that time is no longer available.
+    /// The history from the requested time is no longer available.
     #[error("{0}")]
     Gone(String),
 }
@@ -144,7 +145,8 @@ pub trait Numbers: Send + Sync {
     /// `most` holders.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
 
-    /// Looks up the keep-alives, up to `at`, of the allocation of `number` at `allocated_at`.
+    /// Looks up the keep-alives that an allocation received up to `at`. The allocation is
+    /// identified by `number` and `allocated_at`.
     fn keep_alives(
         &self,
         number: PromoNumber,
@@ -168,8 +170,9 @@ impl Attributed {
 }
 
 impl Attribution {
-    /// Attributes a call at `at` to a number that is served by the pools `serving`. `held` contains
-    /// the number's newest [`LOOKED_UP_MAX`] allocations.
+    /// Returns the attribution of a call that began at `at`. `serving` contains the pools that
+    /// serve the called number, and `held` contains the number's newest [`LOOKED_UP_MAX`]
+    /// allocations.
     #[must_use]
     pub fn of(at: Millis, serving: &[Serving], held: &[ReportedAllocation]) -> Self {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
@@ -187,8 +190,8 @@ impl Attribution {
         };
         let mut all = held.iter().zip(chances).map(allocation);
         let newest = held.first();
-        // If the number is now shared, an earlier visitor holds it only until the end of the
-        // lockout.
+        // If the number has become an overflow number, its newest allocation counts only until the
+        // end of that allocation's lockout.
         let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
         let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
         if !counts {
@@ -210,7 +213,7 @@ impl Attribution {
         }
     }
 
-    /// The attribution of a call if the holder is unknown. `problem` is the reason.
+    /// The attribution of a call whose visitor is unknown. `problem` is the reason.
     #[must_use]
     pub fn unknown(serving: &[Serving], problem: String) -> Self {
         let pool = serving.first().map(|it| PoolRef { id: it.pool.0, name: it.name.clone() });
@@ -229,8 +232,8 @@ impl Attribution {
         self.outcome == other.outcome && allocated(self) == allocated(other)
     }
 
-    /// Removes the data that identify visitors from the allocations at the times `at`. Returns
-    /// whether there were any such data.
+    /// Removes the visitors' parameters from the allocations that were made at the times `at`.
+    /// Returns whether there were any parameters to remove.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
         let all = self.allocation.iter_mut().chain(&mut self.earlier);
         let theirs = all.filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());

@@ -92,7 +92,8 @@ fn plain(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let rest = rest.split([';', '?']).next().unwrap_or_default();
     let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
-    // The colons within an IPv6 address are in brackets, so they do not precede a port.
+    // An IPv6 address is in brackets, so the text after its last colon ends with `]` and is not
+    // mistaken for a port.
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |it| it.0);
     let at = if user.is_empty() { "" } else { "@" };
@@ -100,8 +101,8 @@ fn plain(address: &str) -> String {
 }
 
 impl Block {
-    /// The entry's id. It is derived from pattern and pool, so that blocking a caller twice creates
-    /// only one entry.
+    /// The entry's id. It is derived from the pattern and the pool, so that blocking a caller twice
+    /// creates only one entry.
     #[must_use]
     pub fn id(&self) -> String {
         let pool = self.pool.map_or_else(String::new, |pool| pool.to_string());
@@ -121,9 +122,9 @@ impl Blocks {
         Self(all)
     }
 
-    /// The entry that refuses a call by `caller` to a number that is served by `serving`. If
-    /// several entries match, chooses the most specific pattern, and then an entry for one pool
-    /// over an entry for all.
+    /// The entry that refuses a call from `caller` to a number of the pools `serving`. If several
+    /// entries match, prefers the most specific pattern, then an entry for one pool over an entry
+    /// for all pools.
     #[must_use]
     pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
         if self.0.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Owns the facts of a call and the rules by which reports are joined. Does not depend on a
 //! provider, clock or database. Invariant: [`Facts::join`] is commutative, associative and
-//! idempotent, so that repeated and reordered events result in the same state. Source:
+//! idempotent, so repeating or reordering events does not change the resulting state. Source:
 //! docs/spec/calls.md, "One call".
 
 use ringwell_core::Millis;
@@ -172,7 +172,7 @@ impl Facts {
         *self != before
     }
 
-    /// Records that the call existed at `at`, for a report without an event. As with
+    /// Adds a report without an event: records only that the call existed at `at`. As with
     /// [`Self::join`], reports may arrive in any order.
     pub fn seen(&mut self, at: Millis) -> bool {
         let before = self.first_ms;
@@ -186,8 +186,8 @@ impl Facts {
         Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
     }
 
-    /// The time at which a destination answered. If no report contains this time, it is computed
-    /// from the end and the talk time of an answered call.
+    /// The time at which a destination answered. If no report contains this time, but the reported
+    /// outcome is `Answered`, the time is computed from the end of the call and the talk time.
     #[must_use]
     pub fn answered_at(&self) -> Option<Millis> {
         let from_end = || {
@@ -239,8 +239,8 @@ impl Facts {
         until.map(|until| Millis(until.0.saturating_sub(self.started_at().0)))
     }
 
-    /// The talk time of a finished call, in seconds. Prefers the duration that the provider
-    /// reports.
+    /// The talk time of a finished call, in seconds. It is the duration that the provider reports
+    /// or, if it reports none, the time from the answer to the end of the call.
     #[must_use]
     pub fn talk_seconds(&self) -> Option<u32> {
         let ended = self.ended_at()?;

@@ -1,8 +1,8 @@
 //! Parses the caller's number as providers send it: in E.164, as a SIP address, as a marker for
 //! "withheld", or as junk.
 //!
-//! Does not consider the viewer's permissions. A caller without a valid number is still accepted,
-//! and the call is connected.
+//! Does not check who may see the number. A caller without a valid number is still accepted, and
+//! the call is connected.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,7 +40,7 @@ pub enum Caller {
     E164(String),
     /// A SIP address without a telephone number.
     Sip(String),
-    /// An HMAC of a number that was not stored.
+    /// The HMAC of a number or SIP address that is not stored itself.
     Hash(String),
 }
 
@@ -103,8 +103,8 @@ impl Caller {
         }
     }
 
-    /// The value of the database column, which is the same for all calls of one caller. `None` for
-    /// callers without a number.
+    /// The value of the database column `caller`. It is the same for all calls from one caller.
+    /// `None` for [`Self::Withheld`].
     #[must_use]
     pub fn to_column(&self) -> Option<String> {
         match self {
@@ -164,7 +164,7 @@ pub fn e164(text: &str) -> Option<String> {
     (DIGITS.contains(&digits.len()) && !digits.starts_with('0')).then(|| format!("+{digits}"))
 }
 
-/// Masks a number except for its first five and last four characters, such as `+1415***1234`. Shows
+/// Masks a number except for its first five and last four characters, as in `+1415***1234`. Shows
 /// fewer characters of a short number, so that at least three digits are always hidden.
 #[must_use]
 pub fn masked(number: &str) -> String {

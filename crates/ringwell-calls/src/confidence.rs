@@ -1,14 +1,17 @@
 //! Computes the probability that the last visitor who was shown a number is the caller.
 //!
-//! Uses only the number's allocations before the call. The probability of an allocation is
-//! proportional to the probability density of the delay between the allocation and the call,
-//! multiplied by the weight of other evidence. Source: docs/spec/calls.md, "Confidence".
+//! Uses only the number's allocations before the call. Each allocation has a score: the probability
+//! density of the delay before the call, multiplied by the weight of other evidence, such as a
+//! recent tap. The delay is counted from the allocation or, if the visitor tapped the number, from
+//! the last tap. An allocation's probability is proportional to its score. Source:
+//! docs/spec/calls.md, "Confidence".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The shares and means of a mixture of exponential delays between seeing a number and dialling it.
-/// Most callers dial immediately, some dial after a while, and a few keep the number for hours.
+/// The delay between seeing a number and dialling it, as a mixture of exponential distributions:
+/// the share of each, and its mean in seconds. Most callers dial immediately, some dial after a
+/// while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
 /// The maximum number of allocations to examine, newest first.
@@ -18,11 +21,11 @@ pub const CANDIDATES_MAX: usize = 4;
 /// there are earlier allocations.
 pub const LOOKED_UP_MAX: usize = CANDIDATES_MAX + 1;
 
-/// The lowest confidence at which a call is counted for a visitor. A call with a lower confidence
-/// is only shown with its candidates.
+/// The confidence below which an attribution counts as uncertain.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
-/// The time before the call within which a tap counts as strong evidence for the visitor.
+/// The period before a call in which a tap counts as strong evidence that its visitor is the
+/// caller.
 const TAP_COUNTS: Millis = Millis(120_000);
 /// The weight of a tap within [`TAP_COUNTS`] before the call.
 const TAP_WEIGHT: f64 = 50.0;
@@ -87,9 +90,8 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     DELAYS.iter().map(of).sum()
 }
 
-/// The confidence in the newest allocation, which is the first in `looked_up`. `None` if
-/// `looked_up` is empty. `late` must be true if the lockout of that allocation was over at the time
-/// of the call.
+/// The confidence in the newest allocation, which is the first in `looked_up`. `late` must be true
+/// if this allocation's lockout was over at the time of the call. `None` if `looked_up` is empty.
 #[must_use]
 pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Confidence> {
     let first = looked_up.first()?;
@@ -126,7 +128,7 @@ impl Candidate {
 }
 
 fn delay_s(at: Millis, allocated_at: Millis) -> f64 {
-    // An `f64` represents centuries in milliseconds exactly.
+    // An `f64` can hold centuries of milliseconds without rounding.
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     let ms = at.0.saturating_sub(allocated_at.0) as f64;
     ms / 1000.0

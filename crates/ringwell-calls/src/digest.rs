@@ -73,7 +73,7 @@ pub fn base64_url(bytes: &[u8]) -> String {
 }
 
 /// Signs `text` with an Ed25519 private key. Returns the signature and the public key, or `None` if
-/// the private key does not have 32 bytes.
+/// the private key is not 32 bytes long.
 #[must_use]
 pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let pair = Ed25519KeyPair::from_seed_unchecked(private).ok()?;

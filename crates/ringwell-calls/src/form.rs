@@ -28,7 +28,7 @@ impl Form {
         text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).count() > FIELDS_MAX
     }
 
-    /// The first value of the field `name`, or empty if there is none.
+    /// The first value of the field `name`, or an empty string if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> &str {
         self.find(name).unwrap_or_default()

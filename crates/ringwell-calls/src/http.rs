@@ -1,6 +1,6 @@
 //! HTTP: webhooks of providers under `/t/`, and paths for operators and programs under `/v1/`.
 //!
-//! Owns the paths, limits and formats of answers. Opens no sockets.
+//! Owns the paths, the limits for requests, and the formats of answers. Opens no sockets.
 
 mod blocks;
 mod calls;

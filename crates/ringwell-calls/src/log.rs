@@ -1,8 +1,9 @@
 //! The call log: calls, their timelines, events and webhooks in SQLite or PostgreSQL.
 //!
-//! Owns the tables. Does not depend on providers or HTTP. The caller passes the current time.
-//! Invariants: each call has exactly one row. An event is written in the same transaction as the
-//! change that causes it. Events become visible in the order of their `place`.
+//! Owns the tables. Does not depend on providers or HTTP. Functions that need the current time
+//! receive it as an argument. Invariants: each call has exactly one row. An event is written in the
+//! same transaction as the change that causes it. Events become visible in the order of their
+//! `place`.
 
 mod backlog;
 mod blocks;
@@ -78,14 +79,14 @@ pub enum LogError {
     /// The log's database could not be opened.
     #[error("the call log cannot be used: {}", unusable(.0))]
     Open(StoreError),
-    /// The file was removed. A new file is created after some time.
+    /// The database file was removed. A new one is created after some time.
     #[error(
         "the call log's file {} is missing: put the file back now, or a new one is created within \
         seconds",
         .0.display()
     )]
     Missing(PathBuf),
-    /// The stored data cannot be parsed, so they are not the data that were written.
+    /// The stored data are damaged: they cannot be parsed.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The system provides no random bytes for ids and secrets.
@@ -164,7 +165,8 @@ impl LogError {
 }
 
 /// Whether an error with this code is caused by the statement or its values, so that it would occur
-/// again. Errors such as a full disk, a lock, a failed read or a server shutdown are temporary.
+/// again on every retry. Errors such as a full disk, a lock, a failed read or a server shutdown are
+/// temporary.
 fn is_about_statement(code: &str) -> bool {
     // A code of five characters is an SQLSTATE of PostgreSQL. The listed classes are, in order:
     // unsupported features, data, constraints, syntax and names, and limits.
@@ -188,8 +190,7 @@ impl Log {
     }
 
     /// Opens the log for a server, which connects calls even without the log. If the database does
-    /// not answer or its file is damaged, the log is opened by the first later operation that
-    /// succeeds in opening it.
+    /// not answer or its file is damaged, later operations try again to open the log.
     ///
     /// # Errors
     /// [`LogError`] if the database answers but this program cannot use it.

@@ -15,8 +15,8 @@ pub fn called(text: &str) -> Option<String> {
 }
 
 /// Converts the number in a filter to E.164 format with `+`. Ten digits are a number with country
-/// code 1, as in the answer to an allocation. A space at the beginning is an unencoded `+` in a
-/// URL.
+/// code 1, as in the answer to a request for a number. A leading space stands for a `+` that was
+/// not encoded in a URL.
 #[must_use]
 pub fn asked(text: &str) -> Option<String> {
     let digits = text.trim();

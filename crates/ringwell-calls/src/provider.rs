@@ -202,8 +202,8 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
     let report = match account.provider {
         CallProvider::Twilio | CallProvider::SignalWire => {
             let report = twilio::read(hook, request)?;
-            // The signed string does not delimit fields. In a forged request, the id could
-            // therefore contain the beginning of the next field.
+            // The string that these providers sign does not delimit fields. In a forged request,
+            // the id could therefore contain the beginning of the next field.
             if !twilio::is_sid(&report.call) {
                 return Err(Unreadable::NoCall);
             }
@@ -223,7 +223,7 @@ fn is_call_id(id: &str) -> bool {
     (1..=CALL_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Writes `answer` as a document that the provider carries out.
+/// Converts `answer` to a document in the provider's format.
 #[must_use]
 pub fn document(account: &Account, answer: &Instruction) -> Document {
     match account.provider {

@@ -10,7 +10,7 @@ use crate::provider::Stir;
 pub const CALLS_MAX: i64 = 50;
 /// The maximum age of an earlier call that is examined.
 pub const SPAN: Millis = Millis(30 * DAY);
-/// The talk time, in seconds, below which a caller cannot have said anything.
+/// The longest talk time, in seconds, that is too short for a caller to say anything.
 const SHORT_SECONDS: u32 = 6;
 const HOUR: u64 = 60 * 60 * 1000;
 const DAY: u64 = 24 * HOUR;
@@ -70,8 +70,8 @@ pub fn score(
     Robocall { score, reasons: found().map(|(_, name, _)| (*name).to_owned()).collect() }
 }
 
-/// Converts the verdict to a common spelling, because providers write `TN-Validation-Failed-A`,
-/// `Failed` or `no-tn-validation`.
+/// Converts the verdict to lower case, because its spelling depends on the provider:
+/// `TN-Validation-Failed-A`, `Failed` or `no-tn-validation`.
 fn verdict(stir: &Stir) -> String {
     stir.verstat.as_deref().unwrap_or_default().to_ascii_lowercase()
 }

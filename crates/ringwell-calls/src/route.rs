@@ -1,6 +1,6 @@
-//! The destinations of a call, which the configuration assigns to a number or its pool.
+//! Finds the destinations that the configuration assigns to a call's number or to its pool.
 //!
-//! All functions are pure; the caller passes the time. Source: docs/spec/calls.md, "Where a call
+//! All functions are pure: the time is an argument. Source: docs/spec/calls.md, "Where a call
 //! goes".
 
 use jiff::Timestamp;
@@ -54,8 +54,8 @@ impl Routes {
 
     /// The destinations of a call to `number` that arrived at `at`. A rule for the number takes
     /// precedence over a rule for one of its pools. Both take precedence over the default rule.
-    /// `None` if no rule applies, or if the rule is outside its hours and has no destination for
-    /// that case.
+    /// `None` if no rule applies, or if the call arrives outside the rule's hours and the rule has
+    /// no destination for that case.
     #[must_use]
     pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
         let rules = || self.0.iter();

@@ -1,7 +1,7 @@
 //! Queries the user's program for a call's destination, within a time limit.
 //!
 //! Owns the formats of the query and the answer. If the answer is late or invalid, the
-//! configuration decides. Source: docs/spec/calls.md, "A program that routes".
+//! configuration determines the destination. Source: docs/spec/calls.md, "A program that routes".
 
 use std::collections::{HashMap, VecDeque};
 
@@ -41,7 +41,7 @@ struct RoutingAnswer {
 /// the configuration. Returns `None` if the program selects the default.
 ///
 /// # Errors
-/// A text for the operator that says why there is no usable answer.
+/// The reason why there is no usable answer, as a text for the operator.
 pub(crate) async fn ask(
     settings: &RoutingSettings,
     sender: &Sender,
@@ -113,8 +113,8 @@ fn read(
     }))
 }
 
-/// The answers for calls that may still need their next destination. After a restart, the answers
-/// are lost, and the configuration decides the next destinations.
+/// The program's answers for calls that may still need their next destination. After a restart, the
+/// answers are lost, and the configuration determines the next destinations.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     plans: HashMap<String, RoutePlan>,

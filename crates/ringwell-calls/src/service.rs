@@ -51,8 +51,8 @@ const STORE_MAX: Duration = Duration::from_secs(10);
 /// that are only in memory are dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// The time limit for closing the log, during which SQLite copies its write-ahead log into its
-/// file.
+/// The time limit for closing the log. This includes the time for SQLite to copy its write-ahead
+/// log into the database file.
 const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
@@ -98,8 +98,7 @@ struct Settings {
     routing: Option<RoutingSettings>,
     deadline: Duration,
     caller_ids: CallerIds,
-    /// Three ages: the ages at which a call is redacted, a call is removed, and an event is
-    /// removed.
+    /// The ages at which a call is redacted, a call is removed, and an event is removed.
     ages: [Duration; 3],
 }
 
@@ -208,7 +207,7 @@ impl Service {
 
     /// Stores all waiting reports and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        // If the time limit expires, the reports that are not stored are counted and logged below.
+        // If the time limit expires, the remaining reports are counted and logged below.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
@@ -225,8 +224,8 @@ impl Service {
         }
     }
 
-    /// From now on, keeps reports in the file at `path` while the log cannot store them. Submits
-    /// the reports that an earlier process left in the file.
+    /// From now on, keeps reports in the file at `path` while the log cannot store them. Submits to
+    /// the log's writer the reports that an earlier process left in that file.
     pub fn keep_in(&self, path: &Path) {
         let changes = match self.inner.writer.keep_in(path) {
             Ok(changes) => changes,
@@ -252,7 +251,7 @@ impl Service {
         }
     }
 
-    /// The account with this name.
+    /// The account whose name is `name`.
     #[must_use]
     pub fn account(&self, name: &str) -> Option<Arc<Account>> {
         self.settings().accounts.iter().find(|account| account.name == name).cloned()
@@ -262,8 +261,8 @@ impl Service {
         Arc::clone(&self.inner.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Applies the new accounts, destinations, retention times and rules for webhooks. Does not
-    /// change the address or the database.
+    /// Applies the settings in `calls`, for example the accounts, destinations, retention times and
+    /// rules for webhooks. Does not apply changes to the listen address or the database.
     ///
     /// # Errors
     /// [`NoTimeZone`]. In this case, nothing is changed.
@@ -274,19 +273,19 @@ impl Service {
         Ok(())
     }
 
-    /// A counter that increases whenever this process has stored calls.
+    /// The number of transactions in which this process has stored calls.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner.changes.load(Ordering::Relaxed)
     }
 
-    /// The counts of changes to calls that are not stored yet.
+    /// The counts of changes that wait to be stored in the log.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         self.inner.writer.waiting()
     }
 
-    /// Whether any report is not in the log yet although its sender was already answered.
+    /// Whether a report that was already acknowledged is still missing from the log.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting().kept > 0
     }
@@ -302,7 +301,7 @@ impl Service {
         self.inner.sender.check_url(url).await
     }
 
-    /// Starts due deliveries immediately.
+    /// Starts the webhook deliveries that are due, without waiting for the next read of the log.
     pub fn wake(&self) {
         self.inner.stored.notify_one();
     }
@@ -319,7 +318,7 @@ impl Service {
     }
 
     /// Decides the destination of an incoming call and logs the call. Returns before the deadline,
-    /// even if the node, the log or the user's program is late or unavailable.
+    /// even if the node, the log or the user's program (`calls.routing`) is late or unavailable.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
         // The last quarter of the time until the deadline is reserved for storing the call.
@@ -373,8 +372,8 @@ impl Service {
         Decision { call: id, number, caller, plan, attribution, refused }
     }
 
-    /// The destinations of a call to a number that is in no pool now, for example because it is in
-    /// quarantine: those of the pool of its last visitor. The visitor may still call the number.
+    /// The destinations of a call to a number that has left its pool, for example into quarantine.
+    /// The rules for the last visitor's pool apply: that visitor may still call the number.
     fn former(&self, change: &mut CallChange, at: Millis) -> Option<RoutePlan> {
         let former = pool_of(change.attribution.as_ref()?)?;
         let number = change.looked_up.as_ref()?.0.as_deref();
@@ -415,7 +414,8 @@ impl Service {
         }
     }
 
-    /// The destinations of a known call to `number`, including those that the user's program chose.
+    /// The destinations of the known call with the id `call`: those that the user's program chose,
+    /// or otherwise those that the configuration assigns to `number`.
     pub async fn plan_of_call(
         &self,
         call: &str,
@@ -427,7 +427,6 @@ impl Service {
             return routed;
         }
         let serving = self.serving(number);
-        // The call may have begun before a restart, or at another node.
         if serving.is_empty() {
             let logged = tokio::time::timeout(self.settings().deadline, self.log().call(call));
             let logged = logged.await.ok().and_then(Result::ok).flatten();
@@ -455,7 +454,7 @@ impl Service {
     }
 
     /// Logs the events of a call while the caller waits for the next destination. Returns before
-    /// the deadline for calls. If the log is late, the events are stored later.
+    /// the deadline for calls. Events that have not been stored by then are stored later.
     pub async fn report_while_ringing(&self, call: IncomingCall) {
         let _ = self.report_within(self.settings().deadline, call).await;
     }
@@ -525,8 +524,9 @@ impl Service {
     }
 
     /// Submits `change` to the writer. Returns whether the change was stored by `until`, either in
-    /// the log or in the file of waiting changes. Otherwise, the change is stored later. Once the
-    /// change is in the log, starts the look-up of the visitor if the call is not attributed yet.
+    /// the log or in the file of waiting changes. If too many changes are already waiting, `change`
+    /// is dropped. Otherwise, it is stored even if `until` passes first. Once the change is in the
+    /// log, starts the look-up of the visitor if the call is not attributed yet.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let submitted = self.inner.writer.submit_report(change.clone(), until);
         let Ok(Submitted { applied, kept }) = submitted else {

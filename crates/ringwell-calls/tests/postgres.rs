@@ -134,7 +134,8 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     while sent.0.lock().unwrap().len() < 150 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Waits until the workers have read the log again, because they would then send any duplicates.
+    // Gives the workers time to read the log again: if a delivery were still due, they would send
+    // it a second time.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let all = sent.0.lock().unwrap().clone();
     let mut counts = std::collections::BTreeMap::new();

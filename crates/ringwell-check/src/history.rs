@@ -28,7 +28,7 @@ pub(crate) struct SourceLine {
 /// The node and the shard that own a journal.
 pub(crate) type Owner = (String, u64);
 
-/// The facts of all files that stay in memory.
+/// The facts that stay in memory, from all files.
 #[derive(Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
@@ -50,8 +50,8 @@ pub(crate) struct Whole {
     pub(crate) retried: HashSet<Box<str>>,
     /// Pools whose overflow number was given to a row.
     pub(crate) overflowing: BTreeSet<u64>,
-    /// Every node and shard that has a journal or a state. The value is its index, which facts
-    /// refer to.
+    /// Every node and shard that has a journal or a state. The value is the index by which facts
+    /// refer to this owner.
     pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
     /// Periods in which pools were held: the pool (`None` for all pools), the start and the end, in
@@ -91,7 +91,7 @@ pub(crate) struct Batch {
     pub(crate) end: Option<End>,
     /// The time and the line of a second answer, which breaks a rule.
     pub(crate) second: Option<(i64, SourceLine)>,
-    /// The description of the answer's error, if its form is wrong.
+    /// The error in the form of the answer, if there is one.
     pub(crate) misshapen: Option<Box<str>>,
 }
 
@@ -111,16 +111,16 @@ pub(crate) struct Journal {
     /// The count of records in each frame, by the frame's number.
     pub(crate) counts: HashMap<u64, u64>,
     pub(crate) records: u64,
-    /// The times of the first and the last record.
+    /// The time of the first record.
     pub(crate) first_at: Option<i64>,
     pub(crate) last: Option<Last>,
-    /// The first record that does not continue its predecessor: description, time, and both
-    /// positions.
+    /// The first record that is out of order: a description, the record's time, and the lines of
+    /// the previous record and of this one.
     pub(crate) out_of_order: Option<(&'static str, i64, [SourceLine; 2])>,
     pub(crate) damaged: bool,
 }
 
-/// The record that precedes the journal's next record.
+/// The last record read from a journal so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Last {
     pub(crate) place: SourceLine,
@@ -147,7 +147,7 @@ pub(crate) struct Frame {
     pub(crate) names_the_one_before: bool,
 }
 
-/// The facts about a server's final state.
+/// The facts about a shard's final state.
 #[derive(Debug, Default)]
 pub(crate) struct FinalState {
     /// The count of numbers that the shard reported, and the line with that count.
@@ -212,8 +212,8 @@ pub(crate) enum Kind {
         rid: Option<Box<str>>,
     },
     /// The lockout ends at `until`; `ends` marks a release. If `restored` is set, no visitor saw
-    /// the allocation. The number's newest allocation is then the earlier one that was made at the
-    /// time `restored` (0 if there was none).
+    /// the allocation. The number's newest allocation is then again the previous one, which was
+    /// made at the time `restored` (0 if there was none).
     Until {
         until: i64,
         ends: bool,
@@ -251,7 +251,7 @@ pub(crate) struct HeldAtEnd {
     pub(crate) until: i64,
 }
 
-/// The period in which an allocation locked out a number of its pool.
+/// The period in which an allocation locked out a number of `pool`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) pool: u64,
@@ -259,7 +259,7 @@ pub(crate) struct Span {
     pub(crate) until: i64,
 }
 
-/// An answered row with its batch, its batch's answer and its result.
+/// An answered row, with its batch, the batch's answer and the row's result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) batch: &'a Batch,
@@ -319,8 +319,8 @@ impl Whole {
         rid.split_once('-').is_some_and(|(run, _)| self.runs.contains_key(run))
     }
 
-    /// The shard time from which on all journals are complete; `None` if no journal has lost its
-    /// oldest part.
+    /// The earliest shard time from which all journals are complete; `None` if no journal has lost
+    /// its oldest part.
     pub(crate) fn horizon(&self) -> Option<i64> {
         let cut = self.journals.values().filter(|journal| !journal.is_whole());
         cut.filter_map(|journal| journal.first_at).max()

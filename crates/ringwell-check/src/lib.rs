@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub use read::ReadError;
 pub use verdict::{Line, Rule, Summary, Verdict, Violation};
 
-/// One part is created for this many bytes of history. Judging a part takes about as much memory.
+/// One part is created for this many bytes of history. Judging a part needs about this much memory.
 const PART_BYTES: u64 = 64 << 20;
 /// The maximum number of parts. Each part has two open files.
 const PARTS_MAX: usize = 400;

@@ -1,6 +1,6 @@
 //! One line of a history, as it is in the file. Every member is optional.
 //!
-//! Owns the names of the JSON members. The module `read` defines which fields each kind of line
+//! Owns the names of the JSON members. The module `read` defines which members each kind of line
 //! requires.
 
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Turns files into facts, line by line.
 //!
-//! Defines which fields each kind of line requires. Skips unknown fields and an incomplete last
+//! Defines which members each kind of line requires. Skips unknown members and an incomplete last
 //! line, as docs/spec/history.md requires. Never keeps the text of more than one line in memory.
 
 mod answers;
@@ -144,8 +144,8 @@ impl Reader {
     }
 }
 
-/// Finds the first attempt of each repeated batch. A later attempt may get the answer to the first,
-/// whose lockouts began earlier.
+/// Finds the first attempt of each repeated batch. A later attempt may get the first attempt's
+/// answer. The lockouts of the numbers in that answer began at the first attempt.
 fn join_attempts(whole: &mut Whole) {
     // For each key, the time of the first attempt and the count of attempts.
     let mut attempts: HashMap<Box<str>, (i64, u32)> = HashMap::new();

@@ -2,9 +2,9 @@
 //! one file.
 //!
 //! Some rules judge the whole history. Others judge one part of the numbers after another. Cases
-//! that need data from other parts (a row that got a number of another part, a pool's other
-//! numbers) are judged at the end, in `rest`. Invariant: if a history does not show whether a rule
-//! was kept, the rule is reported as not judged, and not as violated.
+//! that need data from several parts, for example about all numbers of a pool, are judged at the
+//! end, in `rest`. Invariant: if a history does not show whether a rule was kept, the rule is
+//! reported as not judged, and not as violated.
 
 mod clients;
 mod joined;

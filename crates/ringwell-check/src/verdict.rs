@@ -10,10 +10,10 @@ use crate::read::{ReadError, each_line};
 pub enum Rule {
     /// C1: no number goes to two visitors within its lockout.
     Double,
-    /// C2: every number in an answer was allocated in a journal.
+    /// C2: every number in an answer has an allocation record in a journal.
     Lost,
-    /// C3: allocations in a journal were requested, and each was either given to its row or
-    /// released.
+    /// C3: each allocation in a journal was requested by a row; either the row got the number, or
+    /// the number was released.
     Phantom,
     /// C4: numbers belong to the requested pool.
     Pool,
@@ -27,9 +27,9 @@ pub enum Rule {
     Owner,
     /// C9: answers arrive before the deadline.
     Deadline,
-    /// C10: look-ups find the visitor that held the number.
+    /// C10: look-ups find the visitor who held the number.
     Attribution,
-    /// C11: the final state is the result of the records.
+    /// C11: each shard's final state matches the shard's records.
     Recovery,
 }
 
@@ -64,14 +64,14 @@ pub(crate) struct Findings {
     pub(crate) not_judged: Vec<(Rule, &'static str)>,
     /// For each rule and reason, the count of cases that were not judged.
     pub(crate) excused: BTreeMap<(Rule, &'static str), u64>,
-    /// The counts of answered rows, of overflow rows among them, and of distinct numbers that the
-    /// other rows got.
+    /// The count of answered rows. The next two fields count the overflow rows among them, and the
+    /// distinct numbers that the remaining rows got.
     pub(crate) rows: usize,
     pub(crate) overflow_rows: usize,
     pub(crate) numbers: usize,
 }
 
-/// One violation, before the text of its lines is read.
+/// One violation, before the text of the lines that prove it is read.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) rule: Rule,
@@ -111,7 +111,7 @@ pub struct Violation {
     pub words: String,
     /// The lines that prove the violation.
     pub proof: Vec<Line>,
-    /// The fault nearest to the violation, if there was any.
+    /// The injected fault nearest in time to the violation; `None` if no faults were injected.
     pub nearest_fault: Option<Line>,
 }
 
@@ -128,7 +128,7 @@ pub struct Summary {
     pub unanswered: usize,
     /// Rows that were answered.
     pub rows: usize,
-    /// Rows that got the overflow number.
+    /// Rows that got an overflow number.
     pub overflow_rows: usize,
     /// Distinct numbers that rows got, not counting overflow numbers.
     pub numbers: usize,
@@ -149,13 +149,13 @@ pub struct Verdict {
     pub violations: BTreeMap<Rule, usize>,
     /// The rules that were judged, fully or in part.
     pub judged: Vec<Rule>,
-    /// The rules that were not judged, fully or in part, each with the reason.
+    /// The rules that were left unjudged, in whole or in part, each with the reason.
     pub not_judged: Vec<(Rule, String)>,
     /// The counts of judged data.
     pub summary: Summary,
 }
 
-/// The prefix of the reason if a rule was not judged at all.
+/// A reason with this prefix means that the rule was not judged at all.
 pub(crate) const WHOLLY: &str = "no ";
 
 impl Verdict {
@@ -165,8 +165,8 @@ impl Verdict {
             *violations.entry(finding.rule).or_default() += 1;
         }
         let first = findings.violations.iter().min_by_key(|finding| {
-            // Compares by position and text, so that the order of the parts does not affect the
-            // result.
+            // The rule, the positions and the text break ties, so that the order in which
+            // violations were found does not affect the result.
             (finding.t, finding.rule, &finding.places, &finding.words)
         });
         let first = first.map(|finding| proven(whole, finding)).transpose()?;
@@ -202,7 +202,7 @@ fn summary(whole: &Whole, findings: &Findings) -> Summary {
     }
 }
 
-/// Converts a finding to a violation, and reads its lines again.
+/// Converts a finding to a violation. Reads the text of the lines that prove the violation.
 fn proven(whole: &Whole, finding: &Finding) -> Result<Violation, ReadError> {
     let distance = |fault: &&Fault| finding.t.abs_diff(fault.t);
     let fault = whole.faults.iter().min_by_key(distance);

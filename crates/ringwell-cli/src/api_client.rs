@@ -1,9 +1,9 @@
-//! Calls to the management API of a running server, for commands that query or change it.
+//! Requests to the management API, for commands that query or change a running server.
 //!
-//! Parses server addresses, reads the management token, and words the errors of failed calls. Does
-//! not depend on which requests are sent. Speaks HTTP/1.1 over TCP and unix sockets, with one
-//! request per connection. It has no TLS, so the address must belong to the server itself or to a
-//! proxy that adds TLS.
+//! Parses server addresses, reads the management token, and formats the errors of failed requests.
+//! Does not depend on which requests are sent. Speaks HTTP/1.1 over TCP and unix sockets, with one
+//! request per connection. TLS is not supported, so the address must be that of the server itself
+//! or of a proxy that adds TLS.
 
 use std::fmt;
 use std::fs;
@@ -32,8 +32,8 @@ use crate::environment::variable;
 /// A server that accepts no connection within this time is considered unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A server that takes longer than this to answer a request is considered lost. The limit is high
-/// because moving many buckets takes seconds.
+/// If a server takes longer than this to answer a request, the answer is considered lost. The limit
+/// is high because moving many buckets takes seconds.
 const ANSWER_MAX: Duration = Duration::from_mins(2);
 
 /// A server that does not report its health within this time is considered hung.
@@ -102,7 +102,7 @@ pub(crate) struct Access {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// The reason why a call failed.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum ApiError {
     /// No server accepts connections at the address. The request was not sent.
@@ -163,7 +163,7 @@ impl fmt::Display for ApiError {
     }
 }
 
-/// Makes calls.
+/// Sends requests to the management API.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     runtime: Runtime,
@@ -173,8 +173,8 @@ pub(crate) struct ApiClient {
 }
 
 impl ApiClient {
-    /// Uses the token that `access` names, or the one in `RINGWELL_TOKEN`. Without a token, calls
-    /// that need one are refused.
+    /// Creates a client. Reads the token from the file in `access` or, if none is given, from
+    /// `RINGWELL_TOKEN`. Without a token, the server refuses requests that require one.
     ///
     /// # Errors
     /// If the token cannot be read or is malformed.

@@ -69,7 +69,7 @@ Examples:
   ringwell man | man -l -
   ringwell man >/usr/local/share/man/man1/ringwell.1";
 
-/// Ring Pool API server: gives each visitor a phone number and remembers who was shown it.
+/// Ring Pool API server: gives each visitor a phone number and records who received it.
 #[derive(Debug, Parser)]
 #[command(name = "ringwell", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Ringwell {
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     /// Calculate how many numbers a pool needs, or what machines a cluster needs
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),
-    /// Simulate, from a web site's access log, which calls would be attributed
+    /// Simulate visitors from a web site's access log to see which calls would be attributed
     #[command(after_help = simulate::HELP)]
     Simulate(Box<simulate::Args>),
     /// Check whether this machine and a configuration are fit to serve
@@ -125,7 +125,8 @@ pub(crate) enum Command {
     /// Back up a running server, and check the backup
     #[command(after_help = backup::HELP)]
     Backup(backup::Args),
-    /// Restore a data directory from a copy; afterwards, no number that may be locked is handed out
+    /// Restore a data directory from a copy; the server then withholds numbers that may be locked
+    /// out
     #[command(after_help = restore::HELP)]
     Restore(restore::Args),
     /// Check and read journals, or erase parameters in them
@@ -213,8 +214,8 @@ pub(crate) struct Server {
     /// Number of shards; 0 for one per core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
-    /// Where an allocation is stored before the answer is sent: `disk` survives a power cut, `os` a
-    /// crash of the process
+    /// Where an allocation is stored before the answer is sent: `disk` survives a power cut, `os`
+    /// survives a crash of the process
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
     /// Deadline for answering a batch, e.g. 100ms; rows without a number by then get overflow

@@ -180,7 +180,7 @@ pub(crate) struct Sources {
 /// code.
 ///
 /// # Errors
-/// If there is neither a configuration nor a data directory.
+/// If neither a configuration nor a data directory is specified.
 pub(crate) fn sources(
     config: Option<&Path>,
     data: Option<PathBuf>,
@@ -336,8 +336,8 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     for name in &segments {
         copy(&from.join(name), &to.join(name))?;
     }
-    // The file of a segment that was dropped during the copy may already be reused. The copy then
-    // mixes two segments.
+    // If a segment was dropped during the copy, its file may already have been reused. The copy
+    // then mixes two segments.
     let now = files(from, "rpj")?;
     let is_gone = segments.iter().any(|name| !now.contains(name));
     if is_gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
@@ -382,7 +382,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     target.sync_all()
 }
 
-/// Lists all files of a backup except `backup.json`, sorted, with their contents.
+/// Lists all files of a backup except `backup.json`, sorted by path, each with its size and hash.
 fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut waiting = vec![root.to_owned()];

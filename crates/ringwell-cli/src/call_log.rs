@@ -30,13 +30,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print calls as JSON lines or CSV, or conversions as advertising systems read them
+    /// Print calls as JSON lines or CSV, or conversions in the formats of advertising systems
     #[command(after_help = export::HELP)]
     Export(export::Args),
     /// Remove a caller or a visitor from the call log
     #[command(after_help = erase::HELP)]
     Erase(erase::Args),
-    /// Report results of calls from a CSV file
+    /// Read the results of calls from a CSV file, and report them to the server
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
     /// Block a caller

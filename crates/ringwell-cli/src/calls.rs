@@ -1,8 +1,8 @@
-//! The call service next to a running node: a separate thread with a listener for providers and the
-//! call log.
+//! The call service of a running node: a separate thread that owns the call log and listens for
+//! providers.
 //!
-//! Connects the service with the node: the service queries the node for the holder of a number, and
-//! the node's management API serves the paths of calls.
+//! Connects the service to the node: the service queries the node for the holder of a number, and
+//! the node's management API serves the service's paths.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
 use crate::directory::behind_the_shards;
 use crate::listener::{Listener, cannot_listen};
 
-/// The listener's name, and the setting of its address.
+/// The listener's name, and the setting that contains its address.
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
@@ -168,8 +168,8 @@ impl Running {
         try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
     }
 
-    /// Reports that the node serves, so that it can be queried from now on. Returns the router of
-    /// the call paths for the node's management API.
+    /// Reports that the node serves, so that it can be queried from now on. Returns a router with
+    /// the service's paths, for the node's management API.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
         // Every shard's thread calls this function with a handle to the same node, so only the
         // first call has an effect here.

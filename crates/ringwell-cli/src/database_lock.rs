@@ -1,8 +1,8 @@
 //! The SQLite files of ring pools and of calls: detects their faults, and locks each file so that
 //! only one server uses it.
 //!
-//! If two servers with separate data directories used one database, they would ignore each other's
-//! lockouts. If they used one call log, both would send its webhooks.
+//! If two servers with separate data directories shared a database of ring pools, they would ignore
+//! each other's lockouts. If they shared a call log, both would send its webhooks.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -60,7 +60,7 @@ pub(crate) fn refuse_one_file(config: &Config) -> anyhow::Result<()> {
     one_file_for_both(config).map_or(Ok(()), |fault| bail!("{fault}"))
 }
 
-/// Finds faults of a configuration's database files, without changing the files.
+/// Finds faults in a configuration's database files, without changing the files.
 pub(crate) fn faults(config: &Config) -> Vec<Fault> {
     let fault = |(field, path): (&str, Option<PathBuf>)| {
         let message = message(field, &examine(&path?).err()?);
@@ -72,7 +72,7 @@ pub(crate) fn faults(config: &Config) -> Vec<Fault> {
         .collect()
 }
 
-/// Formats a message about a fault of the file in the configuration's `field`.
+/// Formats a message about a fault in the database file that the setting `field` names.
 pub(crate) fn message(field: &str, fault: &FileFault) -> String {
     if field == "calls.database" { fault.of_calls() } else { fault.to_string() }
 }

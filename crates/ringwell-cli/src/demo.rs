@@ -2,8 +2,8 @@
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv`, `demo-token` and, for `ringwell call`,
 //! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that
-//! commands printed by an earlier run still work. Invariant: `ringwell load` uses no number of the
-//! pools that are for manual trials.
+//! commands printed by an earlier run still work. Invariant: `ringwell load` uses no numbers from
+//! the pools for manual trials.
 
 mod inbox;
 mod introduction;
@@ -46,8 +46,8 @@ const LOAD_LIFETIME: Millis = Millis(10);
 /// A lifetime short enough that a user sees an overflowing pool recover.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
-/// If the lifetime does not exceed this value, the demo's own pools have enough free numbers for
-/// the load, and no extra pools are added.
+/// If the lifetime of the demo's own pools does not exceed this value, they have enough free
+/// numbers for the load, and no extra pools are added.
 const BRIEF: Millis = Millis(1000);
 
 /// The size of a journal segment: a quarter of the default, so that a demo does not reserve 256 MiB
@@ -158,7 +158,8 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks, before anything is written, that no other process uses the data directory or an address.
+/// Checks, before anything is written, that no other process uses the data directory or a listen
+/// address.
 fn check_free(config: &Config) -> anyhow::Result<()> {
     if config.data.is_dir()
         && let Err(held @ LockError::Held { .. }) = ReadLock::acquire(&config.data)
@@ -215,8 +216,8 @@ impl Also {
 }
 
 impl Front {
-    /// Binds the addresses. `pools` contains the pool of the shop's number and the pool of its
-    /// slider.
+    /// Binds the addresses. `pools` contains the pool for the shop's number and the pool for the
+    /// shop's load slider.
     fn open(
         config: &mut Config,
         token: &Token,

@@ -54,10 +54,9 @@ pub(crate) struct Directory {
     claim: Option<File>,
 }
 
-/// The thread that follows changes of the directory.
+/// The thread that follows changes to the directory.
 pub(crate) struct Following {
-    /// The channel to the thread, if the addresses for clients also serve the management of ring
-    /// pools.
+    /// The channel to the thread, if ring pools can also be managed through the client addresses.
     pub(crate) way: Option<Way>,
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -168,13 +167,13 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 }
 
 impl Directory {
-    /// Replaces the web sites of the configuration.
+    /// Returns a sender that replaces the web sites of the configuration.
     pub(crate) fn sites_of_file(&self) -> watch::Sender<Vec<Site>> {
         self.sites_of_file.clone()
     }
 
-    /// Starts a thread that follows the database and serves the management of its pools until the
-    /// node ends.
+    /// Starts a thread that follows the database and serves the API for managing its pools, until
+    /// the node ends.
     ///
     /// # Errors
     /// If no thread can be started, or the management address cannot be bound.

@@ -1,7 +1,7 @@
 //! `ringwell doctor`: checks whether a machine and a configuration are fit to serve.
 //!
-//! Changes nothing, except that it writes a test file into the data directory. Each finding
-//! includes a remedy. Works while a server is running, and without a configuration.
+//! Changes nothing, except that it writes a test file into the data directory. Each reported
+//! problem includes a remedy. Works while a server is running, and without a configuration.
 
 mod findings;
 mod journal;
@@ -54,7 +54,7 @@ Examples:
   ringwell doctor --config ringwell.toml --listen 0.0.0.0:8080
   ringwell doctor engine --config ringwell.toml    only the servers that keep the journals";
 
-/// The usual path of the configuration, which the package uses.
+/// The path at which the package installs the configuration.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
 /// The minimum free disk space, which suffices for a minute of load.
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     /// Number of shards, as for `serve`; 0 for one per core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
-    /// Where an allocation is stored before it is answered, as for `serve`
+    /// Where an allocation is stored before the answer is sent, as for `serve`
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
     /// Print JSON
@@ -353,7 +353,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
-    // If this path is not a directory, the check in `unfit` reports it.
+    // If the nearest existing path is not a directory, the check in `unfit` reports it.
     let Some(place) = there.filter(|place| place.is_dir()) else { return };
     let shown = data.display();
     if place != data {
@@ -451,7 +451,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 
 fn ports(config: &Config, findings: &mut Findings) {
     let client = ApiClient::for_health();
-    // Returns the body of the answer, if there is one.
+    // Returns the body of the answer to a health request, if there is an answer.
     let asked = |address: &Listen| {
         let (url, client) = address.to_string().parse::<Url>().ok().zip(client.as_ref().ok())?;
         let nothing = ("application/json", Bytes::new());
@@ -476,8 +476,8 @@ fn ports(config: &Config, findings: &mut Findings) {
         }
         running = running.or(version).filter(|_| is_served);
     }
-    // These addresses have no health path, so a server that answers there is assumed to be the
-    // running server.
+    // The addresses for web sites, webhooks and management have no health path, so a server that
+    // answers there is assumed to be the running server.
     let manages = config.database.is_some() || config.management.dashboard;
     let manages = manages.then_some(&config.management.address);
     let calls = config.calls.as_ref().map(|calls| &calls.listen);

@@ -1,4 +1,4 @@
-//! `ringwell haproxy`: prints a configuration of `HAProxy` for the nodes of a cluster.
+//! `ringwell haproxy`: prints an `HAProxy` configuration for the nodes of a cluster.
 //!
 //! Contains the text of the configuration, including the reason for each setting, because operators
 //! read the generated file and not this source file. Needs `HAProxy` 2.4 or later. Does not read
@@ -22,8 +22,8 @@ Examples:
   haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time after the deadline at which a node is considered hung. It covers the time to send the
-/// answer and to wait for a free thread.
+/// The time by which a node may exceed the deadline before the node is considered hung. In this
+/// time, the node can wait for a free thread and send the answer.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// The number of proxies that can share the nodes without exhausting a node's connections.
@@ -34,13 +34,14 @@ pub(crate) struct Args {
     /// The cluster file (TOML) that lists the nodes
     #[arg(long, value_name = "FILE", env = "RINGWELL_CLUSTER")]
     cluster: PathBuf,
-    /// The nodes' configuration, for deadline and limits; without it, their defaults
+    /// The nodes' configuration, which sets the deadline and the limits; without it, the defaults
+    /// are used
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address for clients: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:80", value_parser = parse_bind)]
     bind: Listen,
-    /// Socket for commands, to drain nodes
+    /// Path of the socket for commands to `HAProxy`, for example to drain a node
     #[arg(long, value_name = "PATH", default_value = "/run/haproxy/admin.sock", value_parser = parse_path)]
     stats_socket: String,
 }
@@ -63,7 +64,8 @@ fn parse_bind(address: &str) -> Result<Listen, String> {
     }
 }
 
-/// Prints the configuration. If the files have faults, prints the faults instead.
+/// Prints the configuration. If the cluster file or the nodes' configuration has faults, prints the
+/// faults instead.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -86,8 +88,8 @@ fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {
     match path {
         None => Ok(Config::new(PathBuf::new(), cores())),
         Some(path) => {
-            // `data` is set to a placeholder, because a node may get it from a flag or variable.
-            // Only the deadline and the limits are used.
+            // `data` is set to a placeholder, because the configuration may lack it: a node may get
+            // `data` from a flag or variable. Only the deadline and the limits are used.
             let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
             load(path, variable, flags, cores()).map(|(config, _)| config)
         }
@@ -200,8 +202,8 @@ defaults
     )
 }
 
-/// Needed for nodes that are given by host name, because their addresses may change while the proxy
-/// runs.
+/// The section that resolves nodes' host names repeatedly, because a node's address may change
+/// while the proxy runs.
 const RESOLVERS: &str = "\
 # For nodes that the cluster file names by host: their addresses are looked up repeatedly. Write
 # full names there, because no search domain is added.

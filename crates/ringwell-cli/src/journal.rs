@@ -1,7 +1,7 @@
 //! `ringwell journal`: inspects journals without changing them, and erases parameters in them.
 //!
 //! Opens every file read-only, except in `erase`. Implements no allocation rules: `replay` only
-//! tracks the numbers' states, to compare them with a server's answers.
+//! tracks the numbers' states, so that they can be compared with a server's answers.
 
 pub(crate) mod erase;
 mod inspect;
@@ -18,10 +18,10 @@ use ringwell_core::Millis;
 use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments};
 use ringwell_node::disk::{OsFiles, SegmentFiles, list_snapshots};
 
-/// The name of the list of files in a backup.
+/// The name of the file that lists a backup's files.
 pub(crate) const BACKUP_LIST: &str = "backup.json";
 
-/// Inspect journals without changing them.
+/// Check and read journals, or erase parameters in them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -38,6 +38,7 @@ enum Command {
     #[command(after_help = erase::HELP)]
     Erase(erase::Options),
     /// Show the state that the journal produces: each number's newest allocation, and a hash of all
+    /// these allocations
     Replay(replay::Options),
 }
 

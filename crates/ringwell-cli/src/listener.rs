@@ -1,7 +1,7 @@
 //! The listener of the management API, and its limits on unauthenticated clients.
 //!
-//! Owns the connections and the time limit for request heads. If the limit of connections is
-//! reached, the oldest connection that has not presented a token is closed. The management API
+//! Owns the connections and the time limit for request heads. At the maximum number of connections,
+//! each new connection closes the oldest one that has not presented a token. The management API
 //! itself limits the size of each request and the time for its answer. Source:
 //! docs/spec/management.md, "Limits".
 
@@ -31,14 +31,14 @@ pub(crate) const CONNECTIONS_MAX: usize = 256;
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
-/// The maximum duration of a connection. No list takes that long to send. The limit disconnects
-/// clients that do not read their answers.
+/// The maximum duration of a connection. Even the longest list is sent in less time. The limit
+/// disconnects clients that do not read their answers.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a failure to accept a connection. The usual cause is too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Creates the error of a listener that cannot use `address`. The listener is given by its name and
-/// its setting.
+/// Creates the error for a listener that cannot use `address`. The tuple contains the listener's
+/// name and the name of the setting for its address.
 pub(crate) fn cannot_listen(
     (what, setting): (&str, &str),
     address: &Listen,
@@ -81,7 +81,7 @@ struct OpenConnection {
 
 impl OpenConnections {
     fn open(&self) -> std::sync::MutexGuard<'_, VecDeque<OpenConnection>> {
-        // A poisoned lock can be used, because no thread panics while it holds the lock.
+        // The lock is never poisoned, because no thread panics while it holds the lock.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

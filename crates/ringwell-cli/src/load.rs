@@ -63,14 +63,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Compare two runs (files of --json), with a confidence interval for each ratio
+    /// Compare two runs (files written with --json), with a confidence interval for each ratio
     Compare {
         /// The baseline run
         a: PathBuf,
         /// The run to compare with the baseline
         b: PathBuf,
     },
-    /// Add look-ups, journal and final state to a history
+    /// Add look-ups, the journal and the final state to the history of a run
     #[command(after_help = FINISH_HELP)]
     Finish(Finish),
 }
@@ -98,14 +98,15 @@ struct Finish {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Address for batches: http://HOST:PORT or unix:PATH; if repeated, connections alternate
+    /// Address for batches: http://HOST:PORT or unix:PATH; if repeated, the connections are divided
+    /// among the addresses
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     targets: Vec<Target>,
     /// The pools and their keys: a list written by `ringwell demo` into its data directory
     /// [default: load-pools.csv or demo-pools.csv in ./data or ./demo-data, the first that exists]
     #[arg(long, value_name = "FILE")]
     pools: Option<PathBuf>,
-    /// Rows of each batch
+    /// Number of rows in each batch
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = count)]
     rows: usize,
     /// Pools from which a batch requests numbers: all in turn, or only the first in the list
@@ -128,7 +129,7 @@ struct Run {
     /// Kept-alive connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     connections: usize,
-    /// Threads that send; one can load one core of a server
+    /// Number of threads that send batches; one thread can saturate one core of a server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     threads: usize,
     /// A batch without an answer within this time is abandoned
@@ -209,7 +210,8 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// Finds the default list of pools. Prefers a list that a demo wrote for load.
+/// Finds the default list of pools. In each folder, prefers the list that `ringwell demo` wrote for
+/// load tests.
 fn usual_list() -> PathBuf {
     let folders = ["data", "demo-data"];
     let names = ["load-pools.csv", "demo-pools.csv"];
@@ -320,7 +322,7 @@ impl LiveView {
 
     fn show(&mut self, progress: &Progress) {
         if self.is_shown {
-            // The sequence returns to the start of the line and clears it.
+            // `\r\x1b[K` moves the cursor to the start of the line and clears the line.
             let _ = write!(io::stderr(), "\r\x1b[K{}", progress.line());
         }
     }

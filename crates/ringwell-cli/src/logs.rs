@@ -23,11 +23,12 @@ const PIECE_BYTES: usize = 4096;
 /// # Errors
 /// If the text has neither form.
 pub(crate) fn filter(log: &Log) -> anyhow::Result<Targets> {
-    // Silenced because a pool of connections repeats each failure several times a second, and our
-    // own code reports it.
+    // Silenced because a connection pool logs the same failure several times a second, and our own
+    // code also logs the failure.
     let all = Targets::new()
         .with_target("sqlx_core::pool", LevelFilter::OFF)
-        // Silenced because it logs values from a database's URL, which may be passwords.
+        // Silenced because this module logs values from a database's URL, and these values may be
+        // passwords.
         .with_target("sqlx_postgres::options::parse", LevelFilter::OFF);
     let filter = log.level.split(',').try_fold(all, |filter, directive| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);

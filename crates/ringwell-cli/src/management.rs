@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 
 use crate::listener::{self, Listener, cannot_listen};
 
-/// The listener's name, and the setting of its address.
+/// The listener's name, and the name of the setting for its address.
 const PLACE: (&str, &str) = ("management", "management.address");
 
 /// Binds the address, and creates the router for its requests.
@@ -49,13 +49,14 @@ pub(crate) fn check_free(address: &Listen) -> anyhow::Result<()> {
     try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
 }
 
-/// Creates the routes of the published API's ring pools, for the addresses of clients.
+/// Creates the published API's routes for ring pools, which are served at the addresses for
+/// clients.
 pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     let settings = &config.management;
     let entrance = Entrance {
         token_sha256: settings.token_sha256.clone(),
         requests_per_second: settings.requests_per_second,
-        // Requests to the addresses of clients may have any host name.
+        // Requests to the addresses for clients may contain any host name.
         hosts: None,
         bodies_bytes: config.limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
         dashboard: None,

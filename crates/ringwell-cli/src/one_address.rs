@@ -1,4 +1,5 @@
-//! `management.on_data_port`: serves the published API's ring pools at the addresses of clients.
+//! `management.on_data_port`: serves the published API's routes for ring pools at the addresses for
+//! clients.
 //!
 //! Requests arrive on the shards' threads. They are processed on the directory's thread, like
 //! requests to the management address. A shard therefore never waits for a database.
@@ -67,7 +68,7 @@ impl Way {
 }
 
 impl End {
-    /// Answers with `router` until all senders are dropped.
+    /// Answers requests through `router` until all senders are dropped.
     pub(crate) async fn serve(mut self, router: Router) {
         while let Some((request, reply)) = self.0.recv().await {
             let router = router.clone();

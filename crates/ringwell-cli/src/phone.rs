@@ -1,8 +1,9 @@
-//! A telephone: calls a number as its provider would, including signatures and callbacks.
+//! A simulated telephone: sends the requests that a provider would send for a call, with signatures
+//! and callbacks.
 //!
 //! Runs the steps of a call. Each provider's requests and documents are in a separate file. The
-//! server cannot distinguish this telephone from the provider. Source: docs/spec/calls.md,
-//! "Providers".
+//! server cannot distinguish the telephone's requests from those of a provider. Source:
+//! docs/spec/calls.md, "Providers".
 
 mod bandwidth;
 mod generic;
@@ -96,7 +97,7 @@ enum Step {
     NoAnswer,
 }
 
-/// A report: the URL or the name of an account's hook, and the body.
+/// A report: its target (a URL, or the name of one of the account's hooks) and its body.
 type Report = (String, Body);
 
 /// The provider's side of a call.

@@ -48,15 +48,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Estimate cores, memory, disk and network for a given traffic, and mark the measured figures
+    /// Estimate the cores, memory, disk and network that the given traffic needs, and mark the
+    /// measured figures
     #[command(after_help = CLUSTER_HELP)]
     Cluster(cluster::Args),
 }
 
 #[derive(Debug, clap::Args)]
 struct PoolFlags {
-    /// Average count of locked numbers if the pool never ran out: allocations requested within a
-    /// lifetime
+    /// Average count of allocations requested within a lifetime, which equals the count of locked
+    /// numbers if the pool never runs out
     #[arg(long, value_name = "A", value_parser = parse_amount, conflicts_with = "visitors_per_hour")]
     load: Option<f64>,
     /// Visitors per hour who need a number
@@ -71,7 +72,7 @@ struct PoolFlags {
     /// Count of rows in one batch that request numbers from this pool
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
-    /// Share of bots among all allocations, in addition to the given load or visitors
+    /// Share of all allocations that bots cause; bots are added to the given load or visitors
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     bots: f64,
     /// Also print the result for a pool of this size
@@ -86,7 +87,7 @@ struct PoolFlags {
         value_parser = parse_callers
     )]
     callers: Callers,
-    /// Also draw the curves into a file
+    /// Also write a drawing of the curves to a file
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
     /// Print JSON instead of table and plot
@@ -97,7 +98,7 @@ struct PoolFlags {
 /// Prints the plan.
 ///
 /// # Errors
-/// If flags contradict each other or are invalid, or a file cannot be written.
+/// If no plan is possible, or a file or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(Command::Cluster(args)) => cluster::run(args),

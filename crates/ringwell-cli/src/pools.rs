@@ -84,7 +84,8 @@ enum Command {
     },
     /// Create a ring pool from given numbers or from the inventory
     Create(create::Create),
-    /// Change the size of a ring pool, which draws numbers from the inventory or returns them
+    /// Change the size of a ring pool; the pool draws numbers from the inventory or returns numbers
+    /// to it
     Resize {
         /// Id of the ring pool
         id: u64,
@@ -104,7 +105,7 @@ enum Command {
     Overflow {
         /// Id of the ring pool
         id: u64,
-        /// The new overflow number: ten digits without punctuation
+        /// The new overflow number: ten digits without punctuation, or + with a country code
         #[arg(value_parser = PromoNumber::parse)]
         number: PromoNumber,
     },
@@ -137,7 +138,7 @@ enum Command {
         #[arg(long, requires = "file")]
         overwrite: bool,
     },
-    /// The inventory: all numbers, including those of pools
+    /// All numbers: those in the inventory and those in pools
     #[command(subcommand)]
     Numbers(numbers::Numbers),
     /// Networks, and how many numbers each may use

@@ -1,4 +1,4 @@
-//! Output to stdout, and texts for people, for all commands.
+//! Functions with which all commands write to stdout and format counts.
 
 use std::fmt::Display;
 use std::io::{self, Write};

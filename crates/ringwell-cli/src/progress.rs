@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The time before the status line appears, because shorter work needs no status line.
+/// The delay before the status line appears. Shorter work needs no status line.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// The interval between two updates.
@@ -23,12 +23,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins work of `total` units of any kind.
+    /// Starts to track work that consists of `total` units of any kind.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self::start(what.into(), Some(total))
     }
 
-    /// Begins work whose total is unknown.
+    /// Starts to track work whose total is unknown.
     pub(crate) fn counting(what: impl Into<String>) -> Self {
         Self::start(what.into(), None)
     }

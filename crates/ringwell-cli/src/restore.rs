@@ -1,9 +1,9 @@
 //! `ringwell restore`: restores a data directory from a copy.
 //!
-//! The copied journals lack the answers that were sent after the copy was made, but the files do
-//! not show this. The data directory is therefore first marked as restored. At its next startup,
-//! the server records in the journal that the pools are held, and only then removes the mark.
-//! Source: docs/operations.md, "Backups".
+//! The copied journals lack the numbers that were handed out after the copy was made, and the
+//! server cannot detect this from the files. The data directory is therefore first marked as
+//! restored. At its next startup, the server records in the journal that the pools are held, and
+//! only then removes the mark. Source: docs/operations.md, "Backups".
 
 use std::fs::{self, File};
 use std::io;
@@ -41,22 +41,23 @@ Examples:
   ringwell restore /backup/ringwell-2026-11-22 ./restored-data
   ringwell journal verify ./restored-data";
 
-/// The suffix of the names of replaced files.
+/// The suffix that is appended to the names of replaced files.
 const REPLACED: &str = ".before-restore";
 
-/// The directory inside the data directory that contains the copied files until all are complete.
-/// Also the suffix of copied databases until then.
+/// A temporary directory in the data directory: files are first copied into it. Also the temporary
+/// suffix of databases that are restored to other paths.
 const UNFINISHED: &str = ".restoring";
 
-/// The directory that exists in every data directory from which a server has served. Renamed last.
+/// The journal directory, which exists in every data directory that a server has used. It is moved
+/// last.
 const JOURNAL: &str = "journal";
 
 /// Suffixes of the files that SQLite keeps next to a database. The `-wal` file contains changes
 /// that are not yet in the database.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// Files that are not restored: the copy's lock, and the list of a backup's files, which would no
-/// longer match the data after the first write.
+/// Files that are not restored: the copy's lock, and the list of a backup's files. After the
+/// server's first write, the list would no longer match the data.
 const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
 /// Neither a configuration nor a data directory was given.
@@ -82,12 +83,12 @@ pub(crate) struct Args {
 /// Copies and flushes every file.
 ///
 /// # Errors
-/// If the data directory is not empty, a server uses the copy, or the copy cannot be read or is
-/// damaged.
+/// If the data directory is not empty, if a server uses the copy, or if the copy cannot be read or
+/// is damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data, config } = args;
-    // If DATA is given, the variable is ignored, because this command would otherwise replace the
-    // databases of the usual server.
+    // If DATA is given, RINGWELL_CONFIG is ignored. Otherwise, this command would replace the
+    // databases that this configuration names.
     let usual = || variable("RINGWELL_CONFIG").filter(|_| data.is_none()).map(PathBuf::from);
     let config = &config.clone().or_else(usual);
     if config.is_none() && data.is_none() {
@@ -107,7 +108,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
     let targets = targets(copy, data, &databases)?;
-    // The configuration may place a database inside the data directory, under a name of its own.
+    // The configuration may place a database inside the data directory under another name than the
+    // default.
     if targets.iter().any(|(_, target)| target.starts_with(data)) {
         create_directory(data)?;
     }
@@ -171,8 +173,7 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
         // restore that was killed.
         let is_lock = Path::new(&name).extension().is_some_and(|ending| ending == "lock");
         if !is_lock && name != RESTORED {
-            // If a server uses this directory, that reason is reported instead, because it is more
-            // helpful.
+            // If a server uses this directory, this check fails first, with a more helpful error.
             let _no_server = ReadLock::acquire(data)?;
             bail!("{} is not empty: move its files away first", data.display());
         }
@@ -209,7 +210,7 @@ fn begin(unfinished: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a data directory if an interrupted restore copied only some of its files.
+/// Refuses a data directory that is incomplete because a restore was interrupted.
 ///
 /// # Errors
 /// If the restore was interrupted.
@@ -244,8 +245,8 @@ fn finish(unfinished: &Path, data: &Path) -> anyhow::Result<()> {
     File::open(data).and_then(|data| data.sync_all()).with_context(|| failed(unfinished))
 }
 
-/// Finds the databases that the configuration keeps at other paths than the default ones in the
-/// data directory. Returns, for each database, its name in the copy and its location.
+/// Finds the databases in the copy whose configured paths are not the default paths in the data
+/// directory. Returns, for each database, its name in the copy and its configured path.
 fn targets(
     copy: &Path,
     data: &Path,
@@ -290,7 +291,7 @@ fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces `target` by the copied database. An existing database is renamed, with the files next
+/// Replaces `target` with the copied database. An existing database is renamed, with the files next
 /// to it, because SQLite would otherwise write the changes in those files into the restored
 /// database. Returns whether a database existed at `target`.
 fn replace(target: &Path) -> anyhow::Result<bool> {

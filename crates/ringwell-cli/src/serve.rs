@@ -26,7 +26,7 @@ use crate::{database_lock, directory, journal, logs, management, restore};
 /// The maximum number of faults that are printed. More would be too many to read at once.
 const FAULTS_SHOWN_MAX: usize = 100;
 
-/// The warning if the variable and the configuration set different tokens.
+/// The warning if the environment variable and the configuration set different token hashes.
 pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 overrides \
     management.token_sha256 of the configuration: remove the variable (the package sets it in \
     /etc/ringwell/environment) and restart";
@@ -34,7 +34,8 @@ pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 over
 /// Serves until a signal ends the program, or only checks the configuration.
 ///
 /// # Errors
-/// If the server cannot start, or fails. Faults of the configuration are printed instead.
+/// If the server cannot start, or fails. Faults of the configuration are printed and not returned
+/// as an error.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let (hung_up, flags) = (survive_hang_ups()?, args.server.overrides(args.data));
@@ -123,7 +124,8 @@ fn open_database(
     Ok((kept, pools))
 }
 
-/// If this machine cannot serve this configuration, prints the reasons and returns the exit code.
+/// If this machine cannot run a server with this configuration, prints the reasons and returns the
+/// exit code.
 fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     let unfit = ringwell_node::unfit(config);
     for fault in &unfit {
@@ -132,7 +134,8 @@ fn refuse_unfit(config: &Config) -> Option<ExitCode> {
     (!unfit.is_empty()).then_some(ExitCode::FAILURE)
 }
 
-/// Checks that all addresses are free, so that no data directory is created if startup must fail.
+/// Checks that all addresses are free. If they are not, startup fails before a data directory is
+/// created.
 fn check_addresses(config: &Config) -> anyhow::Result<()> {
     let secure = config.tls.iter().flat_map(|tls| &tls.listen);
     let of_clients: Vec<_> =
@@ -144,8 +147,8 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
     config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
-/// Lets the process survive a SIGHUP, and records the signal. The SIGHUP that reloads all nodes may
-/// reach a node that is still starting.
+/// Lets the process survive a SIGHUP, and records the signal. An operator who reloads all nodes may
+/// send a SIGHUP to a node that is still starting.
 fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
     let hung_up = Arc::<AtomicBool>::default();
     signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot handle signals")?;
@@ -174,7 +177,7 @@ fn read_again(
     Ok((config, directory))
 }
 
-/// Applies new settings to the running calls.
+/// Applies the new `[calls]` section without a restart.
 fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), Fault> {
     match (running, &config.calls) {
         (Some(running), Some(calls)) => running.reload(calls)?,
@@ -231,7 +234,7 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
     sites.iter().flat_map(of).collect()
 }
 
-/// Reports that a configuration has no faults.
+/// Completes the check of a configuration, and prints the result.
 fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     logs::filter(&config.log)?;
     let faults = database_lock::faults(config);
@@ -248,7 +251,7 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Describes the ring pools of a configuration, for people.
+/// Returns a short description of the ring pools of a configuration.
 pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
     let (pools, numbers) = (directory.pool_count() as u64, directory.number_count());
     let listed = format!("{}, {}", counted(pools, "pool"), counted(numbers, "number"));
@@ -332,7 +335,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates the routes for operators at the addresses of clients.
+/// Creates the routes for operators that are served at the clients' addresses.
 pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseTokens) -> Routes {
     let hashes = config.management.token_sha256.clone();
     let lookup = config.management.lookup_sha256.clone();
@@ -343,7 +346,7 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseToke
     })
 }
 
-/// Adds the routes of calls to `routes`.
+/// Adds the routes for calls to `routes`.
 pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
     let Some(calls) = calls else { return routes };
     Arc::new(move |node| {
@@ -352,8 +355,8 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
     })
 }
 
-/// Reads the configuration at `path` and checks that this machine can serve it. If there are
-/// faults, prints them and returns the exit code.
+/// Reads the configuration at `path`, and checks that this machine can run a server with it. If
+/// there are faults, prints them and returns the exit code.
 fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
     let loaded =
         load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;

@@ -1,7 +1,7 @@
 //! `ringwell shards`: shows the owners of buckets, and moves buckets between running nodes.
 //!
-//! Reads the owners from one node, and requests each bucket from its owner. Stores no state: the
-//! nodes' answers show the remaining work, so each command can be run again. Source:
+//! Reads the owners from one node, and requests each move from the bucket's owner. Stores no state:
+//! the nodes' answers show the remaining work, so each command can be run again. Source:
 //! docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,10 +53,10 @@ pub(crate) struct Args {
 enum Command {
     /// Print the shards with their nodes, health, addresses and buckets
     List {
-        /// Print JSON: the owners by `GET /v1/shards`, and each node's health
+        /// Print JSON: the owners from `GET /v1/shards`, and each node's health
         #[arg(long)]
         json: bool,
-        /// Print the owners as [[buckets]] of a cluster file
+        /// Print the owners as [[buckets]] entries for a cluster file
         #[arg(long, conflicts_with = "json")]
         toml: bool,
         #[command(flatten)]
@@ -67,7 +67,7 @@ enum Command {
         /// Buckets, as in 0-15,20
         #[arg(value_parser = parse_buckets)]
         buckets: Buckets,
-        /// The shard that receives them
+        /// The shard that receives the buckets
         #[arg(long, value_name = "SHARD")]
         to: u16,
         #[command(flatten)]
@@ -75,12 +75,12 @@ enum Command {
     },
     /// Return buckets to the node that gave them up, if their move does not finish
     Abort {
-        /// Name of that node in the cluster file
+        /// Name of the node that gave up the buckets, as in the cluster file
         node: String,
         #[command(flatten)]
         access: Access,
     },
-    /// Move all buckets of a node to the shards of the others, evenly
+    /// Move all buckets of a node to the shards of the other nodes, and distribute them evenly
     Drain {
         /// The node's name in the cluster file
         node: String,
@@ -244,8 +244,8 @@ impl Overview {
 /// Runs the command.
 ///
 /// # Errors
-/// If a server cannot be reached, or refuses the request. The error lists the buckets that have
-/// moved.
+/// If a server cannot be reached, or refuses the request. The error lists the buckets that the
+/// server has not given up.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
@@ -418,8 +418,8 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(text.as_bytes())
 }
 
-/// Plans the new owners of the buckets of `node`. Assigns ranges to the shards of the other nodes,
-/// so that all shards own about equally many buckets.
+/// Plans the new owners of the buckets of `node`. Distributes them over the shards of the other
+/// nodes, so that each of these shards owns about the same number of buckets.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

@@ -1,5 +1,5 @@
-//! `ringwell simulate`: simulates a day of a web site's visitors and callers with ring pools, in
-//! virtual time.
+//! `ringwell simulate`: simulates a day of a web site in virtual time: its visitors, its callers,
+//! and the ring pools that serve them.
 //!
 //! Contains the flags, the choice of pools and the output. `simulate/day.rs` simulates the day.
 
@@ -48,7 +48,7 @@ const POOL_NUMBERS_MAX: u32 = 100_000;
 const FIRST_NUMBER: u64 = 12_000_000_000;
 const HOUR: Millis = Millis(3_600_000);
 
-/// The exit code for invalid arguments, which is also clap's.
+/// The exit code for invalid arguments, the same as that of clap.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
@@ -59,10 +59,10 @@ pub(crate) struct Args {
     /// A server's configuration, whose ring pools are simulated
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
-    /// Only this ring pool of the configuration; may be repeated
+    /// Simulate only this ring pool of the configuration; may be repeated
     #[arg(long, value_name = "ID", requires = "config")]
     pool: Vec<u64>,
-    /// A pool of this many numbers, instead of those in the configuration; may be repeated
+    /// Simulate a pool of this many numbers, not the pools in the configuration; may be repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_NUMBERS_MAX)))]
     numbers: Vec<u32>,
     /// With --numbers: guaranteed lifetime of an allocation
@@ -80,7 +80,7 @@ pub(crate) struct Args {
         value_parser = parse_callers
     )]
     callers: Callers,
-    /// Seed of the random day
+    /// Seed for the random choices of the simulation
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, the results of its simulated day, and the results according to the formulas.
+/// A pool, the results of its simulated day, and the forecast by the formulas of docs/sizing.md.
 struct Line {
     name: String,
     pool: PoolSpec,
@@ -96,7 +96,7 @@ struct Line {
     forecast: Option<Forecast>,
 }
 
-/// The figures of the log that do not depend on a pool.
+/// The figures from the access log, which are the same for all pools.
 struct Traffic {
     lines: Lines,
     hours: f64,
@@ -104,7 +104,7 @@ struct Traffic {
     busiest: u64,
 }
 
-/// Simulates the day with each pool, and prints the results.
+/// Simulates the day in the access log with each pool, and prints the results.
 ///
 /// # Errors
 /// If the log cannot be read, or there is no pool to simulate.
@@ -225,7 +225,7 @@ fn busiest_hour(views: &[View]) -> u64 {
     busiest as u64
 }
 
-/// Applies the formulas of docs/sizing.md to the same number of visits, spread evenly over `hours`.
+/// Applies the formulas of docs/sizing.md to the visits in `found`, spread evenly over `hours`.
 fn forecast(pool: &PoolSpec, found: &Found, hours: f64, callers: &Callers) -> Option<Forecast> {
     #[expect(clippy::cast_precision_loss, reason = "visits of a log")]
     let per_hour = found.visits as f64 / hours;

@@ -1,5 +1,5 @@
-//! `ringwell sites`: manages web sites whose pages show each visitor a number, on a server that
-//! keeps its directory in a database.
+//! `ringwell sites`: manages the web sites of a server that keeps its directory in a database.
+//! Their pages show each visitor a number.
 //!
 //! Defines the commands and formats their output. Source: docs/spec/site.md.
 
@@ -46,26 +46,27 @@ enum Command {
     List,
     /// Print a site
     Show {
-        /// Its key, as in `pk_shop`
+        /// The site's key, as in `pk_shop`
         key: String,
     },
     /// Create a site
     Create {
-        /// Its key: `pk_` and 4 to 60 letters, digits, _ and -. The pages contain it
+        /// The site's key: `pk_`, then 4 to 60 letters, digits, _ and -. The site's pages contain
+        /// the key
         key: String,
         #[command(flatten)]
         settings: Settings,
     },
     /// Change the given settings of a site; the others stay as they are
     Change {
-        /// Its key, as in `pk_shop`
+        /// The site's key, as in `pk_shop`
         key: String,
         #[command(flatten)]
         settings: Settings,
     },
     /// Remove a site: its pages keep their own numbers
     Remove {
-        /// Its key, as in `pk_shop`
+        /// The site's key, as in `pk_shop`
         key: String,
     },
 }

@@ -1,4 +1,4 @@
-//! `ringwell snippet`: prints the line that a web site puts into its pages.
+//! `ringwell snippet`: prints the script tag for the pages of a web site.
 //!
 //! Owns the text. Needs no server, because the script is part of this program.
 
@@ -17,10 +17,10 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The key of the site, as in `ringwell sites list`
+    /// The key of the site, as printed by `ringwell sites list`
     #[arg(long, value_name = "KEY", value_parser = parse_site)]
     site: String,
-    /// URL by which browsers reach the server
+    /// URL at which browsers reach the server
     #[arg(long, value_name = "URL", value_parser = parse_server)]
     server: String,
     /// Ask for the visitor's consent first: for a site with consent = "required"
@@ -52,10 +52,10 @@ fn parse_server(url: &str) -> Result<String, &'static str> {
         .ok_or("write e.g. https://calls.example, without a path")
 }
 
-/// Prints the line.
+/// Prints the script tag.
 ///
 /// # Errors
-/// If the line cannot be written.
+/// If the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { site, server: origin, consent, jsonld, only_tag } = args;
     let consent = if *consent { " data-consent=\"required\"" } else { "" };

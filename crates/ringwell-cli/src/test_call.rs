@@ -48,10 +48,11 @@ pub(crate) struct Args {
     /// or generic
     #[arg(long, value_name = "PROVIDER", value_parser = CallProvider::parse)]
     provider: Option<CallProvider>,
-    /// The account in the configuration; by default the first one, or the first of the provider
+    /// The account in the configuration; by default the first one, or with --provider the first one
+    /// of that provider
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
-    /// File with a private key, for an account of Telnyx
+    /// File with a private key, for a Telnyx account
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Ringing time before the destination answers; if it exceeds the destination's limit, there is
@@ -126,7 +127,7 @@ fn account<'a>(config: &'a Config, args: &Args) -> anyhow::Result<&'a CallAccoun
     })
 }
 
-/// Returns the secret that signs the requests.
+/// Returns the secret with which the requests are signed.
 fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
     let own = account.secrets.first().map(|secret| secret.reveal().to_vec());
     if account.provider != CallProvider::Telnyx {

@@ -31,7 +31,7 @@ pub(crate) fn new_token() -> anyhow::Result<Token> {
     Ok(Token::from_random(bytes))
 }
 
-/// Prints the completion script of `shell`.
+/// Prints the completion script for `shell`.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Ringwell::command(), "ringwell", &mut script);

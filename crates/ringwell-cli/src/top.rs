@@ -27,7 +27,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Maximum count of pools to show
+    /// Maximum number of pools to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pools: u16,
     /// Print one table and exit; the default if stdout is not a terminal
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 /// The interval between two updates on a terminal.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Clears the terminal and returns to its first line.
+/// Moves the cursor to the first line, and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Deserialize)]

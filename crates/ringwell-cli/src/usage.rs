@@ -1,8 +1,8 @@
-//! Wrong usage that clap cannot detect: an error with its own exit code.
+//! Wrong usage that clap cannot detect: an error with the exit code of clap's own errors.
 
 use std::fmt;
 
-/// The exit code for wrong usage, which is also clap's.
+/// The exit code for wrong usage, the same as that of clap.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
 /// An error in the arguments of a command, not in its execution.

@@ -155,7 +155,7 @@ fn a_batch_of_the_largest_configurable_size_gets_all_its_numbers() {
     let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
     let server = Server::start(site.serve(&["--deadline", "30s"]));
     let mut client = server.client();
-    // Together, the rows are several times as large as the largest group of the journal.
+    // Together, the rows are several times as large as a journal group may be.
     let page = "p".repeat(900);
     let rows: Vec<String> =
         (0..ROWS).map(|i| site.pools[0].suffix(&format!("i={i}&page={page}"))).collect();
@@ -241,7 +241,7 @@ fn a_released_number_is_allocated_again() {
     assert_eq!(release(&mut client, &json!({"number": first})), false, "it is not locked");
     sleep(Duration::from_millis(5));
     assert_eq!(number(&row(&mut client, &suffix)), first);
-    // If an earlier allocation is released, the next visitor keeps the number.
+    // Releasing an earlier allocation has no effect: the number's current visitor keeps it.
     let former = json!({"number": first, "allocated_at": held["allocated_at"]});
     assert_eq!(release(&mut client, &former), false);
     assert_eq!(row(&mut client, &suffix)["overflow"], true);
@@ -342,7 +342,7 @@ fn a_pool_without_overflow_reports_when_to_retry() {
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
     // The clocks of two shards may differ by a millisecond, and the remaining time is rounded up to
-    // a second.
+    // whole seconds.
     let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
     let message = rows[2]["message"].as_str().unwrap();
     let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");

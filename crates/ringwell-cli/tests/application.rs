@@ -1,5 +1,5 @@
-//! Tests fetches from the main application during requests, and the application's pushes. A small
-//! HTTP server in this test acts as the application.
+//! Tests that the server fetches ring pools from the main application when requests need them, and
+//! accepts the application's pushes. A small HTTP server in this test acts as the application.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -32,7 +32,7 @@ enum Reply {
     Hang,
 }
 
-/// A main application that answers slowly.
+/// A main application that answers after a delay.
 struct Backend {
     port: u16,
     replies: Arc<Mutex<BTreeMap<u64, Reply>>>,
@@ -253,7 +253,7 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     assert_eq!(rows[1].number, slow.first);
     let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
     for pool in [misled, clash].into_iter().chain(others) {
-        // Waits because the server logs at most one such line per second.
+        // Waits because the server logs at most one failed fetch per second.
         thread::sleep(Duration::from_millis(1_600));
         let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
         assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
@@ -292,7 +292,7 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     let log = server.log();
     let lines =
         log.lines().filter(|line| line.contains("cannot fetch a ring pool from the main")).count();
-    // The server logs at most one such line per second.
+    // The server logs at most one failed fetch per second.
     let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");
     server.stop();

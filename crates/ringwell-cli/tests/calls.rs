@@ -95,7 +95,7 @@ impl Switchboard {
         Self { site, server, phone }
     }
 
-    /// Allocates a number of pool 16 to a visitor whose parameter `id` is given.
+    /// Allocates a number of pool 16 to a visitor with the given parameter `id`.
     fn visitor(&self, id: &str) -> u64 {
         let mut client = self.server.client();
         let ask = Ask { pool: 16, id: id.to_owned() };
@@ -229,7 +229,7 @@ fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_h
     assert_eq!(client.post("/t/main/answer", &[form], ring).unwrap().status, 403);
     assert_eq!(client.post("/t/other/answer", &[form], ring).unwrap().status, 404);
     assert_eq!(client.post("/t/main/nothing", &[form], ring).unwrap().status, 404);
-    // The management API has another address and requires its token.
+    // The management API has a separate address, and requires the management token.
     assert_eq!(client.get("/v1/calls", &[]).unwrap().status, 404);
     let asked_for = |answer: HttpAnswer| -> Vec<String> {
         assert_eq!(answer.status, 401);
@@ -238,7 +238,7 @@ fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_h
     };
     let mut client = board.server.client();
     assert_eq!(asked_for(client.get("/v1/calls", &[]).unwrap()), ["Bearer"]);
-    // If a switch uses libcurl, it sends the credentials of its URL only after a Basic challenge.
+    // A switch that uses libcurl sends the credentials in its URL only after a Basic challenge.
     let asked = asked_for(client.post("/v1/sip/route", &[], "{}").unwrap());
     assert_eq!(asked, ["Bearer", "Basic realm=\"ringwell\""]);
     assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
@@ -289,8 +289,8 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     assert_eq!(twilio.post("/t/main/answer", &large).status, 413);
     let fields = "&more=".repeat(1_000);
     assert_eq!(twilio.post("/t/main/answer", &format!("CallSid=CE1{fields}")).status, 413);
-    // The server does not read the rest of the body. It either answers, or the connection breaks
-    // while the client is still writing.
+    // The server stops reading when the body exceeds the limit. Either the client gets the answer,
+    // or the connection breaks while the client is still writing.
     let huge = format!("CallSid=CE1&Large={}", "x".repeat(10 << 20));
     assert!(twilio.try_post("/t/main/answer", &huge).is_none_or(|answer| answer.status == 413));
     for path in
@@ -362,7 +362,7 @@ fn ringwell_call_calls_a_number_like_its_provider() {
     assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
 
-    // A provider with a wrong secret gets the answer that an unknown provider gets.
+    // A request that is signed with a wrong secret gets the same answer as an unsigned one.
     std::fs::write(config.with_file_name("main.secret"), "another-secret-0123456789abcdef")
         .unwrap();
     let output = ring();

@@ -68,14 +68,14 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Starts with long time limits for links: test machines may be slow, and most tests are not
-    /// about late rows.
+    /// Creates a cluster with long time limits for links: test machines may be slow, and most tests
+    /// are not about late rows.
     fn new(numbers: u64, lifetime: Duration) -> Self {
         let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n";
         Self::with("10s", links, numbers, lifetime)
     }
 
-    /// Uses the default settings for links.
+    /// Creates a cluster with the default settings for links.
     fn quick(deadline: &'static str, numbers: u64, lifetime: Duration) -> Self {
         Self::with(deadline, "", numbers, lifetime)
     }
@@ -331,8 +331,7 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // The metric also counts earlier attempts to connect, because node a tried to connect before
-    // node b had started.
+    // `connects` also counts node a's attempts to connect before node b had started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
     // On a busy machine, one connection may be lost.
     assert!(connects <= before + 1, "{before} {connects}");
@@ -398,8 +397,8 @@ fn nodes_with_several_shards_each_gather_from_all() {
     }
 }
 
-/// If journals are in a distributed log, a process that opens them takes the shards over from the
-/// process that serves.
+/// If journals are in a distributed log, a process that opens them takes over their shards from the
+/// process that serves these shards.
 #[test]
 fn a_process_whose_link_address_is_in_use_ends_before_it_opens_a_journal() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

@@ -1,10 +1,10 @@
 //! Repeatedly kills the real program under load with `kill -9`. No answered allocation may be lost,
 //! and no number may be handed out twice within its lockout.
 //!
-//! Each round starts a server on the same data; sometimes this startup is killed and repeated.
-//! Several clients then send load at once, while the results of the previous round are checked. The
-//! server is killed at a random moment. `RINGWELL_CRASH_ROUNDS` (default 20) and
-//! `RINGWELL_CRASH_SEED` vary the run.
+//! Each round starts a server on the same data. Sometimes the server is killed during startup and
+//! started again. Several clients then send batches concurrently, while the results of the previous
+//! round are checked. The server is killed at a random moment. `RINGWELL_CRASH_ROUNDS` (default 20)
+//! and `RINGWELL_CRASH_SEED` vary the run.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -27,15 +27,16 @@ use support::site::{Pool, Site};
 
 const CLIENTS: usize = 4;
 const ROWS_A_BATCH: u64 = 10;
-/// The number of a round's answered allocations that are looked up after the crash, in addition to
+/// The number of answered allocations per round that are looked up after the crash, in addition to
 /// those of the last batches.
 const SAMPLE: usize = 300;
-/// The number of allocations that are looked up at the end, over all rounds.
+/// The number of allocations from all rounds that are looked up at the end of the test.
 const SAMPLE_AT_END: usize = 2_000;
-/// The number of a round's answered batches that are repeated, in addition to the last batches.
+/// The number of answered batches per round that are repeated, in addition to the last batches.
 const SENT_AGAIN: usize = 10;
 
-/// The approximate duration of a startup. Some startups are killed within this time.
+/// The approximate duration of a startup. Some servers are killed within this time after they are
+/// started.
 const STARTING_MS: u64 = 250;
 
 /// Segments and snapshots are so small that crashes also occur while the server switches to new
@@ -67,8 +68,8 @@ impl Dice {
     }
 }
 
-/// The current time on the test's monotonic clock, which continues when a server is restarted, and
-/// on the wall clock.
+/// The current time on two clocks: the test's monotonic clock and the wall clock. The monotonic
+/// clock continues when a server is restarted.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     ns: u64,
@@ -210,7 +211,7 @@ impl Run {
         Dice(self.dice.below(u64::MAX) | 1)
     }
 
-    /// Sends load to a newly started server, checks the results of the previous round, and kills
+    /// Sends batches to a newly started server, checks the results of the previous round, and kills
     /// the server.
     fn round(&mut self, server: Server, round: u64, before: &[Seen]) -> Vec<Seen> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -260,8 +261,8 @@ impl Run {
         }
     }
 
-    /// Sends a batch whose answer was lost in the crash. The batch must now be answered, and a
-    /// further attempt must get the same answer.
+    /// Repeats a batch whose answer was lost in the crash. The batch must now be answered, and
+    /// another repetition must get the same answer.
     fn send_lost(&mut self, client: &mut Client, lost: &Sent) {
         let answer = post(client, lost).unwrap();
         let rows = batch::rows(&answer);
@@ -293,8 +294,8 @@ impl Run {
         }
     }
 
-    /// Returns whether a repeated batch got its former answer. If a number's lockout is over, the
-    /// row may overflow instead, because another visitor may have the number.
+    /// Returns whether a repeated batch got the same answer as before. If a number's lockout is
+    /// over, the row may overflow instead, because another visitor may have the number.
     fn is_same(&self, sent: &Sent, before: &str, again: &str) -> bool {
         let rows = |body: &str| serde_json::from_str::<Value>(body).unwrap()["responses"].clone();
         let (before, again) = (rows(before), rows(again));

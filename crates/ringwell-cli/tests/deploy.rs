@@ -77,7 +77,7 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
 
 #[test]
 fn one_address_serves_allocation_and_ring_pools_through_caddy() {
-    // Caddy's administration address is disabled, because it may be in use.
+    // Caddy's admin endpoint is disabled, because its address may already be in use.
     let options = "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n";
     let arguments = ["run", "--adapter", "caddyfile", "--config"];
     one_address("caddy", options, "one-address.Caddyfile", &arguments);
@@ -98,8 +98,8 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let server = Server::start(site.serve(&[]));
     let address = format!("127.0.0.1:{proxy_port}");
     let config = deploy(config)
-        // Caddy's address must have no host. Otherwise, Caddy would answer only requests for that
-        // host.
+        // The address in Caddy's configuration must not contain a host. Otherwise, Caddy would
+        // answer only requests for that host.
         .replace("http://:8000", &format!("http://:{proxy_port}"))
         .replace(":8000", &address)
         .replace("127.0.0.1:8080", server.address())

@@ -88,14 +88,15 @@ impl Managed {
         })
     }
 
-    /// Returns the database's name in PostgreSQL, and the folder of the server's socket.
+    /// Returns the name of the PostgreSQL database, and the folder that contains PostgreSQL's
+    /// socket.
     fn database(&self) -> (String, String) {
         let Location::Url(url) = &self.rig.location else { panic!("it is PostgreSQL") };
         let (name, query) = url.rsplit_once('/').unwrap().1.split_once('?').unwrap();
         (name.to_owned(), query.trim_start_matches("host=").replace("%2F", "/"))
     }
 
-    /// Runs a command in PostgreSQL on `database`.
+    /// Executes an SQL statement in the PostgreSQL database `database`.
     fn execute(&self, database: &str, statement: &str) {
         let mut psql = Command::new("psql");
         psql.args(["-q", "-h", &self.database().1, "-U", "ringwell"]);
@@ -179,7 +180,8 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     let held = batch::attribution(&mut client, pools[2].first, now().0).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "{held}");
     assert!(age_ms(&mut client) < 2_000);
-    // After a restart, the pools still come from the database, and the file is not imported again.
+    // After a restart, the pools still come from the database. The pools in the configuration file
+    // are not imported again.
     server.kill();
     let server = managed.start();
     let mut client = server.client();

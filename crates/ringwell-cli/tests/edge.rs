@@ -1,5 +1,5 @@
-//! Servers that put numbers into pages: tests the examples in `deploy/edge` with nginx, Caddy and
-//! the runtime of Cloudflare's workers.
+//! Tests web servers that put numbers into pages: the examples in `deploy/edge`, run by nginx,
+//! Caddy and the Cloudflare Workers runtime.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -128,8 +128,8 @@ impl Edge {
         }
         let folder = TempDir::new().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        // The page contains the number in a separate element, next to an entity, and in a place
-        // that visitors do not see.
+        // The page contains its own number three times: in an element next to an HTML entity, in a
+        // separate paragraph, and in a link target, which visitors do not see.
         let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
                     <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
         let pages = pages(page);
@@ -160,7 +160,7 @@ impl Edge {
         Some(edge)
     }
 
-    /// Returns the page's head, in lower case, and its body.
+    /// Requests the page. Returns the head of the response, in lower case, and the body.
     fn page(&self, headers: &[&str]) -> (String, String) {
         let mut curl = Command::new("curl");
         curl.args(["-si", "--max-time", "10", "-H", &format!("Host: {}", self.host)]);
@@ -220,7 +220,7 @@ fn keeps_its_own_number((_, body): &(String, String)) {
 /// no number for the page, the page must keep its own number.
 fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell();
-    // CI installs these programs. On other machines, they may be missing.
+    // CI installs the web servers. On other machines, they may be missing.
     let Some(edge) = start(server.address()) else { return };
     let (head, body) = edge.page(&[FIREFOX]);
     for own in OWN {

@@ -56,7 +56,7 @@ fn other(trial: &Trial, name: &str) -> Server {
     Server::start(command)
 }
 
-/// Like [`other`], but only returns the command, in which the server listens on a unix socket. All
+/// Returns the command that starts another process, as [`other`] does, but on a Unix socket. All
 /// hosts of the test's network can reach the socket.
 fn other_on(trial: &Trial, name: &str) -> Command {
     let socket = trial.site.data().with_file_name(format!("{name}.socket"));
@@ -150,8 +150,8 @@ fn a_second_process_of_the_same_shards_fences_the_first() {
 }
 
 /// A shard without rows appends its first record after 5 s, the next one 10 s later, and the next
-/// one 20 s later. Between these appends, no failed append would show that the shard is fenced, and
-/// a load balancer would send rows to its process.
+/// one 20 s later. Between these appends, no append can fail and show that the shard is fenced. The
+/// process must detect this in another way, so that load balancers send no rows to it.
 #[test]
 fn an_idle_process_that_is_fenced_is_not_ready() {
     let Some(nats) = Nats::start(3) else { return };

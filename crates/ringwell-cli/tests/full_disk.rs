@@ -1,7 +1,7 @@
 //! The real program on a disk that becomes full. It must answer with overflow numbers instead of
-//! errors, log the cause, and hand out numbers as soon as the disk has free space.
+//! errors, log the cause, and hand out numbers again as soon as the disk has free space.
 //!
-//! Needs the permission to mount a small file system. Without the permission, the tests print a
+//! Needs permission to mount a small file system. Without this permission, the tests print a
 //! message and end.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -200,9 +200,9 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     server.stop();
 }
 
-/// At startup, the server needs the longest lifetime that earlier allocations may have been
-/// guaranteed. On a full disk, a lifetime can therefore be shortened only if the longer lifetime
-/// has already been recorded.
+/// At startup, the server needs to know the longest lifetime for which an earlier allocation may
+/// have been guaranteed. On a full disk, a lifetime can therefore be shortened only if the longer
+/// lifetime has already been recorded.
 #[test]
 fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
     let Some((mut site, disk)) = site_on_small_disk() else { return };

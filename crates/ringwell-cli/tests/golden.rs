@@ -43,7 +43,7 @@ fn run(case: &Case) -> Vec<String> {
     case.exchanges.iter().enumerate().flat_map(exchange).collect()
 }
 
-/// A running program and its files, both of which are removed when dropped.
+/// A running program and its files. Dropping this value kills the program and removes the files.
 struct Server {
     program: Child,
     port: u16,
@@ -112,7 +112,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The program can be killed, because its files are removed as well.
+        // Killing the program does no harm, because its files are removed as well.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }

@@ -15,7 +15,7 @@ use support::client::Client;
 use support::server::{Server, ringwell};
 use support::site::{Pool, Site, TOKEN};
 
-/// The time limit of every wait. It is generous, because no test here depends on speed.
+/// The time limit for every wait. It is generous, because no test here depends on speed.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The pool's maximum size, including the overflow number. The pool begins with a tenth of this
 /// size.
@@ -23,9 +23,10 @@ const SIZE: u64 = 30;
 /// The maximum number of numbers by which the pool grows at once.
 const STEP: u64 = 4;
 
-/// A server with numbers in its inventory, and one pool that begins with a tenth of its size.
+/// A server with numbers in its inventory, and one pool that begins with a tenth of its maximum
+/// size.
 struct Managed {
-    /// Kept because dropping it would remove the folder.
+    /// Kept because dropping it would remove the server's files.
     _site: Site,
     server: Server,
     operator: Client,
@@ -135,8 +136,8 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // There are no more requests, so the pool can shrink as it would at the end of a month. Numbers
-    // that a visitor held at `since_ms` or later stay in the pool.
+    // There are no more requests, so the pool can shrink, as pools do at the end of a month.
+    // Numbers that a visitor held at `since_ms` or later stay in the pool.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");

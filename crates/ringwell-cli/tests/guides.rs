@@ -19,10 +19,10 @@ const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 
-/// Commands that wait, as a reader would, until the started program serves.
+/// Commands that wait, as a reader would, until the server is ready.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
-/// The URL of releases, without the file name.
+/// The URL of a file in the latest release, without the file name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
 
 /// Commands that create a release of the program under test, in a separate folder.

@@ -51,8 +51,8 @@ impl Stage {
         Self::with(deadline, |own| own)
     }
 
-    /// Like [`Self::new`], but node a reaches node b at the address that `way` returns for the
-    /// address of node b's link.
+    /// Like [`Self::new`], but `way` replaces the address of node b's link with the address at
+    /// which node a reaches it.
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
@@ -144,7 +144,8 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    /// Returns the state of node a's link. Returns `None` if the proxy sends the request to node b.
+    /// Asks the proxy for the state of node a's link to node b. Returns `None` if the proxy sends
+    /// this request to node b.
     fn link_of_a(&self) -> Option<String> {
         let token = format!("Bearer {}", support::site::TOKEN);
         let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;
@@ -371,8 +372,8 @@ fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
     let Some(mut stage) = Stage::new("2s") else { return };
     let answered = stage.under_load(true, |stage| {
         let pools = stage.sites[0].pools.clone();
-        // The first pause is shorter than the time limit of a health check. The second is longer
-        // than the time limit of an answer.
+        // The first pause is shorter than the time limit for a health check. The second is longer
+        // than the time limit for an answer.
         for length in [Duration::from_millis(300), Duration::from_secs(4)] {
             thread::sleep(Duration::from_millis(200));
             signal(stage.proxy.id(), "STOP");

@@ -12,8 +12,8 @@ fn check(arguments: &[&str]) -> Output {
     command.arg("check").args(arguments).current_dir(fixtures).output().unwrap()
 }
 
-/// Writes to a file in `folder` each line of the clean history whose kind satisfies `is_kept`.
-/// Returns the file's path.
+/// Copies the lines of `clean.jsonl` whose kinds satisfy `is_kept` to a file in `folder`. Returns
+/// the file's path.
 fn part_of_clean(folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
     let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
     let whole = fs::read_to_string(whole).unwrap();

@@ -1,5 +1,5 @@
 //! Sends bad input to the real program over raw sockets. Every test vector must get the answer that
-//! `docs/spec/http.md` describes, and a valid request afterwards must be served.
+//! `docs/spec/http.md` describes, and the server must still answer a valid request afterwards.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

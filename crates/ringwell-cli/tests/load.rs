@@ -1,5 +1,5 @@
-//! `ringwell load` against a real `ringwell demo`: tests open and closed loops, output files, and a
-//! history with a journal and look-ups.
+//! Tests `ringwell load` against a real `ringwell demo`: open and closed loops, output files, and a
+//! history that includes journal records and look-ups.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -109,7 +109,7 @@ fn a_history_ties_rows_to_the_journal_and_to_look_ups() {
     let sparse = ["--rows", "4", "--rate", "50/s", "--duration", "1s", "--history", &history];
     let run = demo.load(&sparse);
     assert_eq!(run["counts"]["rows"], 200);
-    // Not all rows get numbers, because on a busy machine, some rows are late.
+    // On a busy machine, some rows may be late and get overflow numbers.
     let own = 200 - run["counts"]["overflow_rows"].as_u64().unwrap();
     assert!(own > 100, "{run}");
     let mut finish = ringwell(&["load", "finish", &history, "--look-ups", "0", "--journal"]);

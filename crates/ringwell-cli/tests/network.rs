@@ -1,8 +1,9 @@
 //! Two real nodes on two hosts, with a slow, lossy or cut network between them. Tests how many rows
-//! the faults cost, and that no answer is late, no allocation is lost and no number is handed out
-//! twice.
+//! overflow because of the faults, and that no answer is late, no allocation is lost and no number
+//! is handed out twice.
 //!
-//! The clients of every test use node a. The network is between node a and node b.
+//! In every test, the clients connect to node a through a unix socket. The faults therefore affect
+//! only the link between node a and node b.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -58,7 +59,7 @@ struct Network {
 
 impl Network {
     /// Creates a network in which node b's pools have `numbers` numbers each, and node a's pools
-    /// are large. Returns `None` if the system does not support such networks.
+    /// are large. Returns `None` if the hosts cannot be created on this system.
     fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
         Self::with("", numbers, lifetime)
     }
@@ -105,7 +106,7 @@ impl Network {
         }
     }
 
-    /// Drops `percent` of the frames from each of the hosts in `from`.
+    /// Drops `percent` % of the frames from each of the hosts in `from`.
     fn lose(&self, from: &[usize], percent: u32) {
         for host in from {
             self.hosts.wire().lose(*host, percent);
@@ -270,8 +271,8 @@ fn a_network_that_loses_1_of_100_frames_costs_few_numbers() {
     caller.check();
 }
 
-/// Drops all frames from these hosts for two seconds. Checks that the rows of node b's pools
-/// overflow meanwhile, and get numbers afterwards.
+/// Drops all frames from the hosts in `from` for two seconds. Checks that the rows of node b's
+/// pools overflow meanwhile, and get numbers afterwards.
 fn cut(from: &[usize]) {
     let Some(network) = Network::new(MANY, SHORT) else { return };
     let mut caller = Caller::new(&network);
@@ -288,7 +289,7 @@ fn cut(from: &[usize]) {
     network.lose(from, 0);
     caller.ask_until_healed();
     caller.ask_for(Duration::from_secs(1));
-    // On a busy machine, node b may be late again, so that it gets fewer batches for a while.
+    // On a busy machine, node b may be late again, so it may take longer until the link is open.
     let until = Instant::now() + HEALED;
     while network.link()["state"] != "open" {
         assert!(Instant::now() < until, "the link stays shut: {}", network.link());

@@ -227,7 +227,7 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     let bad = bad.unwrap();
     assert_eq!(bad.status.code(), Some(1));
     assert!(stdout(&bad).contains("the server cannot listen on it"), "{}", stdout(&bad));
-    // Checks the address that the flags give, because flags override the variable.
+    // `doctor` checks the address in the flags, because flags override environment variables.
     let given = ["doctor", "--config", &config, "--listen", "127.0.0.1:0", "--shards", "1"];
     let good = ringwell(&given).env("RINGWELL_LISTEN", &listen).output().unwrap();
     assert!(stdout(&good).contains("ok    port       127.0.0.1:0 is free"), "{}", stdout(&good));
@@ -291,7 +291,7 @@ fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
     assert!(!Path::new(&data).join("journal").exists(), "nothing was opened");
 }
 
-/// The files are empty, as after a crash of the file system, or damaged.
+/// Each file is either empty, as a crash may leave it, or damaged.
 #[test]
 fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
@@ -321,7 +321,7 @@ fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
             None => fs::remove_file(&path).unwrap(),
         }
     }
-    // The server starts after the advice has been followed.
+    // After the advice in the error message has been followed, the server starts.
     let path = site.data().join("identity.json");
     fs::write(&path, "").unwrap();
     fs::rename(&path, site.data().join("identity.json.bad")).unwrap();
@@ -378,7 +378,7 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
         assert!(said.contains(&wanted), "{said}");
     }
     assert!(!said.contains("bad   port"), "{said}");
-    // For another data directory, the addresses are in use by a different server.
+    // With another data directory, `doctor` must not assume that this server uses the addresses.
     let other = text(&site.config().with_file_name("other-data"));
     let taken = stdout(&run(&["doctor", "--config", &config, "--data", &other]));
     for address in [&listen, &pages, &calls] {
@@ -409,7 +409,7 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
-/// With these values, a server would start, but then fail at each connection or at the first call.
+/// Unless they are refused, these values make each database connection or the first call fail.
 #[test]
 fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
@@ -547,7 +547,7 @@ fn the_demo_prints_a_command_that_calls_its_number() {
 #[test]
 fn a_demo_says_which_of_its_usual_addresses_are_busy() {
     let folder = TempDir::new().unwrap();
-    // Demos of other tests use these addresses for seconds, but other programs may use them
+    // Demos in other tests use these addresses for a few seconds, but other programs may use them
     // forever.
     let until = Instant::now() + Duration::from_secs(30);
     let bind = |port: u16| loop {

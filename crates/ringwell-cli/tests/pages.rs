@@ -237,7 +237,7 @@ fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
             numbers.insert(to(&answer.json()).to_owned());
         }
     }
-    // A minute may end during the test, and then the limit of 60 numbers begins anew.
+    // If a minute ends during the test, up to 60 more numbers may be handed out.
     assert!((60..=120).contains(&numbers.len()), "{}", numbers.len());
     assert_eq!(allocations(&mut client), numbers.len() as u64);
 }
@@ -363,8 +363,8 @@ fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let trusted = "trusted_proxies = [\"127.0.0.1\"]";
     assert_eq!(ask(trusted, "203.0.N.5"), 9);
     assert_eq!(ask(trusted, "203.0.113.N"), 3, "neighbours share a limit");
-    // The header of a client that is not a known proxy is ignored, because it can contain any
-    // value.
+    // If a client is not a known proxy, its `X-Forwarded-For` header is ignored, because the client
+    // can set it to any value.
     assert_eq!(ask("", "203.0.N.5"), 3);
     assert_eq!(ask(trusted, "203.0.N.5, 198.51.100.9"), 3, "the proxy has seen one address");
 }
@@ -392,8 +392,8 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     let bulk = json!({"requests": [{"api_suffix": suffix}]}).to_string();
     let answer = client.post("/api/2013-07-01/bulk.json", &[], &bulk).unwrap();
     assert!(answer.body.contains(&to(&by_row)[2..]), "{}", answer.body);
-    // The list of provisional leases still contains the last visitor's lease, although the number's
-    // owner has already extended it.
+    // The list of provisional leases still contains the lease of `by_row`, although the owner of
+    // its number has already extended that lease.
     assert_eq!(provisional(&mut client), 2);
     let until = Instant::now() + Duration::from_secs(90);
     // All numbers are locked, so another visitor gets the overflow number until a number becomes

@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_mins(30);
 /// Changes must take effect within a second. The additional time allows for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A server that manages one ring pool, with id 1 and four numbers from 2000100000 on.
+/// A server that manages one ring pool, with id 1 and four numbers, starting at 2000100000.
 struct Managed {
     folder: TempDir,
     /// The site with the data directory. It must be kept, because a server ends if its lock file is

@@ -1,4 +1,4 @@
-//! Reloads by SIGHUP: pools appear, change and disappear while the real program serves.
+//! Reloads by SIGHUP: pools appear, change and disappear while the real program serves requests.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -205,7 +205,7 @@ fn pools_change_under_load_and_no_number_goes_out_twice() {
     server.stop();
 }
 
-/// Waits until the process that serves `site` handles SIGHUP. Returns its process id.
+/// Waits until the process that serves `site` has a handler for SIGHUP. Returns its process id.
 fn process_of(site: &Site) -> u32 {
     let config = site.config().to_str().unwrap().to_owned();
     let until = Instant::now() + Duration::from_secs(30);
@@ -286,8 +286,8 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
         assert_eq!(outcome(&mut client, late_at), "allocated", "late, and nothing else since");
         server.stop();
     }
-    // If the file of overflow periods is unreadable, any number may have been an overflow number
-    // before this startup.
+    // If `overflow-periods.json` is unreadable, any number may have been an overflow number before
+    // this startup.
     let file = site.data().join("overflow-periods.json");
     fs::write(&file, "{").unwrap();
     let server = started(&site);

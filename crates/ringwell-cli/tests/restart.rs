@@ -71,7 +71,8 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
     server.stop();
 }
 
-/// The lost byte is the last byte of the newest frame's last block, which ends in zeros.
+/// The journal loses the last byte of its newest frame. The frame's last block ends in zeros, so
+/// this byte is zero.
 #[test]
 fn a_journal_that_lost_its_last_byte_is_refused_and_not_reported_as_clean() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -164,8 +165,8 @@ fn a_port_in_use_is_reported_by_its_number() {
     assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
     assert!(refused.log.contains("another program already listens"), "{}", refused.log);
     drop(holder);
-    // An address in use is also reported if another Ringwell server, whose shards share the
-    // address, listens there.
+    // An address is also reported as in use if another Ringwell server listens there, although that
+    // server's own shards share the address.
     let ours = Server::start(site.serve(&[]));
     let other = Site::new(pools(1, 1, LONG), "");
     let refused = self::refused(&other, &["--listen", ours.address()]);
@@ -203,8 +204,8 @@ fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
     }
 }
 
-/// Requests a number of `pool` until the pool's only number is allocated. Returns an upper and a
-/// lower bound of the time that has passed since `since`.
+/// Requests a number from `pool` until the pool's only number is allocated. Returns an upper and a
+/// lower bound on the time that has passed since `since`.
 fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
     let (invoked, returned) = since;
     loop {

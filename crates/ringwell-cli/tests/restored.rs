@@ -89,7 +89,7 @@ fn a_restore_that_was_killed_can_be_run_again() {
     // The server refuses to use an incomplete copy.
     let interrupted = refused_start(&site);
     assert!(interrupted.contains("a restore was interrupted"), "{interrupted}");
-    // Simulates that the program was killed slightly earlier.
+    // Simulates a restore that was killed slightly earlier than the one above.
     std::fs::remove_dir_all(data.join(".restoring")).unwrap();
     std::fs::create_dir(data.join(".restoring")).unwrap();
     std::fs::remove_file(data.join("RESTORED")).unwrap();
@@ -198,7 +198,7 @@ fn site_of_two_shards(lifetime: Duration) -> Site {
     Site::new(pools, "shards = 2")
 }
 
-/// Counts the pools that answer with their overflow number.
+/// Requests a number from each pool, and returns the count of overflow numbers.
 fn overflow(server: &Server, site: &Site) -> usize {
     let one = |pool| batch::one(&mut server.client(), pool, "a").overflow;
     site.pools.iter().filter(|pool| one(pool)).count()
@@ -271,8 +271,8 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     assert_eq!(overflow(&server, &site), 0);
 }
 
-/// Another shard owned the numbers before. The remaining journal contains only the visitors from
-/// that time.
+/// While the server had one shard, shard 0 owned all numbers. For the numbers of the lost journal,
+/// the remaining journal contains only the visitors from that time.
 #[test]
 fn of_a_missing_journal_no_earlier_visitor_is_named() {
     let lifetime = Duration::from_secs(1);
@@ -451,7 +451,7 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
         let said = changes.iter().map(|(_, reason)| *reason).filter(|it| log.contains(*it));
         assert_eq!((is_held, said.collect::<Vec<_>>()), (true, vec![reason]), "{log}");
     }
-    // Earlier versions wrote the record in this form.
+    // Earlier versions wrote `unflushed.json` in this form.
     let (is_held, log) = held(|fields| *fields = serde_json::json!({"boot": fields["boot"]}));
     assert!(!is_held, "{log}");
 }
@@ -474,7 +474,8 @@ fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
 }
 
 /// An allocation that was lost with the journal may have been guaranteed for a longer lifetime than
-/// the pool has now. The lifetime is shortened once by SIGHUP and once while the server is stopped.
+/// the pool has now. The lifetime is shortened once by a reload and once while the server is
+/// stopped.
 #[test]
 fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() {
     let short = Duration::from_millis(300);

@@ -98,7 +98,8 @@ fn buckets_are_listed_moved_and_drained() {
     assert!(text.contains(&nodes.b) && text.ends_with(" 342  682-1023\n"), "{text}");
     assert_eq!(nodes.owners(), ["0-340", "682-1023", "341-681"]);
 
-    // Any node can report the owners. Each of the nodes owns some of these buckets.
+    // Any node can report the owners of all buckets. Each node owns some of the buckets that are
+    // moved here.
     let moved = nodes.run(&["move", "0-9,341-350,700", "--to", "2", "--url", &nodes.b]);
     assert_eq!(stdout(&moved), "20 buckets have moved to shard 2\n", "{}", stderr(&moved));
     assert_eq!(nodes.owners(), ["10-340", "0-9,341-350,682-1023", "351-681"]);
@@ -140,8 +141,8 @@ fn errors_come_with_advice() {
     fails(&["drain", "a", "--url", &nodes.a], "run the command again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 
-    // Node b is down, and the list shows this. An attempt to drain node b fails with an error that
-    // does not advise another attempt.
+    // Node b is down, and the list shows this. Draining node b must fail, and the error must not
+    // advise a retry.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
     fails(&["drain", "b", "--url", &nodes.a], "no other node has the lockouts of its buckets");

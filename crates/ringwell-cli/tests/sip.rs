@@ -1,6 +1,6 @@
 //! Calls by SIP: a real Kamailio with `deploy/kamailio.cfg`, and a real `SIPp` that acts as the
-//! callers. `sip/proxy.rs` uses `deploy/kamailio-proxy.cfg`, and `SIPp` acts as both the callers
-//! and the destinations.
+//! callers. In `sip/proxy.rs`, Kamailio uses `deploy/kamailio-proxy.cfg`, and `SIPp` acts as both
+//! the callers and the destinations.
 //!
 //! To install the programs on Debian:
 //! `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
@@ -45,26 +45,27 @@ const RATE: &str = "200";
 /// The maximum number of concurrent calls. If a machine is too slow for the rate, there are fewer
 /// calls per second, but no call is abandoned.
 const CALLS_MAX: &str = "50";
-/// The time to wait for a result, which suffices on a busy machine.
+/// The time to wait for a result: long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 const GATEWAY: &str = "127.0.0.1:5099";
 const DEFAULT: &str = "sip:+18005550100@127.0.0.1:5099";
 const CONFIGURATION: &str = include_str!("../../../deploy/kamailio.cfg");
 const SCENARIO: &str = include_str!("sip/caller.xml");
 
-/// Makes the tests with switches run one at a time, because callers and switches have timers.
+/// Makes the tests with switches run one at a time, so that the timers of callers and switches do
+/// not expire on a busy machine.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a change of the configuration: Kamailio waits for a server for 30 seconds instead of
-/// one, because a busy machine may need longer.
+/// Returns a change to Kamailio's configuration that makes it wait 30 seconds for a server. One
+/// second is too short on a busy machine.
 fn patient() -> (&'static str, String) {
     ("\"connection_timeout\", 1", "\"connection_timeout\", 30".to_owned())
 }
 
-/// A running Kamailio on a separate port. Killed when dropped.
+/// A running Kamailio on its own port. Killed when dropped.
 struct Kamailio {
     child: Child,
     port: u16,
@@ -82,8 +83,8 @@ impl Kamailio {
         Self::start(folder, CONFIGURATION, &changes)
     }
 
-    /// Starts Kamailio with `configuration`. Each pair in `changes` replaces the first text by the
-    /// second.
+    /// Starts Kamailio with `configuration`. For each pair in `changes`, replaces the first text
+    /// with the second.
     fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
         let port = free_port();
         let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
@@ -169,7 +170,8 @@ fn free_port() -> u16 {
     }
 }
 
-/// The settings for a switch that requests destinations and sends reports to the account `switch`.
+/// The server's settings for a switch that requests destinations. The switch sends its reports to
+/// the account `switch`.
 const SWITCH: &str = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"switch\"\n\
                       provider = \"generic\"\npublic_url = \"https://calls.example\"\n\
                       secret_files = [\"main.secret\"]\n\
@@ -243,8 +245,8 @@ fn lines(log: &Path) -> Vec<Vec<String>> {
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// Returns the duration of each call of a scenario in seconds, by number. It is measured from the
-/// first request to the last answer, because calls are longer on a busy machine.
+/// Returns the duration of each call of a scenario in seconds, by number. Each call is measured,
+/// from its first request to its last answer, because calls take longer on a busy machine.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for fields in lines(&folder.join(format!("{name}.log"))) {
@@ -276,8 +278,8 @@ fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, 
     shown
 }
 
-/// Returns a call from the log once its visitor is known. The visitor may be found after the switch
-/// has received its answer.
+/// Returns a call from the log once its visitor is known. Sometimes the server finds the visitor
+/// only after it has answered the switch.
 fn logged(server: &Server, call: &str) -> Value {
     let bearer = format!("Bearer {TOKEN}");
     let mut client = server.client();

@@ -18,7 +18,8 @@ use support::server::Server;
 use support::site::{Pool, Site};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The server checks the files every two seconds. The additional time allows for a busy machine.
+/// The server checks the certificate's files every two seconds. The additional time allows for a
+/// busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn openssl(arguments: &[&str]) {
@@ -76,7 +77,7 @@ fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
     assert!(ask("first", &["--tls-max", "1.1"]).is_err());
     assert!(ask("second", &[]).is_err());
 
-    // If the new key does not match the certificate, the server keeps the former certificate.
+    // If the new key does not match the certificate, the server keeps the previous certificate.
     fs::copy(folder.join("second.key"), folder.join("shown.key")).unwrap();
     let until = Instant::now() + SOON;
     while !server.log().contains("is unchanged") {

@@ -24,7 +24,8 @@ const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 #[test]
 fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let collector = Taker::start();
-    // The server itself samples so few batches that only traces requested by a client are kept.
+    // The server starts a trace for only one batch in a million. It also continues the traces of
+    // clients.
     let settings = format!(
         "log.traces = \"http://127.0.0.1:{}\"\nlog.traces_one_in = 1000000\nshards = 2",
         collector.port
@@ -33,7 +34,7 @@ fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // Only the first of these batches is traced: the server starts one trace per million batches.
+    // Of these batches, only the first is traced.
     for _ in 0..10 {
         client.post(BULK, &[], &body).unwrap();
     }

@@ -85,7 +85,7 @@ impl Shop {
         said.split(':').next().unwrap().to_owned()
     }
 
-    /// Returns all calls by the provider's ids.
+    /// Returns all calls, keyed by the provider's id.
     fn log(&self) -> BTreeMap<String, Value> {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();
@@ -162,7 +162,7 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_attributed_the_own_call() {
     assert!(late < rung.len() / 20, "{late} calls took longer than a lifetime");
     let until = Instant::now() + Duration::from_secs(10);
     let mut calls = shop.log();
-    // On a busy disk, calls may be logged only after the caller got an answer.
+    // If the disk is busy, the caller may receive an answer before the call is logged.
     while calls.len() < rung.len()
         || calls.values().any(|call| call["attribution"]["outcome"] == "pending")
     {
@@ -198,7 +198,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     Shop::tap(&mut client, &second, &number(&second));
     let mut sure = Value::Null;
     let until = Instant::now() + Duration::from_secs(10);
-    // The tap may be stored after it has been answered, so the test waits.
+    // The server may answer before it has stored the tap, so the test waits.
     while sure["attribution"]["tapped_at"].is_null() {
         assert!(Instant::now() < until, "{sure:#}");
         sure = shop.call(&shop.ring(&number(&second)));

@@ -1,5 +1,5 @@
 //! The sections `[directory]`, `[inventory]` and `[application]`: the sources of ring pools and
-//! their numbers that are not in the configuration file.
+//! numbers outside the configuration file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn read_application(mut section: Section<'_, '_>, base: &Path) -> Option<Applica
     Some(Application { address, path, token, timeout, refusal_age, pool_age, webhook_secret })
 }
 
-/// An application's address, and its path before and after the pool's id.
+/// Reads an application's URL: the address, and the path before and after the pool's id.
 fn parse_url(url: &str) -> Result<(Listen, (String, String)), ValueError> {
     let fault = |what: &str| {
         ValueError::new(what)

@@ -27,7 +27,7 @@ const TARGETS_MAX: usize = 10;
 const SECRETS_MAX: usize = 2;
 const NAME_BYTES_MAX: usize = 40;
 
-/// The settings of calls: their sources, their destinations and their retention.
+/// The settings for calls: their sources, their destinations and their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
     /// The address for providers' webhooks (default: `127.0.0.1:8090`).
@@ -135,7 +135,7 @@ pub struct DestinationRule {
     pub hours: Vec<OpenHours>,
     /// The time zone of `hours` (default: UTC).
     pub time_zone: String,
-    /// The destinations outside `hours`; if there are none, such calls are refused.
+    /// The destinations of calls outside `hours`; if there are none, these calls are refused.
     pub closed: Vec<String>,
 }
 
@@ -168,8 +168,8 @@ pub struct WebhookSettings {
     pub allow_networks: Vec<(IpAddr, u8)>,
     /// Ports to which webhooks may be sent, in addition to 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
-    /// Whether webhooks may be sent over `http://`. Even then, only networks in `allow_networks`
-    /// may receive them that way.
+    /// Whether webhooks may be sent over `http://`. Such webhooks may be sent only to networks in
+    /// `allow_networks`.
     pub allow_http: bool,
     /// The time for which events can be replayed and read (default: 30 days).
     pub retention: Duration,
@@ -214,7 +214,7 @@ impl CallProvider {
         Self::Generic,
     ];
 
-    /// Reads a provider's name in the configuration.
+    /// Reads a provider's name as written in the configuration.
     ///
     /// # Errors
     /// The error's text lists all names.
@@ -241,7 +241,7 @@ impl CallProvider {
 }
 
 impl OpenHours {
-    /// Whether the period contains `minute` of `day` (Monday is 0).
+    /// Whether `minute` of `day` (Monday is 0) is within these hours.
     #[must_use]
     pub const fn contains(self, day: u8, minute: u16) -> bool {
         let (first, last) = self.days;
@@ -443,7 +443,7 @@ fn parse_target(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Whether a call can be sent to `text`: a number (`+` and digits), or a SIP address.
+/// Whether `text` is a valid destination of a call: a number (`+` and digits), or a SIP address.
 #[must_use]
 pub fn is_call_target(text: &str) -> bool {
     parse_target(text).is_ok()

@@ -1,8 +1,8 @@
-//! A cluster: its nodes, their shards, and the secret or certificates that they share.
+//! A cluster: its nodes, their shards and certificates, and the secret that the nodes share.
 //!
 //! Owns the contents of a cluster file; `cluster_file.rs` reads it. Independent of how nodes
-//! communicate. Invariants: every shard below [`ClusterMap::shards`] belongs to exactly one node;
-//! the secret is never shown.
+//! communicate. Invariants: every shard with a number below [`ClusterMap::shards`] belongs to
+//! exactly one node; the secret is never shown.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::values::Listen;
 pub struct ClusterNode {
     /// Its name: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Its shards, in rising order; at least one.
+    /// Its shards, in ascending order; at least one.
     pub shards: Vec<u16>,
     /// The address at which other nodes reach it.
     pub link: Listen,
@@ -25,7 +25,8 @@ pub struct ClusterNode {
     pub listen: Vec<Listen>,
 }
 
-/// The shards of each node and the pools of each shard: the whole cluster file except the secret.
+/// The nodes with their shards and addresses, and the owner of each bucket: everything in a cluster
+/// file except the secret and the certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterMap {
     version: u64,
@@ -62,7 +63,7 @@ impl ClusterMap {
         &self.nodes
     }
 
-    /// The node of that name, and its index in [`ClusterMap::nodes`].
+    /// The node called `name`, and its index in [`ClusterMap::nodes`].
     #[must_use]
     pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
         self.nodes.iter().enumerate().find(|(_, node)| node.name == name)
@@ -163,7 +164,7 @@ impl Cluster {
         self.tls.as_ref()
     }
 
-    /// The map, which is everything except the secret.
+    /// The map: everything except the secret and the certificates.
     #[must_use]
     pub const fn map(&self) -> &ClusterMap {
         &self.map
@@ -209,7 +210,7 @@ impl Cluster {
     }
 
     /// The secret in the form in which it is sent: 16 to 256 bytes of printable ASCII without
-    /// space. Not for logs.
+    /// spaces. Not for logs.
     #[must_use]
     pub fn secret(&self) -> &[u8] {
         &self.secret.0
@@ -229,14 +230,14 @@ impl Cluster {
     }
 }
 
-/// A secret that two programs share: 16 to 256 bytes of printable ASCII without space.
+/// A secret that two programs share: 16 to 256 bytes of printable ASCII without spaces.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
     /// The minimum length of a secret that cannot be guessed.
     const BYTES_MIN: usize = 16;
-    /// The maximum length, because the secret is sent in a header.
+    /// The maximum length: the secret must fit into a header.
     const BYTES_MAX: usize = 256;
 
     /// The secret itself. Not for logs.

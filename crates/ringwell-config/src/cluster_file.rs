@@ -29,7 +29,7 @@ impl Cluster {
     /// Reads a cluster file. A relative `secret_file` is relative to the file's directory.
     ///
     /// # Errors
-    /// All faults, in the order of lines.
+    /// All faults, sorted by line.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ((secret, warnings), tls)) = read(path, |file| {
             let (secret, tls) = (secret::read(file, path), tls::read(file, path));
@@ -43,7 +43,7 @@ impl ClusterMap {
     /// Reads a cluster file without its secret, for programs that are not nodes.
     ///
     /// # Errors
-    /// All faults except those of the secret and of the certificates, in the order of lines.
+    /// All faults except those of the secret and the certificates, sorted by line.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ()) = read(path, |file| {
             secret::skip(file);
@@ -99,7 +99,7 @@ fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     nodes.filter(|_| fit == [true; 3])
 }
 
-/// The fields of a node; `None` if a field could not be read.
+/// The fields of a node. Each is `None` if it could not be read.
 #[derive(Debug)]
 struct Fields {
     name: Option<String>,

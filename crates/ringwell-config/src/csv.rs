@@ -22,7 +22,7 @@ const OPTIONAL: [&str; 7] = [
     "overflow_number",
     "first_number",
     "name",
-    // Columns in the output of `ringwell pools export`. The owner is ignored when pools are read.
+    // Columns in the output of `ringwell pools export`. They are ignored when pools are read.
     "network",
     "advertiser",
     "campaign",
@@ -146,8 +146,8 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     }
 }
 
-/// Removes the previous line's pool from `found`, and returns it, if this line describes the same
-/// pool.
+/// If this line describes the same pool as the previous line, removes that pool from `found` and
+/// returns it.
 fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
     let Given { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } = given
     else {
@@ -247,8 +247,8 @@ fn is_formula(cell: &str) -> bool {
     cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// Makes a cell safe for a list that may be opened in a spreadsheet. A cell that would be a formula
-/// gets an apostrophe in front, which [`unguarded`] removes.
+/// Makes a cell safe for a CSV file that may be opened in a spreadsheet. A cell that would be a
+/// formula gets an apostrophe in front, which [`unguarded`] removes.
 #[must_use]
 pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }
@@ -260,9 +260,9 @@ pub fn unguarded(cell: &str) -> &str {
     cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
 }
 
-/// Finds the line number of each record in a list, for the positions of faults. After a line that
-/// ends in `\r\n`, the CSV reader's own count is one too low, because the reader takes the `\n` as
-/// part of the next record.
+/// Finds the line number of each record in a CSV file, for the positions of faults. After a line
+/// that ends in `\r\n`, the CSV reader's own count is one too low, because the reader takes the
+/// `\n` as part of the next record.
 #[derive(Debug)]
 pub struct Lines<'a> {
     text: &'a [u8],
@@ -271,7 +271,7 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Starts counting at the beginning of `text`, which is the whole list.
+    /// Starts counting at the beginning of `text`, which is the whole file.
     #[must_use]
     pub fn of(text: &'a [u8]) -> Self {
         Self { text, counted: 0, line: 1 }

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use super::values::{ValueError, parse_path};
 
-/// The database of ring pools.
+/// The database of ring pools or of the call log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     /// A file of SQLite.
@@ -20,7 +20,7 @@ pub enum Database {
     Postgres(DatabaseUrl),
 }
 
-/// A URL such as `postgres://user:secret@host/name`. `Debug` shows it without its secret.
+/// A URL such as `postgres://user:secret@host/name`. `Debug` hides everything except the scheme.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
@@ -55,7 +55,7 @@ pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueE
         .hint("write e.g. \"sqlite:/var/lib/ringwell/directory.sqlite\""))
 }
 
-/// The part of a URL that the driver cannot read.
+/// The reason why the driver cannot read a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UrlFault {
     pub(super) message: String,
@@ -92,7 +92,8 @@ const KNOWN: [&str; 17] = [
 /// The modes of TLS.
 const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// Whether the driver can read the URL, `postgres://USER:PASSWORD@HOST:PORT/NAME?PARAMETER=VALUE`.
+/// Checks that the driver can read `url`:
+/// `postgres://USER:PASSWORD@HOST:PORT/NAME?PARAMETER=VALUE`.
 ///
 /// # Errors
 /// [`UrlFault`].
@@ -178,7 +179,7 @@ fn parameter(pair: &str) -> Result<(), UrlFault> {
 
 fn unknown(name: &str, has_value: bool) -> UrlFault {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    // Any other text may be part of a password, so it is not shown.
+    // Text that is not a plain name may be part of a password, so it is not shown.
     let is_name = has_value && (1..=40).contains(&name.len()) && name.bytes().all(is_plain);
     let name = if is_name {
         format!("the unknown parameter {name}")

@@ -19,7 +19,7 @@ pub const DEMO_POOLS: u32 = 200;
 /// The default count of numbers in each pool, which is typical of the largest pools.
 pub const DEMO_NUMBERS: u32 = 500;
 /// The default lifetime: 30 minutes, as in the examples of the published API. Visitors seldom stay
-/// on a page for longer than that, and most call soon.
+/// on a page for longer than that, and most of those who call do so soon.
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
 /// The first number in rotation: 200-000-0000.
@@ -94,7 +94,7 @@ pub fn demo_pools(pools: u32, numbers: u32, lifetime: Millis) -> Result<Vec<Ring
         .collect()
 }
 
-/// Lists `pools` with their keys, as `demo-pools.csv`.
+/// Writes `pools` with their keys to `out`, in the format of `demo-pools.csv`.
 ///
 /// # Errors
 /// If `out` cannot be written.

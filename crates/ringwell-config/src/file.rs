@@ -1,7 +1,7 @@
 //! The sections of the configuration file, except for the ring pools.
 //!
 //! Owns the names of fields, and the rules about which fields belong together. Does not read
-//! variables or flags.
+//! environment variables or flags.
 
 use std::path::Path;
 
@@ -158,7 +158,7 @@ fn parse_engine(text: &str) -> Result<bool, ValueError> {
     }
 }
 
-/// The fields of [`read_replicated`].
+/// The fields that [`read_replicated`] reads.
 const REPLICATED: [&str; 8] = [
     "servers",
     "monitor",

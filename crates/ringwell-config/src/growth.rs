@@ -8,8 +8,8 @@ use super::limits;
 use super::section::Section;
 use super::values::ValueError;
 
-/// The settings for the growth of busy pools that were not filled completely at first, and for the
-/// return of unused numbers at the end of each month.
+/// The settings for automatic changes to pools. Busy pools grow if they did not get all their
+/// numbers when they were created. At the end of each month, pools return unused numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The mode (default: [`GrowthMode::On`]).
@@ -20,8 +20,8 @@ pub struct Growth {
     pub percent: u32,
     /// The maximum growth in one step, in numbers (default: 50).
     pub step_max: u32,
-    /// The share of rows that overflow, or would overflow, above which a pool counts as busy
-    /// (default: 1 %).
+    /// The threshold above which a pool counts as busy: the share of its rows that overflow or
+    /// would overflow (default: 1 %).
     pub overflow_percent: u32,
 }
 

@@ -1,5 +1,5 @@
-//! The section `[inventory]`: the numbers that pools in a database may contain, and those that they
-//! may draw from the inventory.
+//! The section `[inventory]`: the rules for the numbers of pools in a database, and for the
+//! purchase of numbers.
 //!
 //! Owns the format of the file of places, which contains one area code or zip code per line.
 //! Source: docs/spec/directory.md, "Local numbers".
@@ -26,7 +26,7 @@ pub struct Inventory {
     /// The maximum total count of numbers in all pools of one network, if the network has no
     /// ceiling of its own (default: no limit).
     pub network_numbers_max: Option<u64>,
-    /// The rule for numbers that are accepted (default: valid numbers).
+    /// The rule that decides which numbers are accepted (default: valid numbers).
     pub check_numbers: NumberCheck,
     /// A CSV file of numbers that can be bought (default: none).
     pub offers: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub enum Buying {
     /// Numbers are bought only by operators, with `POST /v1/purchases`.
     #[default]
     Off,
-    /// Purchases are only written to the audit log.
+    /// Purchases are written to the audit log but not made.
     DryRun,
     /// Numbers are bought when the inventory has none for a pool.
     On,
@@ -124,7 +124,7 @@ fn read_buying(section: &mut Section<'_, '_>, base: &Path, into: &mut Inventory)
     into.price_cents_max = section.take("price_cents_max", whole(&limits::PRICE_CENTS));
 }
 
-/// The places of a CSV file, and its faults.
+/// The places in a CSV file, and the file's faults.
 fn read_places(path: &Path) -> (Places, Vec<Fault>) {
     let mut places = Places::default();
     let faults = read_lines(path, &COLUMNS, &[], |line| read_place(line, &mut places));
@@ -168,7 +168,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     }
 }
 
-/// An area code with a place.
+/// Reads an area code. Refuses toll-free codes, because they have no place.
 fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
     let area = text.parse().ok().and_then(AreaCode::new);
     let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;

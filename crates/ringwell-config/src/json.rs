@@ -1,7 +1,7 @@
-//! A ring pool as JSON, which a main application returns or pushes.
+//! A ring pool as JSON, as the main application returns or pushes it.
 //!
-//! Owns the names of the members, which equal those of the configuration file. The values are
-//! checked by the same rules as in the configuration file.
+//! Owns the names of the members, which are the same as in the configuration file. The same rules
+//! apply to their values.
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ pub(super) const PRICE_CENTS: Bounds<u64> = Bounds::new(0..=1_000_000, "0 to 100
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
 pub(super) const BODIES_BYTES: Bounds<u64> = Bounds::new(64 * KIB..=1024 * GIB, "64KiB to 1TiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
-/// A row's parameters must fit into a record of the journal, which holds 16 KiB.
+/// A record of the journal can hold at most 16 KiB of a row's parameters.
 pub(super) const SUFFIX_BYTES: Bounds<u64> = Bounds::new(64..=16 * KIB, "64 bytes to 16KiB");
 pub(super) const REQUEST_ID_BYTES: Bounds<u64> = Bounds::new(8..=4 * KIB, "8 bytes to 4KiB");
 pub(super) const HEADER_BYTES: Bounds<u64> = Bounds::new(KIB..=MIB, "1KiB to 1MiB");

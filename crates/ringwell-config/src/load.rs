@@ -1,7 +1,9 @@
-//! Combines defaults, file, variables and flags.
+//! Combines the defaults, the configuration file, environment variables and flags.
 //!
-//! Owns their precedence, and the guarantee that one run finds every fault. One exception: faults
-//! between pools are found only among pools that are valid themselves.
+//! Owns their precedence, and the guarantee that one run finds every fault, with three exceptions:
+//! after a syntax error, the rest of the file is not checked; faults between pools are found only
+//! among pools that are valid themselves; swaps whose ring pool does not exist are found only if
+//! there is no other fault.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ use super::{csv, file, pools};
 /// Relative paths in the file are relative to the file's directory.
 ///
 /// # Errors
-/// All faults, in the order of files and lines.
+/// All faults, sorted by file and line.
 pub fn load(
     path: &Path,
     get: impl Fn(&str) -> Option<String>,
@@ -59,8 +61,8 @@ pub fn load(
     };
     faults.extend(shared_addresses(&config).into_iter().map(fault));
     faults.extend(clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
-    // The sort is stable: variables come first because they have no file, and faults on the same
-    // line keep their order.
+    // Faults of variables come first, because they have no file. The sort is stable, so faults on
+    // the same line keep their order.
     faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     if !faults.is_empty() {
         return Err(faults);
@@ -72,7 +74,7 @@ pub fn load(
     if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
 }
 
-/// Finds listeners that would use an address twice; returns a field and a message for each.
+/// Finds addresses that two listeners would use; returns a field and a message for each.
 fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let management = &config.management;
     let manages = config.database.is_some() || management.dashboard;
@@ -128,7 +130,8 @@ fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)
     found
 }
 
-/// Reads a whole file and the CSV file that it names. Also returns the lines of the fields.
+/// Reads the configuration file and the CSV file that it names. Returns the faults, and the line of
+/// each field.
 fn read(
     path: &Path,
     bytes: &[u8],

@@ -1,9 +1,9 @@
-//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence over the
-//! variables.
+//! Overrides of the configuration file: `RINGWELL_*` variables, and flags, which take precedence
+//! over the variables.
 //!
-//! Variables with other names are ignored, even if they begin with `RINGWELL_`: Kubernetes sets
-//! `RINGWELL_PORT` and similar variables if a service is named `ringwell`. [`meant`] detects
-//! misspelt names.
+//! Ignores variables that are not in [`VARIABLES`], even if their names begin with `RINGWELL_`,
+//! because Kubernetes sets `RINGWELL_PORT` and similar variables if a service is named `ringwell`.
+//! [`meant`] detects misspelt names.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -41,7 +41,8 @@ pub fn meant(name: &str) -> Option<&'static str> {
     known.into_iter().min_by_key(distance).filter(|known| distance(known) <= 2)
 }
 
-/// Settings that override those of the file; `None` leaves the file's setting.
+/// Settings that override those in the configuration file. If a field is `None`, the file's setting
+/// applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// The directory of journals and snapshots.
@@ -58,7 +59,7 @@ pub struct Overrides {
     pub token_sha256: Option<Vec<TokenHash>>,
     /// The format of the logs.
     pub log_format: Option<LogFormat>,
-    /// The filter of log lines.
+    /// The filter for log lines.
     pub log_level: Option<String>,
 }
 
@@ -82,7 +83,8 @@ impl Overrides {
         if read.faults.is_empty() { Ok(overrides) } else { Err(read.faults) }
     }
 
-    /// Writes the given settings into `config`, on a machine of `cores` processor cores.
+    /// Writes the settings that are not `None` into `config`, for a machine with `cores` processor
+    /// cores.
     pub fn apply(self, config: &mut Config, cores: u16) {
         let put_shards = |shards| if shards == 0 { one_a_core(cores) } else { shards };
         replace(&mut config.data, self.data);

@@ -24,7 +24,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct PoolLines {
     pub(super) file: Arc<str>,
-    /// The path, such as `ring_pool[2]`; empty for a pool from a CSV file.
+    /// The name of the pool's table, such as `ring_pool[2]`; empty for a pool from a CSV file.
     pub(super) path: String,
     pub(super) id_line: u32,
     pub(super) numbers_line: u32,

@@ -1,7 +1,7 @@
 //! `trusted_proxies`: the proxies whose header `X-Forwarded-For` is trusted.
 //!
-//! Anyone can send the header. Only the part that trusted proxies wrote identifies the client: from
-//! the right end of the header to the first address that is not a trusted proxy.
+//! Anyone can send the header. Only the part that trusted proxies wrote is reliable. Read from the
+//! right, it ends with the first address that is not a trusted proxy. This is the client's address.
 
 use std::fmt;
 use std::net::IpAddr;

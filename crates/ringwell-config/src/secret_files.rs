@@ -1,13 +1,12 @@
-//! Lists the files with secrets that a configuration names, so that their permissions can be
-//! checked.
+//! Lists the secret files that a configuration names, so that their permissions can be checked.
 
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-/// The files with secrets that the file at `path` names, whether they exist or not: keys, tokens,
-/// and lists of ring pools, which contain their keys. The list is empty if the file at `path`
-/// cannot be read.
+/// The secret files that the configuration file at `path` names, whether or not they exist: keys,
+/// tokens, and lists of ring pools, because these lists contain the pools' keys. The list is empty
+/// if the file at `path` cannot be read.
 #[must_use]
 pub fn secret_files(path: &Path) -> Vec<PathBuf> {
     let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
@@ -43,8 +42,8 @@ fn is_secret((section, field): (&str, &str)) -> bool {
     }
 }
 
-/// The name of a file with a secret, for messages. If the name looks as if it were the secret
-/// itself, it is not shown.
+/// The name of a secret file, for messages. If the name looks as if it were the secret itself, it
+/// is not shown.
 #[must_use]
 pub fn shown_file(path: &Path) -> String {
     let last = path.file_name().unwrap_or_default().to_string_lossy();

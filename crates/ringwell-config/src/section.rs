@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// One table of a file. After all fields were read, [`Section::finish`] must be called.
+/// One table of a file. [`Section::finish`] must be called after all fields have been read.
 #[derive(Debug)]
 pub(super) struct Section<'s, 'i> {
     source: &'s Source,
@@ -67,7 +67,7 @@ pub(super) struct Section<'s, 'i> {
     path: String,
     offset: usize,
     table: DeTable<'i>,
-    /// The fields that were requested, each with its position if the file has it.
+    /// The fields that were requested, each with its position if the file contains the field.
     asked: Vec<(&'static str, Option<usize>)>,
 }
 
@@ -99,7 +99,7 @@ impl<'s, 'i> Section<'s, 'i> {
         faults.iter().any(|fault| fault.field == name || fault.field.starts_with(&item))
     }
 
-    /// Reports that these fields cannot be used, and why.
+    /// Reports each of `fields` that is present as unusable, with the reason `why`.
     pub(super) fn refuse(&mut self, fields: &[&'static str], why: &'static str) {
         for field in fields {
             if self.take_value(field).is_some() {
@@ -197,7 +197,7 @@ impl<'s, 'i> Section<'s, 'i> {
         Section::new(self.source, self.full_name(field), offset, table)
     }
 
-    /// The tables of a list of tables.
+    /// The tables in the list `field`.
     pub(super) fn sections(&mut self, field: &'static str) -> Vec<Section<'s, 'i>> {
         let hint = || format!("write [[{field}]] on a separate line");
         let values = match self.take_value(field).map(Spanned::into_inner) {
@@ -225,7 +225,7 @@ impl<'s, 'i> Section<'s, 'i> {
         sections
     }
 
-    /// Reports the fields that were never read as unknown.
+    /// Reports all unknown fields, which are those that were never read.
     pub(super) fn finish(self) {
         for (key, _) in &self.table {
             let name = key.get_ref();

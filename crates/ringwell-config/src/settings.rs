@@ -1,7 +1,7 @@
 //! The settings of a server, and their defaults.
 //!
-//! Their limits are in `limits.rs`; the other modules read them from files, variables and flags.
-//! Invariant: `Debug` output of a [`Config`] contains no secret.
+//! The limits of the settings are in `limits.rs`; the other modules read the settings from files,
+//! variables and flags. Invariant: `Debug` output of a [`Config`] contains no secret.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::proxies::TrustedProxy;
 use crate::sites::Site;
 use crate::values::{Durability, Listen, LogFormat};
 
-/// The configuration of a server. Each field's comment ends with its default.
+/// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The directory of journals and snapshots. There is no default, because a relative default
@@ -40,7 +40,7 @@ pub struct Config {
     /// the boot are lengthened by this time, so that none ends early (default: 1 minute).
     pub clock_skew_max: Duration,
     /// The time for which a stopping server still answers requests, while `/readyz` reports 503,
-    /// before it closes connections.
+    /// before it closes connections (default: 1 s).
     pub drain_pause: Duration,
     /// The tokens for `/v1/`.
     pub management: Management,
@@ -70,7 +70,7 @@ pub struct Config {
     /// The addresses that serve only web pages; if there are none, web pages are served at
     /// `listen`.
     pub site_listen: Vec<Listen>,
-    /// Calls (default: none are accepted).
+    /// The settings for calls (default: no calls are accepted).
     pub calls: Option<Calls>,
 }
 
@@ -79,24 +79,24 @@ pub struct Config {
 pub struct Management {
     /// The hashes of the accepted management tokens (default: none).
     pub token_sha256: TokenHashes,
-    /// Whether an environment variable may replace the file's hashes with different ones (default:
+    /// Whether an environment variable has replaced the file's hashes with different ones (default:
     /// no).
     pub token_variable_wins: bool,
-    /// The hashes of tokens that only allow reading: attributions, and calls with masked callers
-    /// (default: none).
+    /// The hashes of tokens that may be used only to read attributions and calls; callers' numbers
+    /// are masked (default: none).
     pub lookup_sha256: TokenHashes,
     /// The address for managing pools in a database (default: `127.0.0.1:8081`).
     pub address: Listen,
-    /// The maximum number of requests a second that are served at this address; further requests
-    /// get a 429 (default: 100).
+    /// The maximum number of requests that are served at `address` per second; further requests get
+    /// a 429 (default: 100).
     pub requests_per_second: u32,
-    /// Whether the ring pools of the published API are also served at clients' addresses (default:
-    /// no).
+    /// Whether the published API's ring pool requests are also served at clients' addresses
+    /// (default: no).
     pub on_data_port: bool,
-    /// Host names that management accepts at a loopback address, in addition to the machine's own
-    /// (default: none).
+    /// Host names that requests to a loopback `address` may use, in addition to the machine's own
+    /// names (default: none).
     pub hosts: Vec<String>,
-    /// Whether the dashboard is served at this address even if there is no database (default: no).
+    /// Whether the dashboard is served at `address` even if there is no database (default: no).
     pub dashboard: bool,
 }
 
@@ -126,7 +126,8 @@ pub struct Application {
 pub struct Limits {
     /// The longest body (default: 1 MiB).
     pub body_bytes: usize,
-    /// The maximum total size of all bodies in progress; `None` means a tenth of the memory.
+    /// The maximum total size of all bodies that are being received; `None` means a tenth of the
+    /// memory.
     pub bodies_bytes: Option<usize>,
     /// The maximum number of rows of a batch (default: 500).
     pub rows: usize,
@@ -146,7 +147,7 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// Time limit for a client to send a body (default: 10 s).
     pub body_timeout: Duration,
-    /// Idle time of a connection between two requests (default: 60 s).
+    /// The longest idle time of a connection between two requests (default: 60 s).
     pub idle_timeout: Duration,
     /// Time limit for a client to receive an answer (default: 10 s).
     pub write_timeout: Duration,
@@ -179,7 +180,7 @@ pub struct Journal {
     pub history_age: Millis,
     /// The disk space that each shard may use for the history of allocations (default: 8 GiB).
     pub history_bytes: u64,
-    /// The servers that keep the journals; `None` for files of this machine.
+    /// The servers that keep the journals; `None` if the journals are files on this machine.
     pub replicated: Option<Replicated>,
 }
 
@@ -196,9 +197,10 @@ pub struct Replicated {
     pub replicas: u32,
     /// The largest size of a stream (default: 8 GiB).
     pub stream_bytes: u64,
-    /// A file with the credentials of this client.
+    /// A file with the credentials that this server uses as a NATS client.
     pub credentials: Option<PathBuf>,
-    /// The authority of the servers' certificates, as PEM; if it is set, TLS is used.
+    /// The certificate of the authority that issued the servers' certificates, as PEM; if it is
+    /// set, TLS is used.
     pub authority: Option<PathBuf>,
     /// Whether a starting server waits if another process is already serving (default: no).
     pub standby: bool,
@@ -252,8 +254,8 @@ pub struct Log {
     pub level: String,
     /// Host and port of the collector that receives traces by OTLP over HTTP (default: none).
     pub traces: Option<String>,
-    /// One of this many traces is sampled, unless the request's `traceparent` decides (default:
-    /// 100).
+    /// The sampling rate: with the default of 100, one in 100 requests is traced. A request's
+    /// `traceparent` takes precedence.
     pub traces_one_in: u32,
 }
 

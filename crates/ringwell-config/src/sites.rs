@@ -15,14 +15,14 @@ use super::section::Section;
 use super::values::ValueError;
 use crate::cluster::Secret;
 
-/// A web site: the origins of its pages, and the numbers on the pages that are replaced.
+/// A web site: the origins of its pages, and the numbers to replace on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The key in the page: `pk_` and 4 to 60 letters, digits, `_` and `-`.
     pub key: String,
-    /// The origins whose pages may use the site.
+    /// The origins whose pages may use the site's key.
     pub origins: Vec<SiteOrigin>,
-    /// The numbers on its pages that are replaced, each with the ring pool that replaces it.
+    /// The numbers to replace on its pages, each with the ring pool whose numbers replace it.
     pub swaps: Vec<Swap>,
     /// Parameters that are stored in addition to those that advertisements set (default: none).
     pub params: Vec<String>,
@@ -112,7 +112,7 @@ const LEASES_PER_MINUTE: u32 = 60;
 const ENTRIES_MAX: usize = 100;
 
 impl SiteText {
-    /// Checks every field by the rules of the configuration file.
+    /// Checks every field against the rules for the configuration file.
     ///
     /// # Errors
     /// [`SiteFault`] names the first field that breaks a rule.
@@ -153,7 +153,7 @@ impl SiteText {
     }
 }
 
-/// Checks every entry of a list, and its length.
+/// Checks the length of a list, and each of its entries.
 fn each<T, U>(
     field: &str,
     entries: &[T],
@@ -173,7 +173,7 @@ impl Site {
     /// The interval at which a visible page sends keep-alives.
     pub const BEAT: Millis = Millis(60_000);
 
-    /// The pools whose lifetime is shorter than a page's keep-alive interval. A visitor's number
+    /// The pools whose lifetime is not longer than a page's keep-alive interval. A visitor's number
     /// from such a pool may change while the page is open. `lifetime` returns a pool's lifetime.
     pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
         let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
@@ -212,7 +212,7 @@ pub enum Consent {
 }
 
 impl Consent {
-    /// Its name in the configuration and in the page.
+    /// The rule's name in the configuration and in the page.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -223,8 +223,8 @@ impl Consent {
     }
 }
 
-/// An origin such as `https://shop.example`, or `https://*.shop.example` for every name with
-/// exactly one more label.
+/// An origin such as `https://shop.example`, or `https://*.shop.example` for every host name with
+/// exactly one label before `.shop.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteOrigin {
     /// The text up to the `*`, or the whole text.
@@ -234,7 +234,7 @@ pub struct SiteOrigin {
 }
 
 impl SiteOrigin {
-    /// Whether the `Origin` of a page matches.
+    /// Whether `origin`, the value of an `Origin` header, matches this origin.
     #[must_use]
     pub fn matches(&self, origin: &str) -> bool {
         let Some(after) = &self.after else { return origin == self.before };
@@ -351,7 +351,7 @@ fn parse_param(text: &str) -> Result<String, ValueError> {
     Err(ValueError::new("must be 1 to 64 letters, digits, _ and -"))
 }
 
-/// Whether the server sets this allocation parameter itself, so that no page may send it.
+/// Whether the server itself sets the allocation parameter `name`, so that no page may send it.
 #[must_use]
 pub fn is_reserved_param(name: &str) -> bool {
     let begins = name.get(..9).is_some_and(|begin| begin.eq_ignore_ascii_case("ringwell_"));

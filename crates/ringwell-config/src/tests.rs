@@ -47,15 +47,15 @@ pub(super) fn lines(faults: &[Fault]) -> String {
     faults.iter().fold(String::new(), |text, fault| text + &fault.to_string() + "\n")
 }
 
-/// Asserts the faults of `toml`, one per line.
+/// Asserts that the faults of `toml` are `said`, one per line.
 #[track_caller]
 pub(super) fn check(toml: &str, said: &str) {
     let faults = load_files(toml, "", &[], Overrides::default()).err().unwrap_or_default();
     assert_eq!(lines(&faults), said);
 }
 
-/// Asserts the faults of [`GOOD`] with `line` in place of the line that starts with the same field,
-/// or as the first line if there is no such line.
+/// Like [`check`], but for [`GOOD`] with one change: `line` replaces the line that starts with the
+/// same field. If there is no such line, `line` becomes the first line.
 #[track_caller]
 pub(super) fn check_line(line: &str, said: &str) {
     let field = line.split(' ').next().unwrap_or_default();
@@ -85,8 +85,8 @@ fn the_sample_shows_every_setting_with_its_default() {
     assert_eq!((directory.pool_count(), directory.number_count()), (2, 71));
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    // Some settings have different names in their sections, some appear only in comments, and one
-    // name is not a setting.
+    // Some settings have other names in the file than in `Config`, some appear only in comments,
+    // and one name is not a setting.
     let others =
         ["management", "host", "port", "sites", "site_listen", "replicated", "token_variable_wins"];
     for field in fields.filter(|field| !others.contains(field)) {

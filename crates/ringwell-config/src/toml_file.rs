@@ -12,7 +12,7 @@ use super::secret_files::shown_file;
 use super::section::Source;
 use super::values::ValueError;
 
-/// Reads a file and its tables, if the file is valid TOML.
+/// Parses `bytes`, the contents of the file at `path`, as TOML.
 pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable<'i>), Vec<Fault>> {
     let name = path.display().to_string();
     let Ok(text) = str::from_utf8(bytes) else {
@@ -24,7 +24,7 @@ pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable
     if errors.is_empty() {
         Ok((source, table.into_inner()))
     } else {
-        // After a syntax error, reading on would only report faults that do not exist.
+        // After a syntax error, further checks would only report faults that do not exist.
         Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
     }
 }

@@ -42,7 +42,7 @@ impl std::error::Error for ValueError {}
 pub enum Listen {
     /// TCP.
     Tcp {
-        /// A host name or an IP address; IPv6 is without brackets.
+        /// A host name or an IP address; an IPv6 address has no brackets.
         host: String,
         /// The port; 0 lets the system choose one.
         port: u16,
@@ -54,7 +54,7 @@ pub enum Listen {
 /// The durability that an allocation must reach before it is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Stored on the disk (`fdatasync`): no answer is lost.
+    /// Stored on the disk (`fdatasync`): no answered allocation is lost.
     #[default]
     Disk,
     /// Stored by the operating system: survives a crash of the process, but not of the machine.
@@ -161,7 +161,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     humantime::parse_duration(text).map_err(fault)
 }
 
-/// Reads a length of time in whole milliseconds.
+/// Reads a length of time such as `30m`, which must be a whole number of milliseconds.
 ///
 /// # Errors
 /// [`ValueError`] if `text` is invalid.
@@ -224,7 +224,7 @@ pub(super) fn parse_number(text: &str) -> Result<PromoNumber, ValueError> {
     PromoNumber::parse(text).map_err(|error| fault(error).hint("write e.g. \"8885550142\""))
 }
 
-/// Reads `8885550100-8885550149`, or one number.
+/// Reads a range such as `8885550100-8885550149`, or one number.
 pub(super) fn parse_range(text: &str) -> Result<NumberRange, ValueError> {
     let hint = "write e.g. \"8885550100-8885550149\"";
     match NumberRange::parse(text) {

@@ -22,8 +22,7 @@ pub const ROTATION_IGNORED: u8 = 4;
 pub const TWO_OF_A_POOL: u8 = 5;
 /// Treats an allocation as the newest one although a hold has made that uncertain.
 pub const DOUBTS_IGNORED: u8 = 6;
-/// When an allocation is undone, treats the one before it as certain although a hold has made it
-/// uncertain.
+/// Treats the allocation before an undone one as certain although a hold has made it uncertain.
 pub const UNDONE_ENDS_DOUBT: u8 = 7;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);

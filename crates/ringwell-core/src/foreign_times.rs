@@ -1,18 +1,19 @@
 //! The times of allocations, both by another node's clock and by this node's.
 //!
 //! If a pool moves here from another node, its numbers keep the allocation times that the other
-//! node recorded. In both journals, a number and that time identify an allocation. However, the
-//! clocks of two nodes differ, and this node dates its own answers and allocations by its own
-//! clock. To make all these times comparable, each allocation made by another node therefore also
-//! has a time by this node's clock. Only allocations whose two times differ are kept here.
-//! Invariant: the later of two allocations of a number also has the later time by this node's
-//! clock. Source: docs/spec/cluster.md, "Moving buckets".
+//! node recorded. In the journals of both nodes, a number and this allocation time identify an
+//! allocation. However, the clocks of two nodes differ, and this node dates its own answers and
+//! allocations by its own clock. Each allocation made by another node therefore also has a time by
+//! this node's clock, so that all these times are comparable. Only allocations whose two times
+//! differ are kept here. Invariant: the later of two allocations of a number also has the later
+//! time by this node's clock. Source: docs/spec/cluster.md, "Moving buckets".
 
 use alloc::collections::BTreeMap;
 
 use crate::{Millis, PromoNumber, Slot};
 
-/// For each number, the time of its allocation by the other node's clock and by this node's clock.
+/// For each number, two times of its allocation: by the other node's clock, and by this node's
+/// clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForeignTimes(BTreeMap<PromoNumber, (Millis, Millis)>);
 
@@ -27,7 +28,7 @@ impl ForeignTimes {
         }
     }
 
-    /// Returns the time of the allocation in `slot` by this node's clock.
+    /// Returns the time, by this node's clock, of the allocation in `slot`.
     pub(crate) fn local_at(&self, slot: &Slot) -> Millis {
         match self.0.get(&slot.number) {
             Some((allocated_at, local_at)) if *allocated_at == slot.allocated_at => *local_at,
@@ -35,9 +36,9 @@ impl ForeignTimes {
         }
     }
 
-    /// Forgets the times of a number that was handed out here or has left this shard. Returns the
-    /// time of the number's allocation by this node's clock, if another node's clock dated the
-    /// allocation.
+    /// Forgets the times of a number that was handed out here or has left this shard. If another
+    /// node's clock dated the number's allocation, returns the allocation's time by this node's
+    /// clock.
     #[inline]
     pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
         if self.0.is_empty() {

@@ -21,7 +21,7 @@ pub enum NumberError {
         /// The length of the text in bytes.
         bytes: usize,
     },
-    /// The text contains a character other than `0` to `9`.
+    /// The text contains a character that [`PromoNumber::parse`] does not accept.
     NotADigit,
     /// The area code starts with 0 or 1.
     AreaCode,
@@ -41,11 +41,12 @@ impl PromoNumber {
     pub const NANP_FIRST: Self = Self::constant(12_000_000_000);
     /// The highest number with country code 1.
     pub const NANP_LAST: Self = Self::constant(19_999_999_999);
-    /// The lowest number: numbers in Niue have only seven digits, including the country code.
+    /// The E.164 digits of the lowest number. The shortest numbers, those in Niue, have seven
+    /// digits, including the country code.
     const FIRST: u64 = 2_000_000;
     const LAST: u64 = 999_999_999_999_999;
-    /// Added to the E.164 digits to get the [code](Self::to_code) of a number with another country
-    /// code.
+    /// Added to the E.164 digits to get the [code](Self::to_code) of a number with a country code
+    /// other than 1.
     const CODE: u64 = 1_000_000_000_000_000;
     /// Not a promo number: fills the slots that belong to no pool.
     pub(crate) const NOBODY: Self = Self(NonZeroU64::MIN);
@@ -126,7 +127,7 @@ impl PromoNumber {
     }
 
     /// Returns the ten digits of a number with country code 1 as one integer, or `None` for other
-    /// countries.
+    /// country codes.
     #[inline]
     #[must_use]
     pub const fn to_nanp(self) -> Option<u64> {
@@ -136,8 +137,7 @@ impl PromoNumber {
     }
 
     /// Returns the *code* that represents the number in journals, links and idempotent answers: its
-    /// ten digits if the country code is 1 (the oldest form), otherwise 10^15 plus its E.164
-    /// digits.
+    /// ten digits if the country code is 1, otherwise 10^15 plus its E.164 digits.
     #[inline]
     #[must_use]
     pub const fn to_code(self) -> u64 {
@@ -212,8 +212,9 @@ pub struct NumberRange {
 }
 
 impl NumberRange {
-    /// Returns `count` consecutive numbers starting with `first`. Returns `None` if `first` is not
-    /// a valid number, or if the last number would have more digits than the first.
+    /// Returns `count` consecutive numbers starting with `first`. Returns `None` if `count` is
+    /// zero, if the last number would have more digits than the first, or if the first has country
+    /// code 1 and the last would not.
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
         let last = first.to_e164() + u64::from(count.checked_sub(1)?);
@@ -278,7 +279,7 @@ impl NumberRange {
         self.first <= number && number <= self.last()
     }
 
-    /// Splits the range into ranges of at most `most` numbers, in rising order.
+    /// Splits the range into ranges of at most `most` numbers, in ascending order.
     pub fn pieces(self, most: u32) -> impl Iterator<Item = Self> {
         let (Self { first, count }, most) = (self, most.max(1));
         (0..count.div_ceil(most)).filter_map(move |piece| {
@@ -288,7 +289,7 @@ impl NumberRange {
         })
     }
 
-    /// Iterates over the numbers in rising order.
+    /// Iterates over the numbers in ascending order.
     pub fn iter(self) -> impl Iterator<Item = PromoNumber> + Clone {
         (self.first.to_e164()..=self.last().to_e164()).filter_map(PromoNumber::from_e164)
     }

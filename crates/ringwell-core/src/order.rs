@@ -1,5 +1,5 @@
-//! The order in which a pool's numbers are chosen after a keep-alive, a release or a new lifetime,
-//! because numbers then no longer become free in the order in which they were allocated.
+//! The order in which a pool's numbers are chosen once they no longer become free in the order in
+//! which they were allocated. The cause is a keep-alive, a release or a new lifetime.
 //!
 //! An indexed binary heap over the pool's slots, whose root is the number that has been free
 //! longest. Owns only the positions in the heap; the keys stay in the slots. Invariant:
@@ -21,8 +21,8 @@ impl Order {
     pub(crate) fn new(slots: &[Slot]) -> Self {
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let mut heap: Vec<u32> = (0..count).collect();
-        // A sorted array is a valid heap. The slots of a pool with a ring consist of two or three
-        // sorted runs, which this sort only has to merge.
+        // A sorted array is a valid heap. If the pool was a ring until now (see `pool.rs`), its
+        // slots consist of two or three sorted sequences, and the sort only has to merge these.
         heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
         assert!(heap.len() == slots.len(), "an order lacks some of its numbers");
         let mut place = alloc::vec![0; heap.len()];

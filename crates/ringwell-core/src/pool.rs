@@ -1,12 +1,12 @@
 //! One ring pool, which chooses the promo number to hand out next.
 //!
 //! Owns the order in which numbers are chosen. The numbers' states are in the shard's slots, where
-//! each pool has one run. As long as every lockout has the same length and none is ended early or
-//! extended, numbers become free in the order in which they were allocated. To choose a number, a
-//! head that moves around the run is then sufficient. The first keep-alive, release or change of
-//! lifetime breaks this order, and an [`Order`] replaces the head. Both methods choose the same
-//! number, as a property test checks. Invariant: the chosen number has been free longest. Source:
-//! docs/spec/allocation.md, "Choosing a number".
+//! each pool has one run of consecutive slots. As long as every lockout has the same length and
+//! none is ended early or extended, numbers become free in the order in which they were allocated.
+//! The run is then used as a ring: its head moves from slot to slot and is always the number to
+//! choose. The first keep-alive, release or change of lifetime breaks this order, and an [`Order`]
+//! replaces the ring. A property test checks that both choose the same number. Invariant: the
+//! chosen number has been free longest. Source: docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,17 +39,17 @@ pub(crate) struct Pool {
     base: u32,
     count: u32,
     head: u32,
-    /// The end of the lockout of the slot before the head. The ring stays valid as long as no
-    /// lockout set later ends before this time.
+    /// The end of the lockout of the slot before the head. The ring stays valid as long as no new
+    /// lockout ends before this time.
     last_until: Millis,
     /// Whether any visitor has asked to keep a number. If so, the table of visitors is searched
     /// before each allocation.
     pub(crate) sticky: bool,
-    /// Whether no pool has this index.
+    /// Whether this entry in the shard's list of pools is vacant.
     is_vacant: bool,
     /// The count of numbers handed out, modulo 2^32.
     pub(crate) allocated: u32,
-    /// The count of rows for which every number was locked, modulo 2^32.
+    /// The count of rows for which no number was free, modulo 2^32.
     pub(crate) exhausted: u32,
     order: Option<Box<Order>>,
 }
@@ -62,8 +62,8 @@ pub struct Exhausted {
 }
 
 impl Pool {
-    /// Creates the pool of `spec`, whose numbers are `all[base..base + count]`, and finds the head
-    /// of its ring, unless the numbers no longer become free in ring order.
+    /// Creates the pool of `spec`, whose slots are `all[base..base + count]`. Finds the head of its
+    /// ring or, if the numbers do not become free in ring order, creates an [`Order`].
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,
@@ -97,7 +97,7 @@ impl Pool {
         pool
     }
 
-    /// Returns the pool that marks an index as vacant.
+    /// Returns a vacant entry for the shard's list of pools.
     pub(crate) fn vacant() -> Self {
         Self {
             id: PoolId(0),
@@ -115,7 +115,7 @@ impl Pool {
         }
     }
 
-    /// Whether this index is vacant.
+    /// Whether this entry in the shard's list of pools is vacant.
     pub(crate) fn is_vacant(&self) -> bool {
         self.is_vacant
     }
@@ -152,8 +152,8 @@ impl Pool {
     pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32, until: Millis) {
         let place = slot - self.base;
         match &mut self.order {
-            // Before a restart the lifetime was longer, so this number becomes free before numbers
-            // that were allocated earlier.
+            // The lifetime was longer before a restart, so this number becomes free before numbers
+            // that were allocated then.
             None if until < self.last_until => self.changed(all, slot),
             None => {
                 // Checked only in debug builds, because the check costs two instructions per row.
@@ -212,14 +212,15 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
     &all[base as usize..(base + count) as usize]
 }
 
-/// Returns the head of the ring: the slot from which a walk in a circle finds the slots in the
-/// order in which they become free. Returns `None` if there is no such slot. If two numbers become
-/// free at the same time, the number with the lower place goes first.
+/// Returns the head of the ring: a walk around the ring that starts there visits the slots in the
+/// order of [`Slot::turn`]. Returns `None` if there is no such slot. If two slots are equal in this
+/// order, the slot with the lower place comes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);
     let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
-    // The keys may decrease once, where the walk wraps from the last slot to the first.
+    // In a ring, the keys decrease only at the head. From the last slot to the first, they
+    // increase.
     let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
     is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }

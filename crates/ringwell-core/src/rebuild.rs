@@ -122,9 +122,9 @@ impl Rebuild {
         }
     }
 
-    /// Restores the two times of an allocation from a snapshot. The snapshot's numbers must have
-    /// been restored already. The allocation of `number`, which another node's clock dates
-    /// `allocated_at`, was made at `local_at` by this node's clock.
+    /// Restores the two times of an allocation from a snapshot: `allocated_at` by another node's
+    /// clock, and `local_at` by this node's clock. The snapshot's numbers must have been restored
+    /// already.
     pub fn restore_foreign(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         match self.retired.get_mut(&number) {
             Some(retired) if retired.slot.allocated_at == allocated_at => {
@@ -147,10 +147,10 @@ impl Rebuild {
         slot
     }
 
-    /// Sets the end of the lockout of a number's newest allocation to `until`. If the lockout ended
-    /// early (`is_release`), the number's visitor no longer has it. An earlier end than the known
-    /// one does not prove a release: a startup at which the time was uncertain may have lengthened
-    /// the known lockout beyond `until`.
+    /// Changes the lockout of a number's newest allocation so that it ends at `until`. If the
+    /// lockout ended early (`is_release`), the number's visitor no longer has it. If `until` is
+    /// before the known end, this does not prove a release: the known lockout may have been
+    /// lengthened beyond `until` at a startup, because the time was uncertain.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -177,9 +177,10 @@ impl Rebuild {
         }
     }
 
-    /// Undoes a number's newest allocation, which no visitor has seen. The lockout ends at `until`.
-    /// The number's newest allocation is again the one that was made at `allocated_at`, or at
-    /// `local_at` by this node's clock. Both times are zero if there was none.
+    /// Undoes a number's newest allocation, which no visitor has seen. The number's lockout then
+    /// ends at `until`. The allocation before it becomes the newest again: it was made at
+    /// `allocated_at`, which is `local_at` by this node's clock. Both times are zero if there was
+    /// no earlier allocation.
     pub fn withdraw(
         &mut self,
         hint: u32,
@@ -215,10 +216,10 @@ impl Rebuild {
     }
 
     /// Adopts another shard's state of a number that is in rotation here. The number was in a pool
-    /// of that shard before the directory or the number of shards changed. Keeps whichever
-    /// allocation is newer by this node's clock, and the later end of the lockout. The record stays
-    /// in the other shard's journal. The number therefore keeps the position of its last record in
-    /// this journal, if it has one.
+    /// of that shard before the directory or the count of shards changed. Keeps whichever
+    /// allocation is newer by this node's clock, and the later end of the lockout. The adopted
+    /// allocation's record stays in the other shard's journal. The number therefore keeps the
+    /// position of its last record in this shard's journal, if there is one.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -243,13 +244,13 @@ impl Rebuild {
         assert!(ends >= known.locked_until, "a lockout was shortened");
     }
 
-    /// The numbers that have a history but are in no pool, in rising order.
+    /// The numbers that have a history but are in no pool, in ascending order.
     pub fn retired(&self) -> impl Iterator<Item = &Retired> {
         self.retired.values()
     }
 
-    /// Lengthens by `by` every lockout and hold that had not ended at `then`, because that much of
-    /// the time since `then` may not really have passed.
+    /// Lengthens by `by` every lockout and hold that had not ended at `then`, because the clock may
+    /// have advanced too far since `then`, by at most `by`.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -263,7 +264,7 @@ impl Rebuild {
     /// Returns the shard, ready to serve.
     ///
     /// # Panics
-    /// Never panics, because [`Rebuild::new`] created the slots from the same list.
+    /// Never panics, because [`Rebuild::new`] created the slots from the same `specs`.
     #[must_use]
     pub fn finish(self) -> Shard {
         let Self { specs, slots, runs, visitors, retired, foreign_times, recent, holds } = self;
@@ -292,8 +293,8 @@ impl Rebuild {
         assert!(base as usize == shard.slots.len(), "a slot is in no pool");
         assert!(shard.places.len() == shard.pools.len(), "a pool is at two indices");
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
-        // A visitor whose lockout ended may later have got another number, and then keeps only the
-        // later number.
+        // After the lockout of a visitor's number ended, the visitor may have got another number.
+        // In that case, the visitor keeps only the later number.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| {
             let slot = &shard.slots[slot as usize];
@@ -318,8 +319,7 @@ impl Rebuild {
         );
         self.slots[slot as usize] = fact.slot;
         self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
-        // A visitor belongs to one pool. The same name in another pool may belong to another
-        // visitor.
+        // A visitor belongs to one pool. The same id in another pool may belong to another visitor.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),
             None => self.visitors.remove(&slot),
@@ -332,7 +332,8 @@ impl Rebuild {
         self.specs.get(place.pool as usize).map(|spec| spec.id)
     }
 
-    /// Returns the slot of `number`. `hint` is the slot that it had when the record was written.
+    /// Returns the slot of `number`. `hint` is the slot that the number had when its record was
+    /// written.
     fn find(&self, hint: u32, number: PromoNumber) -> Option<u32> {
         if self.slots.get(hint as usize).is_some_and(|slot| slot.number == number) {
             return Some(hint);

@@ -12,8 +12,8 @@ use alloc::vec;
 use crate::{Millis, Position, Slot};
 
 /// The maximum number of allocations that can be undone. A shard makes fewer allocations than this
-/// within the longest time that an answer may take: the deadline, plus the one second by which an
-/// answer over a link may be late. The ring takes 3 MiB per shard once it is full.
+/// within the deadline and the second after it. If an answer over a link is even later, it may be
+/// too late to undo the allocation. The ring takes 3 MiB per shard once it is full.
 pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another one replaced it.
@@ -21,12 +21,12 @@ pub const RECENT_MAX: usize = 1 << 17;
 pub struct Before {
     /// The time of the allocation; zero if the number had never been handed out.
     pub allocated_at: Millis,
-    /// The time of the allocation by this node's clock. Differs from `allocated_at` if another
+    /// The time of the allocation, by this node's clock. Differs from `allocated_at` if another
     /// node's clock dated the allocation.
     pub local_at: Millis,
     /// The end of the allocation's lockout.
     pub locked_until: Millis,
-    /// The position of the number's newest record at that time.
+    /// The position of the number's newest record before the replacement.
     pub position: Position,
 }
 
@@ -127,8 +127,8 @@ impl Recent {
         self.apart.insert(position, times);
     }
 
-    /// Records `local_at`, the time of a replaced allocation by this node's clock. The allocation
-    /// that replaced it has its record at `position`.
+    /// Records that a replaced allocation was made at `local_at` by this node's clock. The record
+    /// of the replacing allocation is at `position`.
     pub(crate) fn foreign_time(&mut self, position: Position, local_at: Millis) {
         if self.foreign_times.len() == RECENT_MAX {
             self.foreign_times.pop_first();
@@ -139,8 +139,8 @@ impl Recent {
     /// Returns the state before the allocation that was made at `at` and recorded at `position`, if
     /// that state is still known.
     pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
-        // Positions rise within each part. The older part is all zeros until the ring has been
-        // filled once.
+        // The ring has a newer and an older part, and positions increase within each. The older
+        // part is all zeros until the ring has been filled once.
         let (newer, older) = self.entries.split_at(self.next);
         let is_unused = older.first().is_some_and(|oldest| oldest[0] == 0);
         let older = if is_unused { &[] } else { older };

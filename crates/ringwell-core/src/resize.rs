@@ -1,9 +1,9 @@
 //! Adds, changes and removes pools while their shard serves.
 //!
-//! A change replaces all numbers of a pool: they get a new run of slots, to which the states of
-//! numbers that stay in the pool are copied. Numbers that leave the pool are retired, and their
-//! state is kept. They resume that state in the next pool of this shard that they enter. Invariant:
-//! between two changes, every number in rotation is in exactly one pool. Source:
+//! If a change replaces a pool's numbers, the pool gets a new run of slots. The states of numbers
+//! that stay in the pool are copied to the new slots. Numbers that leave the pool are retired, and
+//! their state is kept. When a retired number enters a pool of this shard, its state is restored.
+//! Invariant: between two changes, every number in rotation is in exactly one pool. Source:
 //! docs/spec/allocation.md, "Changes while the shard serves".
 
 use alloc::vec::Vec;
@@ -35,9 +35,9 @@ impl Shard {
         self.pools.get(pool as usize).is_some_and(|known| known.is(id))
     }
 
-    /// Adds in advance some of the slots that the pool of `spec` will need, because the first use
-    /// of memory is slow and a large pool takes megabytes. Returns `false` if there are enough
-    /// slots.
+    /// Adds in advance some of the slots that the pool `spec` will need. A large pool takes
+    /// megabytes, and memory is slow when it is first used. Returns `false` if no slots were added:
+    /// either there are enough, or the pool is small.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -53,9 +53,9 @@ impl Shard {
         true
     }
 
-    /// Sets the pool at index `pool` to `spec`. The pool may be new, or it may get other numbers or
-    /// another lifetime. Current lockouts still end when they would have ended without the change.
-    /// If the change moves a number with a known state, the number is added to `moved`.
+    /// Sets the pool at index `pool` to `spec`. This adds a new pool, or changes an existing pool's
+    /// numbers or lifetime. Current lockouts still end when they would have ended without the
+    /// change. Numbers that leave or enter the pool are added to `moved` if they have a history.
     ///
     /// # Errors
     /// [`InRotation`] if another pool has one of the numbers. In this case nothing has been
@@ -104,8 +104,8 @@ impl Shard {
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;
         assert!(self.ranges(pool) == spec.numbers, "the pool's numbers differ from its list");
-        // A visitor whose lockout ended may later have got another number, and then keeps only the
-        // later number.
+        // A visitor may have got a second number after the lockout of the first one ended. Numbers
+        // are assigned in the order of their allocation, so the visitor keeps only the second.
         visitors.sort_by_key(|(slot, _)| {
             let state = &self.slots[*slot as usize];
             (self.foreign_times.local_at(state), state.position, *slot)
@@ -117,7 +117,7 @@ impl Shard {
     }
 
     /// Removes a pool from this shard. The states of its numbers and the end of its hold are kept.
-    /// Numbers with a known state are added to `moved`.
+    /// Numbers with a history are added to `moved`.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -134,10 +134,10 @@ impl Shard {
         }
     }
 
-    /// Merges another shard's state of a number: keeps whichever allocation is later by this node's
-    /// clock, and the later end of the lockout. If both shards have the same allocation but only
-    /// this shard knows its visitor, the visitor is kept. Returns the merged state, or `None` if
-    /// nothing changed.
+    /// Merges another shard's state of a number into this shard's state. Of the two allocations,
+    /// the later one by this node's clock is kept; of the two lockouts, the later end is kept. If
+    /// both shards have the same allocation but only this shard has recorded the visitor, the
+    /// visitor is kept. Returns the merged state, or `None` if nothing changed.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -146,8 +146,8 @@ impl Shard {
         let slot = self.newest(number).unwrap_or(Slot::new(number));
         let before = self.newest_local_at(number).unwrap_or_default();
         let is_same = from.slot.allocated_at == slot.allocated_at;
-        // The other shard undid an allocation that no visitor saw, and has no earlier allocation of
-        // the number. Only the end of its lockout matters.
+        // Zero: the other shard undid an allocation that no visitor saw, and has no earlier
+        // allocation of the number. Only the end of the lockout is then merged.
         let is_none = from.slot.allocated_at == Millis::ZERO;
         #[cfg(canary)]
         let is_none = is_none && !crate::canary::is_planted(crate::canary::UNDONE_REPLACES);
@@ -185,8 +185,8 @@ impl Shard {
         if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        // The visitor of the other shard's allocation may later have got another number here, and
-        // then keeps only the later number.
+        // If the visitor of the other shard's allocation has since got another number from this
+        // shard, the visitor keeps only that newer number.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
             let at = |slot: u32| self.foreign_times.local_at(&self.slots[slot as usize]);
@@ -261,7 +261,7 @@ impl Shard {
         visitors
     }
 
-    /// Takes `old`, which are the pool's numbers, out of rotation and vacates the pool's slots.
+    /// Takes the pool's numbers (`old`) out of rotation and vacates the pool's slots.
     fn retire(&mut self, pool: u32, old: &[NumberRange], mut moved: Option<&mut Vec<PromoNumber>>) {
         let Some(owner) = self.pools.get(pool as usize) else { return };
         let (id, range, is_sticky) = (owner.id, owner.slot_range(), owner.sticky);
@@ -289,9 +289,9 @@ impl Shard {
         }
     }
 
-    /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. Retired numbers
-    /// resume the states that were kept. They keep their visitors if this pool was the last one
-    /// that they were in.
+    /// Puts the numbers of `spec`, whose slots begin at `base`, into rotation. The kept states of
+    /// retired numbers are restored. A number's visitor is restored too if this is the pool that
+    /// the number was last in.
     fn enter(
         &mut self,
         pool: u32,

@@ -1,5 +1,5 @@
-//! The locations of the numbers in rotation, as runs of consecutive numbers. Each run has its slots
-//! and its pool.
+//! The locations of the numbers in rotation, as runs of consecutive numbers. Each run is stored
+//! with its first slot and its pool.
 //!
 //! The numbers of a pool are given as ranges, and the numbers of a range have consecutive slots. A
 //! range of any length is therefore a single entry. Does not depend on the contents of the slots.

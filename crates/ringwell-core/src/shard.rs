@@ -18,8 +18,7 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 
-/// The maximum count of holds for pools that are not in this shard, which take about three
-/// megabytes.
+/// The lower bound of `Shard::holds_kept`. This many holds take about three megabytes.
 pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 
 /// A shard: the states of the numbers that it owns, and of numbers that it handed out earlier.
@@ -27,7 +26,7 @@ pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
-    /// The index of each pool by its id, as holds identify pools by id.
+    /// Maps each pool's id to its index. Holds identify pools by id.
     pub(crate) places: BTreeMap<PoolId, u32>,
     pub(crate) runs: Runs,
     pub(crate) vacant: Vacant,
@@ -45,7 +44,7 @@ pub struct Shard {
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// The count of holds in `holds_elsewhere` above which the ended ones are removed.
     pub(crate) holds_kept: usize,
-    /// Whether a change has replaced the ring of at least one pool by an order of its own.
+    /// Whether an `Order` has replaced the ring of at least one pool.
     pub(crate) has_orders: bool,
 }
 
@@ -73,10 +72,10 @@ pub struct Retired {
     pub visitor: Option<VisitorId>,
 }
 
-/// Whether a lockout that ended at `locked_until` was over before a hold ended at `held_until`. If
-/// so, another owner may have handed the number out since. The last millisecond of the hold is
-/// included, because an allocation that is undone in it leaves its number locked until the
-/// millisecond ends.
+/// Whether a number's lockout ended (at `locked_until`) before a hold of its pool ended (at
+/// `held_until`). If so, another owner may have handed the number out since. One millisecond is
+/// added to the hold, because undoing an allocation can end the hold now and the lockout in the
+/// next millisecond.
 #[must_use]
 pub fn is_doubted(locked_until: Millis, held_until: Millis) -> bool {
     held_until > Millis::ZERO && locked_until <= held_until + Millis(1)
@@ -102,13 +101,14 @@ pub struct Withdrawn {
     pub grant: Grant,
     /// The allocation that is the number's newest again.
     pub before: Before,
-    /// The pool, if a hold had made it uncertain that the earlier allocation is the number's
-    /// newest. The hold is set to end now, so that this stays uncertain.
+    /// The pool, if another shard may have allocated the number during a hold, after `before`. The
+    /// hold is then extended to the present time, so that [`Shard::is_doubted`] still returns
+    /// `true`.
     pub doubted: Option<PoolId>,
 }
 
 impl Shard {
-    /// The upper bound of the pools' indices. Some indices may be vacant.
+    /// The exclusive upper bound of the pools' indices. Some indices may be vacant.
     #[must_use]
     pub fn pools_end(&self) -> u32 {
         u32::try_from(self.pools.len()).unwrap_or(u32::MAX)
@@ -129,8 +129,8 @@ impl Shard {
     /// The id of a pool.
     ///
     /// # Panics
-    /// Panics if there is no such pool. The directory and the shard were then built from different
-    /// lists of pools.
+    /// Panics if there is no such pool. In that case, the directory and the shard were built from
+    /// different lists of pools.
     #[must_use]
     pub fn pool_id(&self, pool: u32) -> PoolId {
         self.pools[pool as usize].id
@@ -165,8 +165,8 @@ impl Shard {
     }
 
     /// The slot that the next allocation from `pool` almost always reads first, for prefetching. If
-    /// an order has replaced the pool's ring, the allocation reads another slot. Does not read the
-    /// slot's memory.
+    /// an `Order` has replaced the pool's ring, the allocation may read another slot first. Does
+    /// not read the slot's memory.
     #[inline]
     #[must_use]
     pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
@@ -213,8 +213,8 @@ impl Shard {
     }
 
     /// Extends the lockout of the number that `visitor` holds in `pool` to one lifetime from `now`.
-    /// Returns `None` if the visitor no longer holds a number, or if the pool is held, because
-    /// another visitor may have got the number in the meantime.
+    /// Returns `None` if the visitor no longer holds a number. Also returns `None` if the pool is
+    /// held: another visitor may then have got the number in the meantime.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
@@ -242,8 +242,9 @@ impl Shard {
         self.visitors.slot(pool, visitor)
     }
 
-    /// Locks the number in `slot` for one lifetime from `now`, as part of its newest allocation,
-    /// even if its lockout has ended. Returns `None` if there is no such slot.
+    /// Extends the lockout of the number in `slot` to one lifetime from `now`, even if the lockout
+    /// has ended. The number's newest allocation stays the same. Returns `None` if there is no such
+    /// slot.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -261,8 +262,8 @@ impl Shard {
         Some(Grant { slot, number, locked_until, previous })
     }
 
-    /// Whether the lockout of `slot` is still the one that the visitor's request at `seen_at` began
-    /// or extended. Also returns `false` if the pool's lifetime has changed since that request.
+    /// Whether the visitor's request at `seen_at` was the last to begin or extend the lockout of
+    /// `slot`. Also returns `false` if the pool's lifetime has changed since that request.
     #[must_use]
     pub fn is_unseen_since(&self, slot: u32, seen_at: Millis) -> bool {
         let Some(pool) = self.pool_of(slot) else { return false };
@@ -355,18 +356,17 @@ impl Shard {
         *held = until.max(*held);
     }
 
-    /// Forgets the holds of removed pools that have ended by `now`, once there are more than
-    /// `holds_kept` of them, so that removed pools do not fill memory. Allocations older than a
-    /// forgotten hold may then be sent to the next owner, as they are for a pool that was never
-    /// held.
+    /// Removes holds that have ended by `now` from `holds_elsewhere` if it contains more than
+    /// `holds_kept` holds. Otherwise, the holds of removed pools would fill memory. Allocations
+    /// older than a removed hold may be sent to the pool's next owner, as if the pool had never
+    /// been held.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
-            // All holds that still run are kept. The next check is made when there are twice as
-            // many holds.
+            // Holds that have not ended are kept, and the limit is raised to twice their count.
             self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
         }
         assert!(
@@ -394,9 +394,9 @@ impl Shard {
         known.zip(held_until).is_some_and(|(known, held_until)| is_doubted(known, held_until))
     }
 
-    /// The holds that end after `now`. The hold of every pool (`None`), which includes pools added
-    /// later, comes first. Pools that are held longer follow, including pools that are not in this
-    /// shard.
+    /// The holds that end after `now`. The hold of all pools (`None`) comes first; it includes
+    /// pools that are added later. The holds of single pools follow if they end later than the hold
+    /// of all pools. They include holds of pools that are not in this shard.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         let pools = if self.held_here > now { &self.pools[..] } else { &[] };
         let here = pools.iter().map(|pool| (Some(pool.id), pool.held_until));
@@ -426,9 +426,9 @@ impl Shard {
         }
     }
 
-    /// The time of the newest allocation of the number in `slot` by this node's clock. Comparisons
-    /// with other times of this shard need this time, because `allocated_at` may come from another
-    /// node's clock.
+    /// The time, by this node's clock, of the newest allocation of the number in `slot`.
+    /// Comparisons with other times of this shard need this time, because `allocated_at` may come
+    /// from another node's clock.
     ///
     /// # Panics
     /// Panics if there is no such slot.
@@ -530,7 +530,7 @@ impl Shard {
 
     /// Sets the position of the number's newest record to `position`, to which the record was
     /// copied. Among the numbers that became free in the same millisecond, this number is then
-    /// chosen last. `hint` is the number's slot when the record was written.
+    /// chosen last. `hint` is the slot that the number had when the record was written.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -543,8 +543,8 @@ impl Shard {
         };
         assert!(position > self.slots[slot as usize].position, "a copy precedes its original");
         self.slots[slot as usize].position = position;
-        // Rings do not depend on positions, and finding a number's pool takes a search, so the pool
-        // is updated only if some pool has an order.
+        // Rings do not depend on positions. The search for the number's pool is therefore skipped
+        // unless some pool has an `Order`.
         if self.has_orders
             && let Some(pool) = self.pool_of(slot)
         {

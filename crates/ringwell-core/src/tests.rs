@@ -281,7 +281,8 @@ fn a_lockout_extended_by_another_shard_returns_with_the_number() {
     let (_, there) = known(100, 170, 3, 1);
     assert_eq!(adopted(here, there), crate::Slot { locked_until: Millis(170), ..short });
     assert_eq!(adopted(there, here).locked_until, Millis(170));
-    // The other shard reports a later allocation. The earlier record here can still be found.
+    // The other shard reports a later allocation. The slot keeps the position of this shard's own
+    // record.
     let (_, there) = known(160, 165, 3, 2);
     let (at, until) = (Millis(160), Millis(165));
     let slot = crate::Slot { allocated_at: at, locked_until: until, ..short };
@@ -361,8 +362,8 @@ proptest! {
     fn two_live_allocations_never_share_a_number(steps in steps()) {
         let mut shard = two_pools();
         let mut now = Millis(1_000);
-        // The reference model: the end of each number's lockout, and the time from which the number
-        // has been free.
+        // The reference model: the end of each number's lockout, which is also the time from which
+        // the number is free.
         let mut locked: BTreeMap<PromoNumber, Millis> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let position = Position(at as u64 + 1);

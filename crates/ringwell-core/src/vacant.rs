@@ -2,7 +2,7 @@
 //!
 //! Slots never move: a pool whose numbers change takes another run and returns its old run. Each
 //! operation takes a few lookups, regardless of the number of runs. Invariants: runs neither touch
-//! nor overlap, and both indexes contain the same runs.
+//! nor overlap, and the indexes by first slot and by length contain the same runs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::{Add, Sub};
 
-/// Milliseconds: a duration, or a point of shard time since 1970-01-01 UTC.
+/// Milliseconds: a duration, or a shard time, which is counted from 1970-01-01 UTC.
 ///
 /// Shard time never goes backwards, even across restarts. Source: docs/spec/allocation.md, "Time".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +23,7 @@ impl Millis {
 impl Add for Millis {
     type Output = Self;
 
-    /// The sum saturates at the maximum, so a lockout that would end later never ends.
+    /// Saturates at the maximum, so a lockout that would end after the maximum never ends.
     fn add(self, rhs: Self) -> Self {
         Self(self.0.saturating_add(rhs.0))
     }
@@ -56,7 +56,7 @@ impl fmt::Display for PoolId {
 
 /// The position of a record in its shard's journal. Later records have greater positions.
 ///
-/// The journal gives the bits their meaning; the allocation rules only compare them.
+/// The journal defines the meaning of the bits; the allocation rules only compare positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 

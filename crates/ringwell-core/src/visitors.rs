@@ -1,7 +1,7 @@
 //! Maps the visitors who keep numbers to those numbers.
 //!
-//! Independent of time: callers check in the slot whether the lockout still runs. Invariant: each
-//! of the two maps is the inverse of the other, so a number has at most one entry.
+//! Independent of time: callers check in a number's slot whether its lockout has ended. Invariant:
+//! the maps `slots` and `visitors` are inverses of each other, so a number has at most one visitor.
 
 use alloc::collections::BTreeMap;
 

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::bucket;
 
-/// The beginning and the end of the hold on a bucket's pools.
+/// The hold on a bucket's pools. For each pool, it ends at `until` or at `since` plus the pool's
+/// lifetime, whichever is later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct BucketHold {
@@ -41,7 +42,7 @@ impl From<BucketHold> for (u64, u64) {
 pub struct BucketHolds(BTreeMap<u16, BucketHold>);
 
 impl BucketHolds {
-    /// Whether no bucket has ever been held.
+    /// Whether there are no holds, not even expired ones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

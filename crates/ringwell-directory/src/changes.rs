@@ -1,8 +1,8 @@
 //! The steps that bring a shard from one state of the directory to the next.
 //!
 //! Buckets that the two states share are skipped, so the cost depends on the size of the change.
-//! Independent of how a shard applies the steps. Invariant: if a pool is in none of the lists,
-//! nothing that its shard needs has changed.
+//! Independent of how a shard applies the steps. Invariant: if a pool is in none of the lists in
+//! [`Changes`], nothing that its shard needs has changed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::{Directory, RingPool};
 pub struct Changes {
     /// The indices and ids of pools that leave the shard.
     pub removed: Vec<(u32, PoolId)>,
-    /// New pools, and pools whose numbers or lifetime change. Each pool has its index, and the list
-    /// is sorted by id.
+    /// New pools, and pools whose numbers or lifetime change. Each pool is stored with its index,
+    /// and the list is sorted by id.
     pub put: Vec<(u32, Arc<RingPool>)>,
     /// Numbers that enter the shard's rotation and were in none of its pools before.
     pub entering: Vec<NumberRange>,

@@ -43,16 +43,16 @@ impl Directory {
     /// The maximum number of pools.
     pub const POOLS_MAX: usize = 4_000_000;
 
-    /// Makes a snapshot of `pools`, spread evenly over `shards` shards.
+    /// Builds a directory of `pools`, spread evenly over `shards` shards.
     ///
     /// # Errors
-    /// All broken rules between the pools. `ring_pool[7]` is the eighth pool.
+    /// All broken rules between the pools. In a fault, `ring_pool[7]` is the eighth pool.
     pub fn new(version: u64, pools: Vec<RingPool>, shards: u16) -> Result<Self, Vec<Fault>> {
         Self::with_placement(version, pools, even(shards)?)
     }
 
-    /// Makes a snapshot of `pools`, assigned to shards by `placement`. The index of a pool is its
-    /// position in the [`Directory::pools_of`] of its shard.
+    /// Builds a directory of `pools`, assigned to shards by `placement`. A pool's index is its
+    /// place in the list that [`Directory::pools_of`] returns for its shard.
     ///
     /// # Errors
     /// The same as for [`Directory::new`].
@@ -84,7 +84,7 @@ impl Directory {
     /// against each other.
     ///
     /// # Errors
-    /// If there are more than [`Self::POOLS_MAX`].
+    /// If there are more than [`Self::POOLS_MAX`] pools.
     pub fn build(
         version: u64,
         mut pools: Vec<Arc<RingPool>>,
@@ -109,7 +109,8 @@ impl Directory {
     /// those in `removed` are removed. Pools that stay keep their [`Entry::index`].
     ///
     /// # Errors
-    /// Every rule that the next state would break. `ring_pool[7]` is the eighth pool of `put`.
+    /// Every rule that the next state would break. In a fault, `ring_pool[7]` is the eighth pool of
+    /// `put`.
     pub fn change(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Result<Self, Vec<Fault>> {
         self.next(&put.into_iter().map(Arc::new).collect::<Vec<_>>(), removed)
     }

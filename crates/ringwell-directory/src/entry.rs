@@ -28,7 +28,7 @@ pub struct Entry {
     lifetime: Millis,
 }
 
-/// The flag of an empty cell.
+/// The flag of an empty cell in a `PoolTable`.
 const VACANT: u8 = 1;
 const HAS_NEXT_KEY: u8 = 2;
 const IS_TRACKED: u8 = 4;

@@ -6,8 +6,8 @@ use std::fmt;
 
 /// One error, and the place at which to fix it.
 ///
-/// Displayed as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Tables of a
-/// list are counted from 0.
+/// Displayed as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Entries of
+/// an array of tables are counted from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
     /// The file's name; `None` for a variable, a flag or another source.

@@ -1,4 +1,4 @@
-//! Ring pool keys: the secret that a request needs to get a number of a pool.
+//! Ring pool keys: the secrets with which requests get numbers from pools.
 //!
 //! Owns their form, their masking and their comparison. Independent of pools. Invariant: `Debug`
 //! and `Display` never show a key, and the time of a comparison does not depend on the key, so
@@ -14,7 +14,7 @@ use std::fmt;
 #[repr(C)]
 pub struct RingPoolKey {
     bytes: u8,
-    /// The key, padded with zeros; no key contains a zero.
+    /// The key, padded with zero bytes; no key contains a zero byte.
     padded: [u8; Self::BYTES_MAX],
 }
 

@@ -1,4 +1,4 @@
-//! The ring pools, the keys that requests to them need, and the shards that own them.
+//! The ring pools, their keys, and the shards that own the pools.
 //!
 //! Does not use the operating system: text and random bytes are passed in as arguments. Independent
 //! of files, HTTP, journals and the state of numbers.

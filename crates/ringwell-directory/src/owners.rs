@@ -1,9 +1,9 @@
 //! The owner of each bucket, and the count of the bucket's moves.
 //!
-//! Every node has a copy, and copies may differ for a while. If two copies differ about a bucket,
-//! the entry with the greater count is right. Only the present owner starts the next move, so each
-//! count belongs to exactly one owner. Independent of the links between nodes. Source:
-//! docs/spec/cluster.md, "Moving buckets".
+//! Every node has its own copy of this data, and copies may differ for a while. If two copies
+//! contain different entries for a bucket, the entry with the greater count is right. Only the
+//! present owner starts the next move, so each count belongs to exactly one owner. Independent of
+//! the links between nodes. Source: docs/spec/cluster.md, "Moving buckets".
 
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +17,13 @@ const MOVES_MAX: u64 = 1 << 48;
 /// A bucket's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The count of the bucket's moves since the map's version began.
+    /// The count of the bucket's moves under the present version of the map.
     pub moves: u64,
     /// The shard.
     pub shard: u16,
 }
 
-/// The owners of all buckets. Starts from the placement of the cluster file.
+/// The owners of all buckets. Initially, these are the owners in the placement of the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Plain", into = "Plain")]
 pub struct Owners {
@@ -76,7 +76,7 @@ impl Owners {
         Self { version, of: (0..BUCKETS).map(of).collect(), shards: placement.shards() }
     }
 
-    /// The version of the cluster file from which the moves started.
+    /// The version of the cluster file whose placement was in force before the first move.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -119,9 +119,9 @@ impl Owners {
         }
     }
 
-    /// Merges newer entries of another copy, except for those that move a bucket to an own shard
-    /// (one for which `is_own` is true). An own shard gets a bucket only together with the
-    /// lockouts. Returns whether anything was new.
+    /// Merges newer entries from another copy, except for those that move a bucket to a shard of
+    /// this node (one for which `is_own` is true). This node gets a bucket only together with the
+    /// bucket's lockouts. Returns whether any entry was merged.
     pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let mut has_learnt = false;
         if (other.version, other.shards) != (self.version, self.shards) {
@@ -139,7 +139,7 @@ impl Owners {
         has_learnt
     }
 
-    /// Gives up those buckets of own shards that belong to other shards according to `newer`, a
+    /// Gives up those of this node's buckets that belong to other nodes according to `newer`, a
     /// copy from a newer version of the map. Returns whether there were any such buckets.
     pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
@@ -155,7 +155,7 @@ impl Owners {
         has_given
     }
 
-    /// The buckets that belonged to own shards in `before` and now belong to other shards.
+    /// The buckets that belonged to this node in `before` and now belong to other nodes.
     #[must_use]
     pub fn lost_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let both = before.of.iter().zip(&self.of);
@@ -163,7 +163,8 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// The own buckets that moved away and back since `before`, according to another node.
+    /// This node's buckets that, according to another node, have moved away and back since
+    /// `before`.
     #[must_use]
     pub fn returned_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let both = before.of.iter().zip(&self.of);
@@ -173,8 +174,8 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_back(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// The buckets that moved to own shards according to another copy but not according to this
-    /// one. In that case, this copy is older than the move.
+    /// The buckets that moved to this node according to `other` but not according to this copy. For
+    /// these buckets, this copy is older than the move.
     #[must_use]
     pub fn claimed_by(&self, other: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
         let is_comparable = (other.version, other.shards) == (self.version, self.shards);

@@ -3,14 +3,15 @@
 //! A pool's id permanently belongs to one of 1,024 buckets; a table assigns each bucket to a shard.
 //! When a shard is added or a bucket is moved, only some pools move; with `id % shards`, nearly all
 //! of them would. Independent of the pools' contents and of connections to shards. Invariant: the
-//! bucket of an id is the same in every version and on every machine, because journals and other
-//! machines depend on it.
+//! bucket of an id is the same in every version of Ringwell and on every machine, because journals
+//! and other machines depend on it.
 
 use std::iter;
 
 use ringwell_core::PoolId;
 
-/// The count of buckets. With about a thousand buckets, shares are even and the table is small.
+/// The count of buckets. With about a thousand buckets, all shards get nearly equal shares, and the
+/// table is small.
 pub const BUCKETS: u16 = 1024;
 
 /// The maximum number of shards.
@@ -25,7 +26,7 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// The top bits of a spread id select its bucket; this is the count of those bits.
 pub(crate) const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
 
-/// A pool's id, spread over all integers of 64 bits. Its top bits depend on every bit of the id.
+/// A pool's id, spread over all 64-bit integers. Its top bits depend on every bit of the id.
 #[inline]
 pub(crate) const fn spread(pool: PoolId) -> u64 {
     pool.0.wrapping_mul(GOLDEN)

@@ -1,7 +1,7 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
 //! Owns distances, states and the toll-free codes. The configuration supplies the places, and the
-//! database supplies the numbers. Places are no more precise than an area code. Source:
+//! database supplies the numbers. A number's place is known only from its area code. Source:
 //! docs/spec/directory.md, "Local numbers".
 
 use std::collections::BTreeMap;
@@ -76,13 +76,13 @@ impl AreaCode {
     pub const TOLL_FREE: [Self; 7] =
         [Self(800), Self(833), Self(844), Self(855), Self(866), Self(877), Self(888)];
 
-    /// The area code of these digits, if it is valid.
+    /// The area code with these digits, if it is valid.
     #[must_use]
     pub const fn new(digits: u16) -> Option<Self> {
         if digits >= 200 && digits <= 999 { Some(Self(digits)) } else { None }
     }
 
-    /// The area code of `number`; only numbers of country code 1 have one.
+    /// The area code of `number`, or `None` if its country code is not 1.
     #[must_use]
     pub fn of(number: PromoNumber) -> Option<Self> {
         let digits = number.to_nanp()? / u64::from(Self::NUMBERS);
@@ -113,7 +113,7 @@ impl fmt::Display for AreaCode {
 }
 
 impl ZipCode {
-    /// The zip code with these five digits.
+    /// Parses a zip code, which must have exactly five digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_zip = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
@@ -122,7 +122,8 @@ impl ZipCode {
 }
 
 impl StateCode {
-    /// The state with these two capital letters. The names of states are not checked.
+    /// Parses a state code, which must be two capital letters. Does not check that the state
+    /// exists.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let letters = <[u8; 2]>::try_from(text.as_bytes()).ok()?;
@@ -131,14 +132,15 @@ impl StateCode {
 }
 
 impl Point {
-    /// A point with these degrees north and east; `None` if they are out of range.
+    /// The point at `latitude` and `longitude`, in degrees north and east; `None` if either is out
+    /// of range.
     #[must_use]
     pub fn new(latitude: f64, longitude: f64) -> Option<Self> {
         let fits = latitude.abs() <= 90.0 && longitude.abs() <= 180.0;
         fits.then(|| Self { latitude: millionths(latitude), longitude: millionths(longitude) })
     }
 
-    /// The miles to `other` along a great circle, according to the haversine formula.
+    /// The great-circle distance to `other` in miles, by the haversine formula.
     #[must_use]
     pub fn miles_to(self, other: Self) -> f64 {
         let radians = |millionths: i32| (f64::from(millionths) / 1e6).to_radians();
@@ -172,7 +174,7 @@ impl Places {
         self.zips.insert(zip, place).is_none()
     }
 
-    /// The count of area codes and of zip codes with known places.
+    /// The count of area codes with known places, and the count of zip codes with known places.
     #[must_use]
     pub fn len(&self) -> (usize, usize) {
         (self.areas.len(), self.zips.len())
@@ -184,10 +186,9 @@ impl Places {
         self.find(center).is_some()
     }
 
-    /// The area codes that `search` finds, the best first: the centre's own area code, then the
-    /// others by distance, and by digits if distances are equal. If there is no centre, the result
-    /// is `only` in its own order. If the centre is an area code, it is found even if its place is
-    /// unknown.
+    /// The area codes that match `search`, sorted by distance from the centre, then numerically. If
+    /// the centre is itself an area code, it comes first, even if its place is unknown. If there is
+    /// no centre, the result is `only`, in unchanged order.
     #[must_use]
     pub fn area_codes(&self, search: &Search) -> Vec<AreaCode> {
         let Some(center) = search.center else { return search.only.clone() };

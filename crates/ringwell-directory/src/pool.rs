@@ -1,7 +1,7 @@
 //! Ring pools in the directory.
 //!
 //! Owns the rules for one pool; the rules between pools are in `check.rs`. Independent of files,
-//! shards and free numbers. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
+//! shards and free numbers. Invariant: a [`RingPool`] satisfies every rule of [`PoolFields`].
 
 use std::sync::Arc;
 
@@ -39,11 +39,11 @@ pub struct Tracking {
     pub destination_url: String,
 }
 
-/// A ring pool that fulfils every rule of [`PoolFields`].
+/// A ring pool that satisfies every rule of [`PoolFields`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingPool(PoolFields);
 
-/// A rule that a single pool breaks.
+/// A broken rule for a single pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFault {
     /// The lifetime is too short or too long.
@@ -70,7 +70,7 @@ pub enum PoolFault {
 }
 
 impl PoolFault {
-    /// The field of the configuration that breaks the rule.
+    /// The configuration field that breaks the rule.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         match self {

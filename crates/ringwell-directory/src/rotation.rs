@@ -1,9 +1,9 @@
-//! The pool of each number: numbers in rotation, and overflow numbers.
+//! Maps numbers in rotation and overflow numbers to their pools.
 //!
-//! Owns the rules about numbers of different pools, as they apply to a change of pools; `check.rs`
-//! checks a complete list. A clone shares nearly all of its memory. Invariants: if
-//! [`Rotation::put`] found no clash, ranges in rotation do not overlap, and none of them contains
-//! an overflow number.
+//! When pools change, checks the rules between pools that concern numbers; `check.rs` checks a
+//! complete list of pools. A clone shares nearly all of its memory with the original. Invariants:
+//! if [`Rotation::put`] found no clash, ranges in rotation do not overlap, and none of them
+//! contains an overflow number.
 
 use std::sync::Arc;
 
@@ -137,8 +137,8 @@ impl Rotation {
         (first <= range.last()).then_some((first, next.pool))
     }
 
-    /// Adds to `found` the clashes of the pool's overflow number with other pools' rotations, and
-    /// of the pool's rotation with other pools' overflow numbers.
+    /// Adds clashes to `found`: the overflow number of `pool` in another pool's rotation, or
+    /// another pool's overflow number in the rotation of `pool`.
     fn overflow_in_rotation(&self, place: usize, pool: &RingPool, found: &mut Vec<Clash>) {
         let clash = |field, message| Clash {
             pool: place,

@@ -3,8 +3,8 @@
 //!
 //! Values are stored in chunks. A clone shares the chunks, and a change copies only the chunk that
 //! it touches. The cost of a change, and of dropping an old set, grows roughly with the square root
-//! of the count of values. Invariants: values are in rising order, without repetition, across all
-//! chunks; no chunk is empty.
+//! of the count of values. Invariants: values are in ascending order, without duplicates, across
+//! all chunks; no chunk is empty.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl<T: Copy + Ord> Sorted<T> {
         after.checked_sub(1).map(|place| chunk[place])
     }
 
-    /// The values from `value` on, in rising order.
+    /// The values from `value` on, in ascending order.
     pub(crate) fn from(&self, value: T) -> impl Iterator<Item = T> {
         let mut chunks = self.chunks[self.chunk_of(value).unwrap_or_default()..].iter();
         let first = chunks.next().map_or(&[][..], |chunk| chunk.as_slice());
@@ -99,7 +99,7 @@ impl<T: Copy + Ord> Sorted<T> {
     }
 }
 
-/// The target for the count of values in a chunk of a set with `len` values.
+/// The target chunk size, in values, for a set of `len` values.
 fn chunk(len: usize) -> usize {
     (len / CHUNKS).next_power_of_two().max(CHUNK_MIN)
 }

@@ -1,10 +1,10 @@
-//! The table of the pools in one bucket, in which they are looked up by id.
+//! A table in which the pools of one bucket are looked up by id.
 //!
-//! The entries that requests need are the cells of a hash table. A look-up reads the table's head,
-//! which is usually in the cache, and then the entry. Entries are in the order of their spread ids
-//! ([`crate::placement::spread`]), so neighbouring ids have different cells. Invariant: a table
-//! never changes; the next state of the directory has a new table for each changed bucket, and
-//! shares all other tables.
+//! Each pool's entry, with the data that requests need, is in a cell of a hash table. A look-up
+//! reads the table's head, which is usually in the cache, and then the entry. Entries are in the
+//! order of their spread ids ([`crate::placement::spread`]), so neighbouring ids have different
+//! cells. Invariant: a table never changes; the next state of the directory has a new table for
+//! each changed bucket, and shares all other tables.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl PoolTable {
     /// Builds the table of `pools`, which are all in one bucket and are sorted by id.
     pub(crate) fn new(pools: Vec<(Arc<RingPool>, Entry)>) -> Self {
         let Some((first, _)) = pools.first() else { return Self::default() };
-        // Two of three cells are in use. On average, a look-up then reads 1.0 cells if ids are
+        // Two thirds of the cells are in use. On average, a look-up then reads 1.0 cells if ids are
         // neighbouring, and 2 if they are random.
         let count = (pools.len() + pools.len() / 2 + 1).min(CELLS_MAX);
         let vacant = Entry::vacant(foreign(bucket(first.id())));

@@ -52,7 +52,7 @@ impl Token {
         &self.0
     }
 
-    /// The form of the token in the configuration.
+    /// The token's hash, which the configuration contains.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(self.0.as_bytes())
@@ -113,7 +113,7 @@ impl TokenHashes {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = hashes.into();
     }
 
-    /// Whether `presented` is one of the tokens.
+    /// Whether `presented` is an accepted token.
     #[must_use]
     pub fn accept(&self, presented: &[u8]) -> bool {
         TokenHash::any_matches(&self.current(), presented)

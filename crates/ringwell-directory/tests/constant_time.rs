@@ -66,7 +66,7 @@ fn compare(presented: &[u8]) {
     assert_eq!(counted_token(&hashes, presented), is_ours);
 }
 
-/// The count of instructions that `function` executes for the presented text with this index.
+/// The count of instructions that `function` executes for the text with the index `presented`.
 fn instructions(function: &str, presented: usize) -> Option<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

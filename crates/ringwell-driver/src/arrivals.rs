@@ -1,11 +1,11 @@
-//! Holds for numbers that arrive in this node's pools from pools of other nodes.
+//! Holds this node's pools when they receive numbers from pools of other nodes.
 //!
-//! A node knows only the lockouts of its own shards. Before numbers that were in none of the node's
-//! pools enter a pool, the node asks every other node for their lockouts. It holds the pool for as
-//! long as one of these lockouts may still run. A node that does not answer is assumed to have just
-//! handed the numbers out. At startup, a node does the same for each bucket whose list of pools
-//! differs from the one that the node last served. Source: docs/spec/cluster.md, "Numbers that
-//! change nodes".
+//! A node knows only the lockouts of its own shards. Before one of its pools receives numbers from
+//! outside the node's pools, the node asks every other node for the numbers' lockouts. It holds the
+//! pool for as long as one of these lockouts may still run. A node that does not answer is assumed
+//! to have just handed the numbers out. At startup, a node does the same for each bucket whose list
+//! of pools differs from the one that the node last served. Source: docs/spec/cluster.md, "Numbers
+//! that change nodes".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -52,16 +52,16 @@ pub struct Locked {
     /// a pool of the answering node.
     pub pools: Vec<Option<u64>>,
     /// The milliseconds for which lockouts that began under earlier lists of pools may still run.
-    /// Nodes of older releases send 0.
+    /// Nodes of older releases omit this field.
     #[serde(default)]
     pub earlier: u64,
     /// For each pool, the time of the allocation with the longest remaining lockout, according to
     /// the shard that made it; 0 if there is none. Nodes of older releases omit this field.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
-    /// For each pool, the pools in transit to or from the answering node that contain one of its
-    /// numbers. Such numbers are in no rotation until the next owner takes their pool over. Empty
-    /// if there are no such pools; omitted by older nodes.
+    /// For each queried pool, the pools that share a number with it and are in transit to or from
+    /// the answering node. The numbers of a pool in transit are in no rotation until its next owner
+    /// takes it over. Empty if there are no such pools; nodes of older releases omit this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moving: Vec<Vec<u64>>,
 }
@@ -77,7 +77,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Whether a node reports a running lockout from a different allocation of this number.
+    /// Whether a node reports a running lockout from an allocation other than the one in `slot`.
     fn is_of_other(&self, slot: &Slot) -> bool {
         let is_other = |at: &Millis| slot.allocated_at > Millis::ZERO && *at != slot.allocated_at;
         self.allocated_at.iter().any(is_other)
@@ -162,8 +162,8 @@ pub async fn locked<P: Platform>(
     Ok(Locked { pools, earlier, allocated_at, moving })
 }
 
-/// Returns the longest remaining time of any lockout that began under lists of pools older than
-/// this node's data, according to the nodes that answer.
+/// Asks the other nodes how long lockouts that began under earlier lists of pools may still run.
+/// Returns the longest time that a node reports.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,
@@ -229,7 +229,7 @@ async fn ask_others<P: Platform>(
         for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
-                // A silent node is waited for only once, no matter how many numbers there are.
+                // Waits only once for a silent node, even if the numbers need several queries.
                 if counts_silent {
                     all[from..].iter_mut().for_each(|it| it.left = None);
                     return all;
@@ -297,14 +297,14 @@ struct Rule {
     nodes: Vec<u16>,
     /// Whether an unreachable node counts as having handed the numbers out.
     counts_silent: bool,
-    /// Whether this node's state of all these numbers may be outdated, even if they are in one of
-    /// its own pools.
+    /// Whether this node's information about the numbers may be outdated, even for numbers in its
+    /// own pools.
     are_doubted: bool,
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
-/// this node's state of a number may be outdated, its pool is held at least until the present time,
-/// because another node may have handed the number out. Returns whether any pool is held.
+/// this node's information about a number may be outdated, the number's pool is held at least until
+/// now, because another node may have handed the number out. Returns whether any pool is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -319,9 +319,9 @@ async fn hold_pools<P: Platform>(
     let known = known_here(node, peers, pools).await;
     // If the shard has ended, the change that follows detects it.
     let Some(now) = now(peers, first).await else { return false };
-    // A number that is locked here belongs to the visitor who holds it. Another node may have taken
-    // over its bucket and extended the lockout, or an operator may have ended the lockout there. So
-    // the other nodes are asked about each locked number.
+    // After a number was locked here, another node may have taken over its bucket and extended the
+    // lockout, or an operator may have ended the lockout there. So the other nodes are asked about
+    // each locked number.
     let locked = known.values().filter(|slot| slot.locked_until > now);
     let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
@@ -343,8 +343,7 @@ async fn hold_pools<P: Platform>(
     let locked: Vec<_> = locked.collect();
     let longer = locked.iter().filter(|(slot, _, until)| slot.locked_until < *until);
     lengthen(peers, first, longer.map(|(slot, _, until)| (slot.number, *until))).await;
-    // On the other node, a different visitor has the number, so the visitor known here is not the
-    // newest.
+    // If another node reports a different allocation, the visitor recorded here is not the newest.
     let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
     let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
     let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
@@ -374,7 +373,7 @@ async fn hold_pools<P: Platform>(
     is_held
 }
 
-/// Makes the shard record the later ends of these lockouts. If a number moves between shards of
+/// Makes the shard record new, later ends for these lockouts. If a number moves between shards of
 /// this node, its lockout moves with it.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
     let retired = |(number, locked_until)| Retired {
@@ -391,8 +390,9 @@ async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (Promo
     }
 }
 
-/// Returns the pools of these buckets whose lists have changed since this node agreed to take them.
-/// Each pool comes with all its numbers, because the giver may not have sent all their lockouts.
+/// Returns the pools of each bucket whose list of pools has changed since this node agreed to take
+/// the bucket over. Each pool comes with all its numbers, because the giver may not have sent all
+/// their lockouts.
 fn changed_since_prepared(
     node: &Node,
     buckets: impl Iterator<Item = u16>,
@@ -428,10 +428,10 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
 }
 
-/// Runs at startup, before any number is handed out. Holds the pools in buckets whose lists of
-/// pools differ from those that were last served from this data directory, because they may have
-/// received numbers from pools of other nodes. If nothing has been served from this data directory
-/// yet, unreachable nodes cause no hold, because they may not have started yet.
+/// Runs at startup, before any number is handed out. Holds the pools of each bucket whose list of
+/// pools differs from the list last served from this data directory. Such pools may have received
+/// numbers from pools of other nodes. If nothing has been served from this data directory yet,
+/// unreachable nodes cause no hold, because they may not have started yet.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -442,7 +442,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
-    // If `cluster-map.json` cannot be read, the leaving buckets are not handed over either.
+    // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
@@ -489,8 +489,8 @@ pub(crate) async fn confirm<P: Platform>(
             pools.push((pool, numbers));
             continue;
         }
-        // A node that handed a number out before its pool moved here still reports that lockout. No
-        // other node can have handed out a number that is locked here.
+        // If another node handed a number out before the number's pool moved here, that node still
+        // reports the lockout. While a number is locked here, no other node can hand it out.
         let free = free(&numbers).await;
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
     }
@@ -553,7 +553,7 @@ pub(crate) async fn hold<P: Platform>(
     // A change of owners does not change any list.
     let lists = node.lists();
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
-    // If `cluster-map.json` cannot be read, the leaving buckets are not handed over either.
+    // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
@@ -568,8 +568,8 @@ pub(crate) async fn hold<P: Platform>(
 }
 
 /// Returns the buckets that this node has released but the next owner has not accepted yet. If a
-/// number enters a pool of these buckets now, it did not belong to this node when the bucket was
-/// released. This node must therefore not report its own state of that number as the newest.
+/// number enters a pool of such a bucket now, the number did not belong to this node when the
+/// bucket was released. So this node must not report its own information about it as the newest.
 ///
 /// # Errors
 /// The reason why the buckets are unknown.

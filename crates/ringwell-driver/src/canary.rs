@@ -23,33 +23,33 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// Answers are sent before their group is on the disk.
+    /// Answers are sent before the group with their records is on the disk.
     ReplyBeforeFlush "reply-before-flush";
     /// A failed flush is retried, and the retry's success is trusted.
     FlushAgain "flush-again";
     /// A journal is cut at its first bad frame, even if good frames follow.
     CutAtBadFrame "cut-at-bad-frame";
-    /// A damaged end of a journal is cut off, and nothing is held.
+    /// A damaged end of a journal is cut off, and no pool is held.
     NoHoldAfterRot "no-hold-after-rot";
     /// A node starts without asking the other nodes whether they now own its buckets.
     OwnersNotAsked "owners-not-asked";
-    /// A hold for lost allocations lasts for the present lifetimes, even if earlier lifetimes were
-    /// longer.
+    /// A hold for lost allocations lasts only as long as the present lifetimes, even if earlier
+    /// lifetimes were longer.
     LifetimesNotKept "lifetimes-not-kept";
-    /// With durability `os`, nothing is held after a power cut.
+    /// With durability `os`, no pool is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
     /// With durability `os`, a node refuses to start if a power cut lost some groups but left later
     /// ones.
     PowerCutRefused "power-cut-refused";
-    /// With durability `os`, nothing is held after the file system was remounted.
+    /// With durability `os`, no pool is held after the file system was remounted.
     RemountIgnored "remount-ignored";
     /// With durability `os`, a journal continues after a failed flush, and the next startup holds
-    /// nothing.
+    /// no pool.
     FailedFlushIgnored "failed-flush-ignored";
-    /// Nothing is held at startup if only one shard's journal is missing.
+    /// No pool is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
-    /// Startup does not detect that a shard's journal is an older one, or the original of a copy
-    /// that has since been served.
+    /// Startup does not detect that a shard's journal is an older copy, or that a copy of it has
+    /// been served since.
     OlderJournalIgnored "older-journal-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
@@ -61,32 +61,33 @@ bugs! {
     SnapshotTooEarly "snapshot-too-early";
     /// A snapshot leaves out the numbers that a change of pools moved while the snapshot was taken.
     SnapshotMissesMoved "snapshot-misses-moved";
-    /// Old history is dropped without copying those of its records that are still the newest.
+    /// Old history is dropped without first copying the records that are still the newest of their
+    /// numbers.
     NoCarry "no-carry";
     /// With durability `os`, old history is dropped while the copies of its records are only in the
     /// operating system's cache.
     CopiesUnflushed "copies-unflushed";
-    /// Startup acts on files whose names a killed process has left only in the operating system's
-    /// cache.
+    /// A killed process may leave file names that are only in the operating system's cache. Startup
+    /// relies on these files without flushing their names.
     FoundNamesUnflushed "found-names-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
-    /// At startup, the time that the process was away is computed from the wall clock, even within
-    /// one boot.
+    /// At startup, the downtime of the process is computed from the wall clock, even if the machine
+    /// was not rebooted.
     WallAtStart "wall-at-start";
     /// Look-ups compare wall-clock times with shard times.
     ShardTimeInLookups "shard-time-in-lookups";
-    /// Look-ups order the answers of all shards by the shards' clocks, and ignore the number's
-    /// owner.
+    /// Look-ups order the answers of all shards by the shards' clocks, and ignore which allocation
+    /// the owner recorded as the newest.
     OwnerNotBelieved "owner-not-believed";
     /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.
     RecordsStayBehind "records-stay-behind";
     /// An allocation is attributed although its record, and thus its visitor, is lost.
     LostRecordsNamed "lost-records-named";
-    /// Look-ups ignore a lost period if the number came to the shard during that period.
+    /// Look-ups ignore a period of lost history if the number came to the shard during that period.
     OwnGapsForgotten "own-gaps-forgotten";
-    /// A shard does not report that it lacks the record of its newest allocation and may have
-    /// missed later allocations.
+    /// A shard does not report that it lacks the record of a number's newest allocation and that
+    /// later allocations may exist elsewhere.
     UnreadUnreported "unread-unreported";
     /// Look-ups ignore that another shard has handed a visitor's number out again.
     EndsStayBehind "ends-stay-behind";
@@ -96,7 +97,7 @@ bugs! {
     DeadlineIgnored "deadline-ignored";
     /// If a client disconnects after its answer was sent, the numbers in that answer are released.
     ReleaseAnswered "release-answered";
-    /// Owners forget which row and batch they are serving.
+    /// Owners ignore that a batch is repeatable, so they serve a repeated row like a new one.
     RetryForgotten "retry-forgotten";
     /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
@@ -109,7 +110,8 @@ bugs! {
     KeyAlone "key-alone";
     /// The outcomes from another shard are assigned to the wrong rows.
     RowsMixed "rows-mixed";
-    /// A node that starts with a new map continues to serve the buckets that it has lost.
+    /// A node that starts with a new map continues to serve buckets that the map assigns to other
+    /// nodes.
     StaleMap "stale-map";
     /// Pools that arrive because of a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
@@ -122,13 +124,15 @@ bugs! {
     GivenNotKept "given-not-kept";
     /// Buckets are taken over again although they have moved on to another node since.
     StaleTake "stale-take";
-    /// The state that is sent to another shard omits the numbers of the last group.
+    /// The state that is sent to another shard omits the numbers whose records are in the newest
+    /// group.
     FactsMissGroup "facts-miss-group";
-    /// The next owner loses the visitors and the answers to batches.
+    /// The next owner of a pool discards the visitors of its numbers and the answers to repeatable
+    /// batches.
     AdoptForgets "adopt-forgets";
     /// A node accepts what other nodes report about its own buckets.
     HearsayBelieved "hearsay-believed";
-    /// A link is never shut, however slow its owner is.
+    /// A link is never shut, however slow the shard at its other end is.
     NeverShut "never-shut";
     /// A number becomes free shortly before its lockout ends (in ringwell-core).
     LockCompare "lock-compare";
@@ -136,7 +140,7 @@ bugs! {
     NotFifo "not-fifo";
     /// The numbers of a batch whose client disconnected stay locked.
     HoldUnanswered "hold-unanswered";
-    /// A snapshot records, as the last group that it covers, the newest group at the time when the
+    /// The last group that a snapshot claims to cover is the newest group at the time when the
     /// snapshot begins.
     ThroughTooEarly "through-too-early";
     /// Once a segment has been dropped, groups are looked for one place too early.
@@ -144,7 +148,8 @@ bugs! {
     /// The remaining time of a batch is read in a different unit from the one in which it was
     /// written.
     DeadlineUnit "deadline-unit";
-    /// The numbers of an answer from a link are used, although they are also returned as too late.
+    /// The numbers of an answer from a link are used, but are also given back to their owner as if
+    /// the answer were too late.
     LinkAnswerTwice "link-answer-twice";
     /// Only one of the shards looks rows up in the next state of the directory.
     ChangeOneShard "change-one-shard";
@@ -152,51 +157,53 @@ bugs! {
     CommitTooFar "commit-too-far";
     /// Answers to other shards wait for the group before the one that contains their records.
     PeerGroupOff "peer-group-off";
-    /// A number that a visitor or a repeated row keeps is sent before the record of this is
+    /// If a visitor or a repeated row keeps its number, the answer is sent before its records are
     /// durable.
     KeptNotPromised "kept-not-promised";
-    /// Once a shard's disk was full, the shard refuses rows forever.
+    /// Once a shard's disk has been full, the shard refuses rows forever.
     FullForEver "full-for-ever";
     /// A link that was shut is never reopened.
     NeverReopened "never-reopened";
     /// The next owner does not receive the list of held buckets.
     TakenNotHeld "taken-not-held";
-    /// Moved buckets carry an outdated state of numbers that have left their pools.
+    /// A move also sends outdated states of numbers that have left the moving pools.
     OldGoesAlong "old-goes-along";
-    /// A report that an allocation was undone replaces the one before it (in ringwell-core).
+    /// Another shard's report of an undone allocation replaces this shard's own allocation (in
+    /// ringwell-core).
     UndoneReplaces "undone-replaces";
-    /// A reported answer gives a row a number that is in rotation on this shard (in
-    /// ringwell-engine).
+    /// Another shard's answer to a row is accepted although the answer's number is in rotation on
+    /// this shard (in ringwell-engine).
     RotationIgnored "rotation-ignored";
-    /// A repeated row revives its number, although its visitor has another number now (in
+    /// A repeated row gets its earlier number again although its visitor has another number now (in
     /// ringwell-engine).
     TwoOfAPool "two-of-a-pool";
-    /// A number's state counts as the newest although a hold has lasted longer than its lockout (in
+    /// A number's state counts as the newest although a hold ended after the number's lockout (in
     /// ringwell-core).
     DoubtsIgnored "doubts-ignored";
-    /// An allocation that was undone ends the hold that makes a number's state doubtful (in
-    /// ringwell-core).
+    /// When an allocation is undone, the one before it counts as the newest although a hold has
+    /// made that doubtful (in ringwell-core).
     UndoneEndsDoubt "undone-ends-doubt";
-    /// An owner that has received a report of a later allocation is still believed to know the
-    /// newest one.
+    /// Look-ups accept the owner's newest allocation although the owner has received a report of a
+    /// later one.
     LaterIgnored "later-ignored";
     /// The state of a number that is locked here does not count as doubtful, even if another
     /// visitor has the number on another node.
     OtherVisitorIgnored "other-visitor-ignored";
     /// A node reports numbers as free although their pools are in transit to another node.
     TransitUnreported "transit-unreported";
-    /// A shard whose history contains a lost period does not report an allocation that it received
-    /// afterwards.
+    /// A shard that has lost part of its history does not pass on another shard's report of a later
+    /// allocation.
     LostWithGaps "lost-with-gaps";
-    /// If a bucket comes back, the state of a number in it does not count as doubtful if the
-    /// number's lockout here ends after the hold.
+    /// After a bucket has come back, a number's state does not count as doubtful if its lockout
+    /// here ends after the hold.
     LockoutOutlastsDoubt "lockout-outlasts-doubt";
-    /// Buckets that were taken back stay in transit if the answer to the request to take them back
-    /// was lost.
+    /// If the answer to a request to take buckets back is lost, the buckets stay in transit
+    /// although they were taken back.
     AbortNotCompleted "abort-not-completed";
     /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
-    /// Buckets return to a node whose data is from before they left, and do not bring their state.
+    /// Buckets return to a node with data from before they left, but the node does not adopt their
+    /// state.
     ReturnLate "return-late";
     /// With durability `os`, an orderly shutdown does not flush the records that arrive after its
     /// snapshot.
@@ -219,7 +226,7 @@ bugs! {
     HoldsStayBehind "holds-stay-behind";
     /// Pools that receive numbers from pools of other nodes are not held.
     ArrivalsNotHeld "arrivals-not-held";
-    /// Startup does not detect that the list of pools has changed in the meantime.
+    /// Startup does not detect that the list of pools changed while the node was down.
     ListsForgotten "lists-forgotten";
     /// A shard that was suspended continues with its old list of pools.
     StandstillIgnored "standstill-ignored";
@@ -227,10 +234,10 @@ bugs! {
     EnterBeforeLeave "enter-before-leave";
     /// At startup, the cluster file is used even if buckets have moved since it was written.
     OwnersForgotten "owners-forgotten";
-    /// If several shards of a starting node have states of the same number, they do not exchange
-    /// them.
+    /// If several shards of a starting node have states of the same number, the shards do not
+    /// exchange these states.
     NoAgreement "no-agreement";
-    /// The end of a lockout is taken over in another node's time, without conversion.
+    /// The end of a lockout that another node sends is not converted to this node's shard time.
     ForeignClock "foreign-clock";
     /// Old history is dropped before the copies of its records are stored.
     DropBeforeStored "drop-before-stored";
@@ -242,7 +249,7 @@ bugs! {
     /// If the log does not end where it is expected to, it is assumed to have stored the previous
     /// message.
     TakenIsMine "taken-is-mine";
-    /// A shard is taken over without raising the epoch of the previous owner.
+    /// A new owner takes a shard over without raising the shard's epoch.
     EpochNotRaised "epoch-not-raised";
     /// A message is sent again without first reading the one before it.
     PlaceAlone "place-alone";
@@ -254,10 +261,11 @@ bugs! {
     Pipelined "pipelined";
     /// A snapshot is stored beside the log before the log has the groups that it covers.
     SnapshotAhead "snapshot-ahead";
-    /// If a group is found only after a delay, the foreign message that precedes the group is
-    /// counted twice.
+    /// If a group is found at a later place in the log than expected, the foreign messages that
+    /// precede the group are counted twice.
     ForeignCountedTwice "foreign-counted-twice";
-    /// If one server has damaged a message, only one other server is asked for it.
+    /// If one server's copy of a message is damaged, only one other server is asked for the
+    /// message.
     FewLeaders "few-leaders";
     /// Startup does not notice that one shard's log is gone while the logs of other shards exist.
     LostLogIgnored "lost-log-ignored";

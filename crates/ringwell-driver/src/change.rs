@@ -2,10 +2,10 @@
 //!
 //! Applies one change at a time, in steps that all shards of the node execute together. Numbers
 //! leave their pools on every shard before they enter other pools on any shard. The numbers keep
-//! their lockouts throughout. Rows are looked up in the new state only once every pool is in place.
-//! If a row was looked up in the previous state and its pool has left the shard since, the row is
-//! refused as moved and overflows. Separate threads compute, compare and drop the states; the
-//! shards only put their numbers in place. Source: docs/spec/allocation.md, "Changes while the
+//! their lockouts throughout. Rows are looked up in the new state only after every pool is in
+//! place. If a row was looked up in the previous state and its pool has left the shard since, the
+//! row is refused as moved and overflows. Separate threads compute, compare and drop the states;
+//! the shards only put their numbers in place. Source: docs/spec/allocation.md, "Changes while the
 //! shard serves".
 
 mod known;
@@ -96,8 +96,8 @@ struct ChangedLifetimes {
 /// derives from it, and returns the new state.
 ///
 /// # Errors
-/// [`ChangeError`]. Returns [`ChangeError`]. If a shard does not answer, it is about to end; all
-/// other errors are found before the change is applied.
+/// Returns [`ChangeError`]. If a shard does not answer, it is about to end; all other errors are
+/// found before the change is applied.
 pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
@@ -155,8 +155,8 @@ async fn keep_lifetimes<P: Platform>(
 ) -> Result<(), ChangeError> {
     let ChangedLifetimes { before, after, shortened } = changed;
     let is_shorter = shortened > Millis::ZERO || after < before;
-    // The time is needed only if a lifetime becomes shorter: the longer lifetime then counts for a
-    // limited time.
+    // The current time is needed only if a lifetime becomes shorter, because the longer lifetime
+    // then counts for a limited time.
     let now = match node.shards().next() {
         Some(first) if is_shorter => arrivals::now(peers, first).await,
         _ => Some(Millis::ZERO),
@@ -236,8 +236,8 @@ async fn take_steps<P: Platform>(
         };
         let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
         others.retain(|retired| !is_known(retired.slot.number));
-        // The visitor may have received another number since, which the other shards may not have
-        // recorded. So the visitor is removed from their states.
+        // A number's visitor may have received another number since, and the other shards may have
+        // no record of that. So the visitors are removed from those shards' states.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
         let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
@@ -357,7 +357,7 @@ fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
-/// Asks these shards for their state of those `numbers` that they do not have in rotation.
+/// Asks each of `shards` for the states of those `numbers` that are not in its rotation.
 async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,

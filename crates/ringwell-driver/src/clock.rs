@@ -1,9 +1,10 @@
 //! Shard time, which runs steadily, and its relation to the wall clock.
 //!
-//! Shard time is the time since boot, which includes the time in which the machine is suspended,
-//! plus an offset that is determined at startup. While the process runs, shard time does not follow
-//! steps of the wall clock. It approaches the wall clock by at most half a millisecond per second.
-//! This module reads no clock; readings are passed to it. Source: docs/spec/allocation.md, "Time".
+//! Shard time is the time since boot plus an offset that is determined at startup. The time since
+//! boot includes any time during which the machine was suspended. While the process runs, shard
+//! time does not follow steps of the wall clock. It approaches the wall clock by at most half a
+//! millisecond per second. This module reads no clock; readings are passed to it. Source:
+//! docs/spec/allocation.md, "Time".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -93,8 +94,8 @@ impl Clock {
 #[must_use]
 pub fn reading(boot: u64, since_boot: Duration, wall: Duration) -> Reading {
     let since_boot_ms = millis(since_boot);
-    // Rounded only once, so that the offset plus the whole milliseconds since boot give the wall
-    // clock.
+    // `wall` is computed from the offset and not rounded separately, so that `wall` minus
+    // `since_boot` is exactly the offset.
     let offset = wall_offset(wall, since_boot);
     let wall = Millis(since_boot_ms.0.saturating_add_signed(offset));
     Reading { boot, since_boot: since_boot_ms, wall }

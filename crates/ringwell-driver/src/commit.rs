@@ -1,4 +1,4 @@
-//! The durable groups of a shard's journal, and the tasks that wait for groups.
+//! The durable groups of a shard's journal, and the tasks that wait for groups to become durable.
 //!
 //! Used only on the shard's thread. A waiting task is woken when its group is durable or when the
 //! journal refuses records. After a refusal, the task's rows overflow, even if the group is stored
@@ -67,7 +67,8 @@ impl Commit {
                 return Poll::Ready(Err(why));
             }
             // A task keeps its waker while it waits here, so it usually registers only once. It
-            // registers again if a refusal emptied the list and ended before this task ran.
+            // registers again if a refusal emptied the list of waiters and was over before this
+            // task ran.
             if registered != Some(count) {
                 self.waiters.borrow_mut().push((group, cx.waker().clone()));
                 registered = Some(count);

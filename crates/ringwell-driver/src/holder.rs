@@ -1,8 +1,8 @@
 //! Finds the holder of a number from the answers of all shards.
 //!
 //! A number may have moved between shards, and its history stays where it was written. So every
-//! shard is asked ([`crate::lookup`] is the shard's part). The result is the newest allocation that
-//! began at or before the requested time, according to the wall clock.
+//! shard is asked; [`crate::lookup`] implements a shard's part of the look-up. The result is the
+//! newest allocation that began at or before the requested time, according to the wall clock.
 
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::Entry;
@@ -37,9 +37,9 @@ pub enum HolderError {
     Unanswered(String),
 }
 
-/// Asks each shard that `peers` reach for the holder of `number` at `at`, and returns the answers.
-/// If `keep_alives` is set, the answers include the keep-alives of the allocation, but nodes of
-/// older versions do not answer. A shard that did not answer is listed with the reason.
+/// Asks all shards in `peers` for the holder of `number` at `at`, and returns their answers. If
+/// `keep_alives` is set, the answers include the keep-alives of the holder's allocation, but nodes
+/// that run an older release do not answer. A shard that did not answer is listed with the reason.
 ///
 /// # Errors
 /// [`AskError`].
@@ -76,8 +76,8 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Returns a shard that could not be reached and may have the missing record, so that asking
-    /// again may help.
+    /// If a record is missing, returns a shard that could not be reached and may have that record.
+    /// Asking this shard again may help.
     #[must_use]
     pub fn lacks(&self) -> Option<u16> {
         let Past { held, missing, .. } = &self.past;
@@ -131,8 +131,8 @@ struct Gap {
     /// The time of the newest allocation that the shard has recorded, according to the shard that
     /// made it. Set only if another shard made it.
     newest: Option<Millis>,
-    /// The wall-clock time of the allocation `newest`, if its record has been found. Otherwise, a
-    /// wall-clock time by which the allocation had been made, if one is known.
+    /// The wall-clock time of the allocation at `newest`, if its record has been found. Otherwise,
+    /// a wall-clock time by which the allocation had been made, if one is known.
     newest_wall: Option<Millis>,
     /// The value of [`Past::lost_until`].
     lost_until: Option<Millis>,
@@ -156,7 +156,8 @@ impl LookUp<'_> {
         let joined = self.join_all(at, answers, unreachable).await?;
         let past = not_before_overflow(joined.past, at, overflow_until);
         let lacks_record = past.held.as_ref().is_some_and(|held| held.pool.is_none());
-        // Every shard that might have the record has answered in time, and none has it.
+        // The record is lost if every shard that might have it has answered in time and none has
+        // it.
         let is_lost = lacks_record && past.missing.is_none() && joined.unreachable.is_empty();
         let past = if is_lost && !planted(Bug::LostRecordsNamed) { not_kept() } else { past };
         Ok(Joined { past, ..joined })
@@ -258,9 +259,10 @@ impl LookUp<'_> {
         Ok(())
     }
 
-    /// Corrects `past` for the `later` allocations, whose exact times only the shards that made
-    /// them have recorded. If the record of such an allocation or its node is gone, that
-    /// allocation's visitor may have had the number at `at`.
+    /// Corrects `past` with the exact times of the `later` allocations. Only the shards that made
+    /// these allocations have recorded the times. If the record of such an allocation cannot be
+    /// found, no holder is named, because that allocation's visitor may have had the number at
+    /// `at`.
     async fn before(
         &self,
         mut past: Past,
@@ -318,7 +320,7 @@ impl LookUp<'_> {
 }
 
 /// Returns the newest allocation of a number, if the owner's answer shows which one it is. If
-/// another shard made it, that shard's answer has the record.
+/// another shard made it, the record is taken from that shard's answer.
 fn newest_of_owner<'a>(
     of_owner: &'a Past,
     answers: &'a [(u16, Past)],
@@ -358,7 +360,7 @@ impl Gap {
     /// Whether an allocation that is missing because of this gap may have been made after `held`.
     fn may_follow(&self, held: &PastAllocation) -> bool {
         let is_lost = self.lost_until.is_some_and(|until| until > held.allocated_wall);
-        // All other allocations that the shard has of the number were made before `newest`.
+        // All other allocations in the shard's history of the number were made before `newest`.
         let is_older = self.newest_wall.is_some_and(|wall| wall < held.allocated_wall);
         let is_known = match self.newest {
             Some(newest) => newest == held.allocated_at || is_older,
@@ -377,14 +379,14 @@ impl Later {
     }
 }
 
-/// Returns the answer that a visitor may have had the number but cannot be named.
+/// Returns an answer without a holder: a visitor may have had the number but cannot be named.
 fn not_kept() -> Past {
     Past { missing: Some(Missing::NotKept), ..Past::default() }
 }
 
-/// Removes a visitor whose lockout was over when the number was, or became, an overflow number,
-/// because many visitors see an overflow number. For the same reason, the answer does not claim
-/// that no visitor saw the number.
+/// Removes the holder if the lockout was over at `at` and the number was an overflow number at any
+/// time between the allocation and `at`, because many visitors see an overflow number. For the same
+/// reason, if there is no holder, the answer does not claim that no visitor saw such a number.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
     let is_before = |held: &PastAllocation| {
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);
@@ -406,13 +408,13 @@ fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllo
     PastAllocation {
         pool: made.pool,
         params: made.params,
-        // The receiving shard has recorded only when the number arrived.
+        // The receiving shard has recorded only the time at which the number arrived.
         allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
         ..foreign.clone()
     }
 }
 
-/// Returns the newest of these allocations according to the wall clocks of their nodes.
+/// Returns the newest of the allocations in `all`, according to the wall clocks of their nodes.
 fn newest<'a>(all: impl IntoIterator<Item = &'a PastAllocation>) -> Option<PastAllocation> {
     all.into_iter().fold(None, |one, other| join(one, Some(other.clone())))
 }
@@ -429,7 +431,7 @@ fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<Pa
     let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
     let mut joined = newer.clone();
     if is_same {
-        // Only the shard that took the number over has the present end of the lockout.
+        // Only the shard that took the number over has recorded the current end of the lockout.
         joined.locked_until = joined.locked_until.max(older.locked_until);
     }
     // A shard reports the next allocation only if it made that allocation itself.

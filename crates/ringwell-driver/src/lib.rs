@@ -2,8 +2,8 @@
 //! simulator all run it.
 //!
 //! It reaches disk, network, time, randomness and tasks only through traits. It does not use
-//! tokio's runtime, sockets, files or clocks. It uses only tokio's `sync` module, which needs only
-//! wakers.
+//! tokio's runtime, sockets, files or clocks. Of tokio, it uses only the `sync` module, which needs
+//! nothing but wakers.
 
 #![deny(clippy::await_holding_refcell_ref)]
 

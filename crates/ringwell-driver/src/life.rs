@@ -1,5 +1,5 @@
-//! The startup and shutdown of a node and of a shard: the records that must be durable before the
-//! first number is handed out and after the last number has been handed out.
+//! The startup and shutdown of nodes and shards. Makes records durable before the first number is
+//! handed out and after the last one.
 //!
 //! This module uses no threads, sockets or signals.
 
@@ -16,12 +16,12 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
-/// Returns the directory with the bucket owners that were last in use with this data directory. If
-/// the cluster file has not changed, these owners override those in the file, because buckets may
-/// have moved since the file was written.
+/// Assigns the buckets of `directory` to their owners, and returns both. If the cluster file has
+/// not changed, the owners that are recorded in the data directory override those in the file,
+/// because buckets may have moved since the file was written.
 ///
 /// # Errors
-/// Returns [`FileError`] if the record of these owners cannot be read.
+/// Returns [`FileError`] if the recorded owners cannot be read.
 pub fn place(
     files: &impl Files,
     data: &Path,
@@ -40,8 +40,8 @@ pub fn place(
     Ok((directory.placed(owners.placement()), Some(owners)))
 }
 
-/// Takes a snapshot, so that later startups need not rely on older files, whose flush may once have
-/// failed. If lockouts were lengthened, the snapshot must succeed.
+/// Takes a snapshot, so that later startups need not rely on older files: an earlier flush of those
+/// files may have failed. If lockouts were lengthened, the snapshot must succeed.
 ///
 /// # Errors
 /// The reason why the shard must not continue serving.
@@ -57,8 +57,8 @@ pub async fn begin_shard<P: Platform>(
         save(shard, store).await;
         return Ok(());
     }
-    // The snapshot must precede any record with the new time. Otherwise, a later startup would not
-    // detect the gap in time.
+    // The snapshot must be stored before any record with the new shard time. Otherwise, a later
+    // startup would not detect that lockouts must be lengthened.
     task::snapshot(shard, store).await
 }
 
@@ -79,9 +79,9 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     }
 }
 
-/// Removes the marks that data was restored from a copy or may have been shortened by a power cut.
-/// The shards' journals now contain the holds of all pools, so the next startup need not begin new
-/// holds.
+/// Removes the marks for data that was restored from a copy or may have been truncated by a power
+/// cut. The shards' journals now contain the holds of all pools, so the next startup need not begin
+/// new holds.
 pub fn unmark(files: &impl Files, node: &Node) {
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
     if !node.answers_wait() || !are_stored {

@@ -25,7 +25,7 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Returns the longest lifetime that a lockout can have at `now`.
+    /// Returns the longest lifetime of the lists whose lockouts may run at `now`.
     #[must_use]
     pub fn longest(&self, now: Millis) -> Millis {
         Millis(self.current).max(self.earlier(now))

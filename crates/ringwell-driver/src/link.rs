@@ -1,6 +1,6 @@
 //! Links to the shards of other nodes: the sending side on this thread.
 //!
-//! Each thread of this node has one link to each shard of another node. The entries of a link's
+//! Each thread of this node has one link to each shard of the other nodes. The entries of a link's
 //! queue are sent as requests over HTTP/1.1 on keep-alive connections. Pacing decides when they are
 //! sent, and which of them are answered with overflow at once. A slow or broken link affects only
 //! the rows that are sent over it. Source: docs/spec/link.md, docs/spec/pacing.md.
@@ -73,7 +73,7 @@ pub fn to_others<P: Platform>(
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
-        // All links of a node ping at different times, even the links of one shard.
+        // Each link has its own seed, so that the links of a node ping at different times.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
         let net = net(&neighbour);
         Way { link: Rc::new(Link::new(platform.clone(), node, net, neighbour, seed)), queue }

@@ -1,4 +1,4 @@
-//! Digests of the lists of pools, to detect changes of a bucket's list.
+//! Digests of each bucket's list of pools, to detect changes to that list.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! the simulator and tests.
 //!
 //! Owns its tasks. Reads no clock; the caller passes the time. Invariant: tasks run in the order in
-//! which they were woken, unless the caller draws a different task. The same calls in the same
+//! which they were woken, unless the caller selects a different task. The same calls in the same
 //! order result in the same run.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -60,7 +60,8 @@ impl Ready {
 /// Wakes one task.
 struct Signal {
     slot: usize,
-    /// The number of the task for which this signal was created, because slots are reused.
+    /// The number of the task for which this signal was created. The slot alone does not identify
+    /// the task, because slots are reused.
     task: u64,
     is_queued: AtomicBool,
     ready: Arc<Ready>,
@@ -160,8 +161,9 @@ impl Executor {
         self.poll_drawn(|_| 0)
     }
 
-    /// Polls a ready task; `draw` gets the number of ready tasks and returns the index of one, in
-    /// the order in which they were woken. Returns `false` if no task is ready.
+    /// Polls the ready task that `draw` selects: `draw` receives the number of ready tasks and
+    /// returns the index of one. Index 0 is the task that was woken first. Returns `false` if no
+    /// task is ready.
     #[must_use]
     pub fn poll_drawn(&self, draw: impl FnOnce(usize) -> usize) -> bool {
         let mut queue = self.0.ready.queue();
@@ -175,9 +177,9 @@ impl Executor {
         true
     }
 
-    /// Alternates between `work` and the ready tasks until `work` completes. Returns `None` if no
-    /// task is ready before `work` completes; then only a timer or another thread could make
-    /// progress.
+    /// Alternates between `work` and the ready tasks until `work` completes. Returns `None` if
+    /// `work` has not completed and no task is ready. Progress then depends on a timer or another
+    /// thread.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let (signal, waker) = self.0.work.get_or_init(|| {

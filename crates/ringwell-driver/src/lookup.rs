@@ -69,9 +69,9 @@ pub async fn look_up<P: Platform>(
     // A list of pools may name this shard as the number's owner before the shard has received the
     // number and put it on hold.
     past.is_doubted = is_doubted || !is_in_rotation;
-    // A number may have come to this shard after its data was copied or before its data was lost.
-    // The shard then has no record of the number, but it owns the number, or other nodes report
-    // that it does. If the number is currently in no pool, any shard may have had it.
+    // This shard may have received a number after the shard's data was copied, or before the data
+    // was lost. The shard then has no record of the number, but it owns the number, or other nodes
+    // report that it does. If the number is currently in no pool, any shard may have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);

@@ -1,9 +1,11 @@
-//! A shard's work other than answering. It records the time, takes snapshots, and drops old history
-//! after copying the records that still matter. Batches are served between the pieces of this work.
+//! A shard's work apart from answering requests: recording the time, taking snapshots, and dropping
+//! old history after copying the records that still matter. Batches are served between the pieces
+//! of this work.
 //!
-//! Owns the schedule and the size of a piece. The caller decides when a piece runs and on which
-//! thread files are written. The callers are the server's tasks, the embedded engine after a batch,
-//! and the simulator. Source: docs/spec/journal.md, "Snapshots" and "Retention".
+//! This module determines the schedule and the size of each piece. The caller decides when a piece
+//! runs and on which thread files are written. The callers are the server's tasks, the embedded
+//! engine after a batch, and the simulator. Source: docs/spec/journal.md, "Snapshots" and
+//! "Retention".
 
 #[cfg(canary)]
 mod late;
@@ -16,8 +18,8 @@ use ringwell_journal::{SnapshotHeader, SnapshotWriter};
 use crate::canary::{Bug, planted};
 use crate::store::{Draft, FileError, Part, Store};
 
-/// The time after which a quiet shard records the time for the first time; the interval doubles
-/// after each record.
+/// The interval after which a quiet shard first records the time. The interval doubles after each
+/// record.
 const TICK: Millis = Millis(5_000);
 
 /// If the wall clock changes by more than this, the change is recorded at once.
@@ -64,10 +66,10 @@ impl Rounds {
         }
     }
 
-    /// Keeps the newest time in the journal current. This time matters only after the next boot of
-    /// the machine. Ticks become rarer and rarer, so that an idle server writes almost nothing. A
-    /// tick also records that the wall clock was set, for look-ups after another boot. Returns
-    /// whether there is anything to store.
+    /// Adds a tick (a record of the current time) to the journal if one is due. The recorded time
+    /// matters only after the next boot of the machine. Ticks become rarer and rarer, so that an
+    /// idle server writes almost nothing. A tick also records that the wall clock was set, for
+    /// look-ups after another boot. Returns whether there is anything to store.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -89,7 +91,7 @@ impl Rounds {
     }
 
     /// Whether a snapshot is due: because of the bytes written since the last one, because of its
-    /// age, or because history beyond its limit is kept only for the snapshots.
+    /// age, or because history beyond its limit is still kept only because the snapshots need it.
     #[must_use]
     pub fn wants_snapshot(&self, store: &impl Store, now: Millis) -> bool {
         let written = store.stats().written_bytes - self.snapshot_bytes;
@@ -111,7 +113,7 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Called once the records of the dropped part that still matter have been copied and stored.
+    /// Called once the records that still matter have been copied from the dropped part and stored.
     /// If these records make up most of the part, dropping more history frees no space until the
     /// journal has grown. In that case, returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
@@ -136,8 +138,8 @@ pub struct Carry {
 }
 
 impl Carry {
-    /// Examines at most `groups` groups. Returns the next group that must be read and copied, or
-    /// `None` if none of the examined groups must be, or if all groups have been examined.
+    /// Examines at most `groups` groups, up to the first one that must be read and copied. Returns
+    /// that group, or `None` if there is none.
     pub fn next(&mut self, engine: &Engine, groups: &mut u64) -> Option<u64> {
         while *groups > 0 && !self.is_done() {
             let n = self.next_n;
@@ -167,7 +169,8 @@ pub struct Snapshot<D> {
 }
 
 impl<D: Draft> Snapshot<D> {
-    /// Begins a snapshot. Recovery will load it and then replay the groups from the open one on.
+    /// Begins a snapshot. Recovery will load the snapshot and then replay the groups, starting with
+    /// the one that is open when the snapshot begins.
     ///
     /// # Errors
     /// Returns [`FileError`] if the snapshot cannot be begun, which is always the case for a store
@@ -200,7 +203,7 @@ impl<D: Draft> Snapshot<D> {
         self.step
     }
 
-    /// Whether the buffer is large enough to be written.
+    /// Whether the buffer contains enough bytes to be written.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.ready_bytes() >= SNAPSHOT_WRITE_BYTES
@@ -217,7 +220,7 @@ impl<D: Draft> Snapshot<D> {
     }
 
     /// Returns the last group that the snapshot may cover. This group must be stored before the
-    /// snapshot counts.
+    /// snapshot is published.
     #[must_use]
     pub fn through(&self, engine: &Engine) -> u64 {
         let newest = engine.newest_group();
@@ -233,8 +236,8 @@ impl<D: Draft> Snapshot<D> {
         self.draft.publish(through)
     }
 
-    /// Like [`Self::publish`], but the snapshot also claims to cover the groups added until now,
-    /// which is a planted bug.
+    /// A planted bug: like [`Self::publish`], but the snapshot also claims to cover the groups
+    /// added until now.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::publish`].

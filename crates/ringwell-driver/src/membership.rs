@@ -22,7 +22,8 @@ pub struct Neighbour {
 }
 
 impl Membership {
-    /// Returns the node whose name is `name`, or `None` if the cluster has no such node.
+    /// Creates the membership of the node whose name is `name`. Returns `None` if the cluster has
+    /// no such node.
     #[must_use]
     pub fn new(cluster: Cluster, name: &str) -> Option<Self> {
         let (place, _) = cluster.node(name)?;

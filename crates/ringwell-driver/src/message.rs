@@ -1,8 +1,7 @@
 //! The messages between the shards of a process, as values.
 //!
-//! Message types are at the bottom of the module order: they are independent of the modules that
-//! send and process them. A message may be refused if the queue is full, but an accepted message is
-//! never lost.
+//! This module only defines the messages; other modules send and process them. A message may be
+//! refused if the queue is full, but an accepted message is never lost.
 
 use std::sync::Arc;
 
@@ -168,7 +167,7 @@ pub enum Step {
         is_free_too: bool,
     },
     /// Asks for the complete state of repeatable batches, of these numbers, and of the numbers that
-    /// pools of these buckets had.
+    /// were in pools of these buckets.
     TellAll {
         /// The numbers.
         numbers: Vec<NumberRange>,
@@ -184,8 +183,8 @@ pub enum Step {
     TellStored,
     /// Holds the pools of these buckets.
     HoldBuckets(BucketHolds),
-    /// Takes over the holds and the other shards' state of the arriving numbers. Then adds pools,
-    /// and adds numbers to existing pools.
+    /// Takes over the holds, and adopts the state of the arriving numbers from the other shards.
+    /// Then adds pools, and adds numbers to existing pools.
     Enter {
         /// The newest allocation of each arriving number.
         known: Vec<Retired>,
@@ -213,7 +212,7 @@ pub enum StepResult {
     Known(Vec<Retired>),
     /// The state of numbers and repeatable batches, and all holds, including those that have ended.
     All(Known, Holds),
-    /// The end of each hold of a pool, or of a hold of all present and future pools.
+    /// The end of each hold, whether of one pool or of all present and future pools.
     Holds(Holds),
     /// All groups up to this one are durable.
     Stored(u64),

@@ -1,12 +1,12 @@
 //! Buckets that move between running shards, with their lockouts.
 //!
 //! The node of the present owner, called the giver, controls the move. It first records that it has
-//! released the buckets, and stops serving them. Then it sends its state of their numbers to the
-//! next owner. Once that state is durable there, the giver hands the buckets over. From the release
-//! until then, rows of these buckets overflow. An interrupted move continues where it was
-//! interrupted, even after a restart. Invariant: a node serves a bucket only while its newest map
-//! on disk assigns the bucket to it and it has the lockouts of all previous owners. Source:
-//! docs/spec/cluster.md, "Moving buckets".
+//! released the buckets, and stops serving them. Then it sends the state of the buckets' numbers to
+//! the next owner. Once that state is durable there, the giver hands the buckets over. From the
+//! release until then, rows of these buckets overflow. An interrupted move continues where it was
+//! interrupted, even after a restart. Invariant: a node serves a bucket only while the node's
+//! newest map on disk assigns the bucket to that node, and the node has the lockouts of all
+//! previous owners. Source: docs/spec/cluster.md, "Moving buckets".
 
 mod give;
 mod learn;
@@ -72,7 +72,7 @@ pub enum MoveError {
 }
 
 /// Serves according to `owners` from now on. Records the owners in `node` only once every shard
-/// uses them, so that a step that fails is repeated with the next attempt.
+/// uses them, so that a failed step is repeated in the next attempt.
 async fn use_owners<P: Platform>(
     platform: &P,
     node: &Node,

@@ -99,18 +99,19 @@ impl JournalState {
 /// The facts found in the data directory at startup.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// Buckets that arrived without the lockouts of their previous owner, with their holds.
+    /// The holds of buckets that arrived without the lockouts of their previous owner.
     pub holds: BucketHolds,
     /// The name of the data directory at startup; empty if no data is stored.
     pub identity: String,
-    /// Whether no number had been handed out from the data directory before.
+    /// Whether the data directory was new at startup, so that no number had been handed out with
+    /// it.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
-    /// The newest time that is recorded in the journals, as wall-clock time; 0 if they contain no
-    /// time.
+    /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
+    /// contains a record.
     pub recorded_until: Millis,
-    /// The periods in which answered allocations may be missing.
+    /// The periods for which answered allocations may be missing from the journals.
     pub gaps: Gaps,
     /// The periods in which numbers were overflow numbers.
     pub overflow_periods: OverflowPeriods,
@@ -131,7 +132,7 @@ pub struct Begun {
     pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
-    /// The time until which numbers that enter a pool may be locked by allocations that are missing
+    /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
 }
@@ -156,29 +157,30 @@ pub struct Node {
     directory_seen_ms: AtomicU64,
     /// The owner of each bucket; `None` without a cluster.
     owners: RwLock<Option<Owners>>,
-    /// Buckets that arrived without the lockouts of their previous owner, with their holds. Buckets
-    /// are added only while `changes` is locked.
+    /// The holds of buckets that arrived without the lockouts of their previous owner. Holds are
+    /// added only while `changes` is locked.
     bucket_holds: RwLock<BucketHolds>,
-    /// The periods in which answered allocations may be missing.
+    /// The periods for which answered allocations may be missing from the journals.
     gaps: RwLock<Gaps>,
     overflow_periods: RwLock<OverflowPeriods>,
-    /// The name of the data directory. It changes if the directory turns out to be a copy.
+    /// The name of the data directory. The name changes if the data directory turns out to be a
+    /// copy.
     identity: RwLock<String>,
     /// Digests of the lists of pools that are now served.
     lists: RwLock<Lists>,
-    /// The longest lifetimes of these lists and of earlier ones.
+    /// The longest lifetimes in the current lists of pools and in earlier lists.
     lifetimes: RwLock<Lifetimes>,
     /// Buckets that this node may have served although they already belonged to another node. Each
-    /// of them stays here until its owner holds it.
+    /// bucket stays in this set until its owner holds the bucket's pools.
     stale: RwLock<BTreeSet<u16>>,
     abandoned: RwLock<BTreeMap<u16, Owner>>,
     returned: RwLock<BTreeSet<u16>>,
     /// Buckets that belong to this node according to other nodes, but not according to this node's
     /// data.
     claimed: RwLock<BTreeSet<u16>>,
-    /// Buckets whose pools have lost numbers since startup.
+    /// Buckets with pools from which numbers were removed since startup.
     shrunk: RwLock<BTreeSet<u16>>,
-    /// Digests of the lists of those buckets that this node has agreed to take.
+    /// For each bucket that this node has agreed to take, the digest of the bucket's list of pools.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
     /// The facts found in the data directory at startup.
     pub begun: Begun,
@@ -215,8 +217,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A starting node. Creates a starting node. `opened` was read from its data directory: the
-    /// owners of buckets in a cluster, and the facts found.
+    /// Creates a starting node. `opened` contains the facts that were read from the data directory
+    /// and, in a cluster, the owners of the buckets.
     #[must_use]
     pub fn new(
         config: Config,
@@ -296,8 +298,7 @@ impl Node {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
-    /// Returns the buckets that arrived without the lockouts of their previous owner, with their
-    /// holds.
+    /// Returns the holds of buckets that arrived without the lockouts of their previous owner.
     #[must_use]
     pub fn bucket_holds(&self) -> BucketHolds {
         self.bucket_holds.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -308,7 +309,7 @@ impl Node {
         *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
     }
 
-    /// Returns the periods in which answered allocations may be missing from this node's journals.
+    /// Returns the periods for which answered allocations may be missing from this node's journals.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
         self.gaps.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -347,7 +348,7 @@ impl Node {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the longest lifetimes of the current list of pools and of earlier lists.
+    /// Returns the longest lifetimes in the current list of pools and in earlier lists.
     #[must_use]
     pub fn lifetimes(&self) -> Lifetimes {
         *self.lifetimes.read().unwrap_or_else(PoisonError::into_inner)
@@ -358,7 +359,8 @@ impl Node {
         *self.lifetimes.write().unwrap_or_else(PoisonError::into_inner) = lifetimes;
     }
 
-    /// Sets the lists of these buckets, and returns whether any list has changed.
+    /// Sets the digests in `changed`, and returns whether any digest differs from its previous
+    /// value.
     pub fn set_lists(&self, changed: &BTreeMap<u16, Option<u64>>) -> bool {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         let before = lists.clone();
@@ -371,25 +373,25 @@ impl Node {
         *lists != before
     }
 
-    /// Whether pools of this bucket have lost numbers since startup.
+    /// Whether numbers were removed from pools of `bucket` since startup.
     #[must_use]
     pub fn has_shrunk(&self, bucket: u16) -> bool {
         self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
     }
 
-    /// Records that pools of these buckets are losing numbers.
+    /// Records that numbers are being removed from pools of `buckets`.
     pub fn shrink(&self, buckets: &[u16]) {
         self.shrunk.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
     }
 
-    /// Returns digests of the lists of those buckets that this node has agreed to take, as of the
-    /// time when it agreed.
+    /// Returns, for each bucket that this node has agreed to take, the digest of the bucket's list
+    /// of pools at the time of the agreement.
     #[must_use]
     pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
         self.prepared.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds lists to [`Self::prepared`].
+    /// Adds digests to [`Self::prepared`].
     pub fn prepare(&self, lists: impl Iterator<Item = (u16, Option<u64>)>) {
         self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
     }
@@ -458,8 +460,8 @@ impl Node {
         self.stored.iter().map(|group| group.load(Ordering::Relaxed))
     }
 
-    /// Records that the journal of `shard` has been storing nothing since `now`, with the state and
-    /// the reason.
+    /// Records that the journal of `shard` stores nothing from `now` on, with its state and the
+    /// reason.
     pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let trouble = Trouble { since: now, reason: reason.to_owned() };

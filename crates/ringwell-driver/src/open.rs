@@ -50,7 +50,7 @@ use crate::store::{
 };
 
 /// The name given to every data directory whose journals are copies of logs. Such directories need
-/// no individual names, because only the log can have lost data.
+/// no individual names, because data is lost only if the log loses it.
 const IN_LOG: &str = "log";
 
 /// The inputs of a startup, in addition to the files of the shards.
@@ -68,9 +68,10 @@ pub struct Start<'a, F> {
     pub on_disk: &'a [u16],
     /// Whether the journals are in a log and the files are only copies of it.
     pub has_log: bool,
-    /// The gaps that are recorded in the notes of the logs.
+    /// The periods for which answered allocations may be missing, as recorded in the notes of the
+    /// logs.
     pub noted_gaps: &'a Gaps,
-    /// The time of another process that served these shards before, from its last heartbeat.
+    /// The shard time of the process that served these shards before, from its last heartbeat.
     pub last_owner: Option<&'a LastOwner>,
     /// Only in a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
@@ -86,14 +87,14 @@ pub struct Begun<F: Files> {
     pub shards: Vec<Opened<F>>,
     /// The machine's clocks, and the shard time that was computed from them.
     pub clocks: Clocks,
-    /// Buckets that arrived without the lockouts of their previous owner, with their holds.
+    /// The holds of buckets that arrived without the lockouts of their previous owner.
     pub holds: BucketHolds,
     /// The name of the data directory; empty if no data is stored.
     pub identity: String,
     /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
     /// contains a record.
     pub recorded_until: Millis,
-    /// The periods in which answered allocations may be missing.
+    /// The periods for which answered allocations may be missing from the journals.
     pub gaps: Gaps,
     /// The periods in which numbers were overflow numbers.
     pub overflow_periods: OverflowPeriods,
@@ -114,7 +115,7 @@ pub struct Begun<F: Files> {
     pub abandoned: BTreeMap<u16, Owner>,
     /// Identifies the machine's boot.
     pub boot: u64,
-    /// The time until which numbers that enter a pool may be locked by allocations that are missing
+    /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
     /// The reason why the history of all shards is in doubt, if it is.
@@ -126,7 +127,7 @@ pub struct Begun<F: Files> {
 
 impl<F: Files> Begun<F> {
     /// Records the facts that must be durable before the first answer: the boot, the name of the
-    /// data directory with its `journals`, and the periods in which answered allocations may be
+    /// data directory with its `journals`, and the periods for which answered allocations may be
     /// `missing`.
     fn note(
         &mut self,
@@ -159,15 +160,15 @@ impl<F: Files> Begun<F> {
             self.gaps.write(files, data)?;
         }
         if is_recorded {
-            // The record no longer refers to the startups that left empty segments behind.
+            // `identity.json` no longer refers to the startups that left empty segments behind.
             self.shards.iter().try_for_each(Opened::remove_empty)?;
         }
         Ok(())
     }
 
-    /// Moves the facts found at startup into the form that the node uses. `journals` are the next
-    /// groups of the shards. `is_first` means that no number had been handed out from the data
-    /// directory before.
+    /// Moves the facts found at startup into the form that the node uses. `journals` contains the
+    /// number of each shard's next group. `is_first` means that the data directory was new, so that
+    /// no number had been handed out with it.
     pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
         node::Begun {
             holds: take(&mut self.holds),
@@ -215,7 +216,8 @@ impl<F: Files> Opened<F> {
     }
 
     /// Removes the empty segments that earlier startups left behind. A segment whose first frame is
-    /// damaged is kept, because each startup must see the damage until another frame follows.
+    /// damaged is kept, because each startup must detect the damage until a frame is written after
+    /// it.
     fn remove_empty(&self) -> Result<(), FileError> {
         let Inline::Left(journal) = &self.store else { return Ok(()) };
         let doubted = match self.verdict {
@@ -271,12 +273,12 @@ pub fn begin<F: Files>(
     let member = start.member.filter(|_| has_files);
     let placement = directory.placement();
     let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));
-    // A startup is treated like a change of the list: numbers that other nodes allocated under the
-    // previous list may still be locked.
+    // A startup is treated like a change to the list of pools: numbers that other nodes allocated
+    // under the previous list may still be locked.
     let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
     let mut new = match member {
-        // A shard in a log has no new buckets: its previous server left the lockouts in the log,
-        // and the log refuses any other placement.
+        // A shard whose journal is in a log has no new buckets: its lockouts are in the log, and a
+        // process with a different placement does not start.
         Some((own, version)) if !start.has_log => {
             hold::new_buckets(placement, version, own, served.as_ref())?
         }
@@ -339,8 +341,9 @@ fn hold_shards<F: Files>(
     }
 }
 
-/// Returns the buckets that moved under this version of the map, if the move may not have been
-/// reported to all other nodes yet: [`ServedMap::stale`] and [`ServedMap::abandoned`].
+/// Returns [`ServedMap::stale`] and [`ServedMap::abandoned`] if they were recorded under this
+/// `version` of the map. The moves of these buckets may not have been reported to all other nodes
+/// yet.
 fn unsettled(
     served: Option<&ServedMap>,
     version: Option<u64>,
@@ -349,8 +352,8 @@ fn unsettled(
     of_map.map(|it| (it.stale.clone(), it.abandoned.clone())).unwrap_or_default()
 }
 
-/// Returns the periods in which answered allocations may be missing. `newest` is the period that
-/// ends with this startup.
+/// Returns the periods for which answered allocations may be missing from the journals. `newest` is
+/// the period that ends with this startup.
 fn missing<F: Files>(
     reads: &[Read<F>],
     copied: Option<Copied>,
@@ -358,7 +361,7 @@ fn missing<F: Files>(
 ) -> Vec<(Millis, Millis)> {
     let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
-    // If a journal is gone, nothing is known of the whole time since it began.
+    // If a journal is gone, allocations from any time before this startup may be missing.
     let is_gone = match copied {
         Some(Copied::Replaced(shard)) => {
             reads.iter().find(|read| read.shard == shard).is_none_or(Read::is_new)
@@ -371,9 +374,9 @@ fn missing<F: Files>(
     oldest.into_iter().chain(is_in_doubt.then_some(newest)).collect()
 }
 
-/// Records the lifetimes of this list and of earlier lists. Returns these lifetimes, and the
-/// longest lifetime of earlier lists whose lockouts may still run. Shards whose history is in doubt
-/// are held for the longest of all these lifetimes.
+/// Records the longest lifetimes in the current list of pools and in earlier lists. Returns these
+/// lifetimes, and the longest lifetime in those earlier lists whose lockouts may still run. Shards
+/// whose history is in doubt are held for the longest of all these lifetimes.
 fn follow_lists<F: Files>(
     reads: &mut [Read<F>],
     start: &Start<'_, F>,
@@ -384,7 +387,7 @@ fn follow_lists<F: Files>(
     let has_files = settings.durability != Durability::Memory;
     let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
     let before = kept.or(served.and_then(|served| served.lifetimes)).unwrap_or_default();
-    // Lost allocations may have been made as early as the newest known allocation.
+    // Lost allocations may have been made at any time since the newest known allocation.
     let known_at = recorded_at(reads);
     for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
         read.restore.know_lockout(before.longest(known_at));
@@ -402,7 +405,7 @@ fn follow_lists<F: Files>(
             written => written?,
         }
     }
-    // The record may be from an earlier list whose lockouts still run.
+    // The recorded lifetimes may be those of an earlier list whose lockouts still run.
     let earlier = before.followed_by(lifetimes::longest(directory), known_at).earlier(known_at);
     Ok((lifetimes, earlier))
 }

@@ -56,8 +56,8 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// The connection to shards of other processes.
     type Net: Net;
 
-    /// The number of turns that the other tasks need to read an answer that has arrived: the
-    /// runtime polls its sockets, and the connection reads the answer and passes it on.
+    /// The number of calls to [`Self::turn`] after which an answer that has arrived has been read:
+    /// the runtime polls its sockets, and the connection reads the answer and passes it on.
     const TURNS_TO_READ: usize;
 
     /// The number of entries in one piece of a snapshot. Other tasks run between two pieces.
@@ -73,7 +73,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// The files of this process.
     type Files: Files;
 
-    /// Returns a handle on the files.
+    /// Returns a handle to the files.
     fn files(&self) -> Self::Files;
 
     /// Returns the observer of the shards' decisions, which only the simulator has.
@@ -82,7 +82,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
         None
     }
 
-    /// Returns the present time, in the form of deadlines.
+    /// Returns the present time as a [`Moment`], the type of all deadlines.
     fn moment(&self) -> Moment;
 
     /// Returns the time since the machine was booted, which includes the time in which the machine
@@ -174,13 +174,13 @@ pub enum Path {
     Adopt,
     /// Asks the node to take buckets over.
     Take,
-    /// Asks the node not to take buckets over any more.
+    /// Takes back buckets that the node has not accepted.
     Abandon,
-    /// Exchanges copies of the buckets' owners.
+    /// Exchanges the nodes' lists of the buckets' owners.
     Owners,
-    /// Exchanges records about journals.
+    /// Reports the progress of journals, and asks for the progress that the node has recorded.
     Journals,
-    /// Asks for how long numbers are locked.
+    /// Asks how long numbers will remain locked.
     Locked,
 }
 
@@ -219,7 +219,7 @@ impl Path {
         }
     }
 
-    /// Converts from the text that [`Self::as_str`] returns.
+    /// Parses text that [`Self::as_str`] has returned.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|path| path.as_str() == text)

@@ -1,7 +1,7 @@
 //! Queries about a shard's pools, for management.
 //!
-//! Owns the queries, and the way in which a shard's thread answers them. Each query is short. A
-//! query about many pools is sent in parts, so that rows are served in between.
+//! Defines the queries, and answers them on the shard's thread. Each query takes little time. A
+//! query about many pools is sent in parts, so that the shard can serve rows between the parts.
 
 use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
 use ringwell_engine::{Engine, lifetime};
@@ -16,7 +16,7 @@ pub type PoolSlot = (u32, PoolId);
 /// answer.
 #[derive(Debug)]
 pub enum PoolQuery {
-    /// Asks for the pool's present state. Reads each of its numbers.
+    /// Asks for the pool's present state. The shard reads every number of the pool.
     State {
         /// The pool.
         place: PoolSlot,
@@ -30,7 +30,7 @@ pub enum PoolQuery {
         /// Receives the counts of those pools that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
-    /// Asks for the numbers of a pool that have not been held since a given time.
+    /// Asks which of a pool's numbers no visitor has held since a given time.
     Unused {
         /// The pool.
         place: PoolSlot,
@@ -39,7 +39,7 @@ pub enum PoolQuery {
         /// Receives the numbers; consecutive numbers form one range.
         reply: oneshot::Sender<Vec<NumberRange>>,
     },
-    /// Asks for how long the pool's numbers have rested. Reads each of them.
+    /// Asks how long the pool's numbers have rested. The shard reads every number of the pool.
     Rested {
         /// The pool.
         place: PoolSlot,
@@ -54,11 +54,11 @@ pub enum PoolQuery {
         /// Receives the counts, in the order of [`Reason::ALL`].
         reply: oneshot::Sender<[u64; Reason::ALL.len()]>,
     },
-    /// Asks for the same counts, summed, for the pools with the highest sums.
+    /// Asks for the pools with the most rows that [`Self::Refused`] counts.
     MostRefused {
         /// The maximum number of pools in the answer.
         pools: usize,
-        /// Receives each of these pools with the sum of its counts.
+        /// Receives these pools, each with its count of such rows.
         reply: oneshot::Sender<Vec<(PoolId, u64)>>,
     },
 }
@@ -74,8 +74,8 @@ pub struct Rested {
     pub held: u32,
     /// The count of numbers that no visitor has ever held, according to the shard's records.
     pub never: u32,
-    /// The counts of all other numbers. The first count is of numbers that have rested for less
-    /// than the first bound, and the last one is of numbers that have rested for at least the last
+    /// The counts of all other numbers. The first entry counts numbers that have rested for less
+    /// than the first bound. The last entry counts numbers that have rested for at least the last
     /// bound.
     pub rested: [u32; REST_BOUNDS.len() + 1],
 }
@@ -91,8 +91,8 @@ pub struct PoolState {
     pub numbers: u32,
     /// The count of numbers in rotation that are locked.
     pub locked: u32,
-    /// The time when the next number becomes free, if none is free now, or when the pool's hold
-    /// ends.
+    /// The time when the next number can be handed out, after its lockout and the pool's hold;
+    /// `None` if a number can be handed out now.
     pub next_free: Option<Millis>,
     /// The count of numbers handed out since the pool came to this process, modulo 2^32.
     pub allocated: u32,

@@ -10,8 +10,8 @@ use crate::message::Message;
 /// The maximum number of messages that may wait for a shard.
 pub const QUEUE_MESSAGES_MAX: usize = 4096;
 
-/// The queues of all shards, indexed by shard: the queues of this process's shards, and those of
-/// this thread's links to other shards. The entry of any other shard is `None`.
+/// The queues, indexed by shard: those of this process's shards, and those of this thread's links
+/// to the shards of other nodes. The entry of a shard without a queue is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Peers(Vec<Option<mpsc::Sender<Message>>>);
 

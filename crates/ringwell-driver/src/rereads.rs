@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// The requests of all threads of the process to the keeper of the directory.
+/// The requests that the threads of the process send to the task that reloads the list.
 #[derive(Debug, Default)]
 pub struct Rereads {
     asked: watch::Sender<u64>,
@@ -27,7 +27,7 @@ impl Rereads {
         let _ = self.done.subscribe().wait_for(|done| *done >= request).await;
     }
 
-    /// Returns a receiver of the newest request's number, for the keeper.
+    /// Returns a receiver of the newest request's number, for the task that reloads the list.
     #[must_use]
     pub fn asked(&self) -> watch::Receiver<u64> {
         self.asked.subscribe()

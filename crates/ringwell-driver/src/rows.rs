@@ -1,8 +1,9 @@
-//! The rows of a batch, without threads, sockets or clocks: the plan for each row, its execution on
-//! the owning shard, and its answer.
+//! Processes the rows of a batch without threads, sockets or clocks: plans each row, serves it on
+//! the owning shard, and builds its answer.
 //!
-//! This module never waits; the caller may send an answer once its promises ([`is_promise`]) are
-//! durable. The module does not depend on the platform, so it is compiled only once.
+//! This module never waits. The caller may send a batch's answers once the promises among them
+//! ([`is_promise`]) are durable. The module does not depend on the platform, so it is compiled only
+//! once.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use ringwell_wire::{Limits, RequestError, ResponseRow, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
-/// The longest time after a batch's deadline at which a number is still sent. If an answer is
-/// later, the row overflows.
+/// The time after a batch's deadline during which numbers may still be sent. If the batch is
+/// answered later, all its rows overflow.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
 /// The maximum length of an idempotency key.
@@ -55,7 +56,7 @@ pub enum Shortage {
     Refused(Refusal),
 }
 
-/// Returns the limits of a batch from the configuration.
+/// Returns the configured limits of a batch.
 #[must_use]
 pub fn limits(config: &Config) -> Limits {
     Limits {
@@ -75,8 +76,8 @@ pub fn spec(pool: &RingPool) -> PoolSpec {
     PoolSpec { lifetime, ..pool.spec() }
 }
 
-/// Returns the digest that identifies a repeatable batch, computed from its key and its whole body.
-/// Returns `None` if the key is empty, which is equivalent to no key.
+/// Returns the digest that identifies a repeatable batch, computed from its idempotency key and its
+/// whole body. Returns `None` if the key is empty, which is equivalent to no key.
 ///
 /// # Errors
 /// [`RequestError::KeyTooLong`].
@@ -84,8 +85,8 @@ pub fn batch_digest(key: &[u8], body: &[u8]) -> Result<Option<[u8; 16]>, Request
     digest(blake3::Hasher::new(), key, &[body])
 }
 
-/// Returns the digest that identifies a repeatable single allocation, computed from its key, path
-/// and query. Such a digest never equals a batch's digest.
+/// Returns the digest that identifies a repeatable single allocation, computed from its idempotency
+/// key, path and query. Such a digest never equals a batch's digest.
 ///
 /// # Errors
 /// [`RequestError::KeyTooLong`].
@@ -208,8 +209,7 @@ pub fn serve(
 ) {
     let Planned { text, rows, plans, retry } = *planned;
     let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
-    // One index walks all slices together, whereas an iterator over a range would have additional
-    // state.
+    // All slices are traversed with one index. An iterator over a range would add more state.
     for (row, ((plan, asked), outcome)) in plans.iter().zip(rows).zip(outcomes).enumerate() {
         let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != shard {

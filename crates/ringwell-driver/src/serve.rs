@@ -15,8 +15,8 @@ use crate::stats::{JournalStats, ShardStats};
 use crate::store::Store;
 use crate::{change, lookup, moves, pool_query};
 
-/// Serves the requests in this shard's queue until the queue ends. `connections` returns the number
-/// of open connections.
+/// Serves the requests in this shard's queue until the queue is closed. `connections` returns the
+/// number of open connections.
 pub async fn serve<P: Platform>(
     shard: Rc<Shard<P>>,
     links: Vec<Rc<Link<P>>>,
@@ -132,8 +132,8 @@ fn stats<P: Platform>(
     }
 }
 
-/// Converts to whole seconds, rounded up, so that a time that is still running is never shown as
-/// zero.
+/// Returns `time` in whole seconds, rounded up and at least 1, so that a hold or failure that has
+/// not ended is never reported as 0.
 fn seconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }

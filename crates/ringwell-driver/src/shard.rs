@@ -31,12 +31,12 @@ use crate::rows::is_promise;
 use crate::stats::Stats;
 use crate::watch::{Served, Watch};
 
-/// The maximum number of idle memory blocks for batches that a shard keeps. Usually, fewer batches
-/// are in flight at once.
+/// The maximum number of unused memory blocks that a shard keeps for later batches. Usually, fewer
+/// batches than this are in flight at once.
 const JOBS_KEPT_MAX: usize = 1024;
 
-/// The shortest interval between two requests for the owners. They are sent to a node that refuses
-/// rows as moved.
+/// The minimum interval between two requests for the buckets' owners. These requests are sent to a
+/// node that refuses rows as moved.
 const LEARN_EVERY: Duration = Duration::from_millis(20);
 
 /// With `durability = "memory"`, a group is sealed when it reaches this size.
@@ -53,7 +53,7 @@ pub trait PoolSource: fmt::Debug {
 /// The state that the tasks of a shard share.
 #[derive(Debug)]
 pub struct Shard<P> {
-    /// The shard's index in the cluster, or in the process.
+    /// The shard's index in the cluster or, without a cluster, in the process.
     pub id: u16,
     /// The state that this shard shares with the other shards of the process.
     pub node: Arc<Node>,
@@ -77,21 +77,21 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified when a group that did not fit on the disk should be stored again without delay.
+    /// Notified when a group that did not fit on the disk should be retried without delay.
     pub retry: Notify,
     /// The last failure after which the shard could continue, as text.
     last_failure: RefCell<Option<String>>,
-    /// The time when this shard last asked another node for the owners.
+    /// The time when this shard last asked another node for the buckets' owners.
     learnt_at: Cell<Option<Moment>>,
     #[expect(clippy::vec_box, reason = "jobs are taken and given back without being copied")]
     jobs: RefCell<Vec<Box<Job>>>,
     /// The count of finished answers that wait while other requests are processed.
     pub(crate) held_answers: Cell<usize>,
-    /// Answers to other shards that wait for a group, oldest first.
+    /// Answers to other shards, oldest first. Each waits until its group is durable.
     promised: RefCell<VecDeque<Promised>>,
 }
 
-/// An answer to another shard that waits until a group is durable.
+/// An answer that is sent to another shard once `group` is durable.
 #[derive(Debug)]
 struct Promised {
     group: u64,
@@ -146,9 +146,9 @@ impl<P: Platform> Shard<P> {
         *self.directory.borrow_mut() = next;
     }
 
-    /// Asks the node of `shard` for the owners, because that shard refused a row as not its own.
-    /// The rate of these requests is limited, because that shard may simply not have received its
-    /// buckets yet.
+    /// Asks the node of `shard` for the buckets' owners, because that shard refused a row as not
+    /// its own. The rate of these requests is limited, because that shard may simply not have
+    /// received its buckets yet.
     pub(crate) async fn learn_owners(&self, shard: u16) {
         let now = self.platform.moment();
         let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);
@@ -248,7 +248,8 @@ impl<P: Platform> Shard<P> {
         answer
     }
 
-    /// Sends an answer. If the caller has gone, releases the numbers in the answer.
+    /// Sends an answer. If the requesting shard no longer waits, releases the numbers in the
+    /// answer.
     fn deliver(&self, promised: Promised) {
         if let Err(answer) = promised.reply.send(promised.answer) {
             self.withdraw(&unanswered(&answer));
@@ -313,7 +314,8 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Records that the journal refuses records for this reason, and logs the reason once. Rows
-    /// overflow until [`Self::stored`] is called, if this state of the journal can end.
+    /// overflow until [`Self::stored`] is called or, if the journal cannot continue, until a
+    /// restart.
     pub(crate) fn hold_up(&self, state: JournalState, why: Refusal, reason: &str) {
         if self.engine.borrow().refusal() == Some(why) {
             return;

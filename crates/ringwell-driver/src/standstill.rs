@@ -2,11 +2,11 @@
 //!
 //! If a node does not answer, other nodes give its numbers to other pools after [`LIST_SPREAD`] and
 //! the longest lifetime. A process that was stopped, or whose machine was asleep, would continue
-//! with its old list of pools and hand out the same numbers. A shard may therefore serve only
-//! within [`STILL_MAX`] of its last turn. After that, its rows overflow until the list has been
-//! read again from its source and the other nodes have been asked about the numbers. If the source
-//! or a node does not answer within its time limit, the shard continues without that answer.
-//! Source: docs/spec/cluster.md, "A suspended node".
+//! with its old list of pools and hand out the same numbers. A shard therefore takes a turn every
+//! second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last turn. After that, its
+//! rows overflow until the list has been read again from its source and the other nodes have been
+//! asked about the numbers. If the source or a node does not answer within its time limit, the
+//! shard continues without that answer. Source: docs/spec/cluster.md, "A suspended node".
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -52,8 +52,8 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     }
 }
 
-/// Completes `work`, however long it takes, and returns whether the shard was never suspended in
-/// the meantime.
+/// Completes `work`, however long it takes. Returns `false` if the shard was suspended in the
+/// meantime.
 async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()>) -> bool {
     let mut work = pin!(work);
     let (mut last, mut is_steady) = (shard.now(), true);

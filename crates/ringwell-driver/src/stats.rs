@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use ringwell_core::{PoolId, Throttle};
 use ringwell_engine::{Counts, Refusal};
 
-/// The longest time that the histogram can record, in microseconds.
+/// The longest time that a latency histogram can record, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// A count that only increases.
@@ -45,7 +45,7 @@ pub enum Reason {
     JournalFailed,
     /// The journal is slow to store a group.
     JournalWaits,
-    /// The link had no free slot in time.
+    /// Because of pacing, the row was not sent.
     Paced,
     /// There was no connection, or no readable answer.
     Unreachable,
@@ -131,8 +131,8 @@ pub struct Stats {
     /// Limits how often refused connections and requests are logged.
     pub strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
-    /// The counts of `overflow` for each pool, except for rows that found the pool exhausted; the
-    /// pool's shard counts those.
+    /// The counts in `overflow`, by pool. Rows that overflowed because the pool was exhausted are
+    /// not included; the pool's shard counts those.
     refused: RefCell<BTreeMap<PoolId, [u64; Reason::ALL.len()]>>,
     latency: RefCell<Histogram<u64>>,
 }
@@ -178,7 +178,8 @@ impl Stats {
         self.overflow[reason as usize].add(1);
     }
 
-    /// Counts a row for `pool` that got an overflow number or no number because no shard answered.
+    /// Counts a row for `pool` that got an overflow number or no number although the pool was not
+    /// exhausted.
     pub fn refused(&self, pool: Option<PoolId>, reason: Reason) {
         self.overflow(reason);
         // Unknown pools are never counted, so the map contains no more pools than the directory.
@@ -187,14 +188,15 @@ impl Stats {
         }
     }
 
-    /// Returns the counts of rows for `pool`, in the order of [`Reason::ALL`].
+    /// Returns the counts that [`Self::refused()`] has kept for `pool`, in the order of
+    /// [`Reason::ALL`].
     #[must_use]
     pub fn refused_of(&self, pool: PoolId) -> [u64; Reason::ALL.len()] {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()
     }
 
-    /// Returns the pools with the most rows that no shard answered, and their counts; at most
-    /// `pools` of them.
+    /// Returns at most `pools` pools: those with the most rows that [`Self::refused()`] has
+    /// counted, each with its count.
     #[must_use]
     pub fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
         let refused = self.refused.borrow();
@@ -217,7 +219,7 @@ impl Stats {
         }
     }
 
-    /// Counts a batch that was answered after `time`.
+    /// Records `time` as the latency of a batch.
     pub fn answered_after(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));
@@ -242,7 +244,7 @@ pub struct ShardStats {
     pub connections: usize,
     /// The engine's counts.
     pub engine: Counts,
-    /// The count of rows of repeatable batches whose answers are remembered.
+    /// The count of remembered answers to rows of repeatable batches.
     pub answers: usize,
     /// Numbers in rotation.
     pub numbers: usize,
@@ -279,7 +281,8 @@ pub struct LinkStats {
     pub lost: u64,
     /// The count of rows that were answered with overflow because of pacing.
     pub paced_rows: u64,
-    /// The count of numbers that were released because their answers came too late.
+    /// The count of numbers that were released because the answers that contained them arrived too
+    /// late.
     pub late_released: u64,
     /// The time from a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,

@@ -17,11 +17,11 @@ pub trait Watch {
     /// Reports that a lockout was ended at `now` because a client requested it.
     fn released(&self, shard: u16, number: PromoNumber, now: Millis);
 
-    /// Reports that pools, holds or lockouts have changed for a reason other than rows.
+    /// Reports that pools, holds or lockouts have changed, but not because of rows.
     fn changed(&self, shard: u16);
 
-    /// Reports that some answers to repeatable batches, which were given before the pools arrived
-    /// at this shard, could not be stored.
+    /// Reports that pools have arrived at this shard, but that some earlier answers to repeatable
+    /// batches could not be stored with them.
     fn answers_lost(&self, shard: u16);
 }
 
@@ -32,7 +32,7 @@ pub struct Served<'a> {
     pub pool: PoolId,
     /// The index of the row in its batch.
     pub row: u16,
-    /// Two parts of the parameters.
+    /// The parameters: the parts of the query before and after the key.
     pub params: [&'a [u8]; 2],
     /// The visitor, if the row names one.
     pub visitor: Option<VisitorId>,

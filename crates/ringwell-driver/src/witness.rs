@@ -4,9 +4,9 @@
 //! A node that has lost its disk or restored it from a copy cannot detect this on its own, because
 //! its journal is consistent. Other nodes therefore store the name of each shard's data directory
 //! and the progress of its journal. A node asks them for these records before it hands out any
-//! number. If another node's record is of a different or longer journal, the buckets of that shard
-//! are held, as if they had arrived because of a new map. Source: docs/spec/cluster.md, "A lost
-//! disk".
+//! number. If another node has recorded a different journal for a shard, or a longer one than this
+//! node has, the shard's buckets are held, as if a new map had assigned them to it. Source:
+//! docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,11 +30,12 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Identity, SeenJournals, ServedMap};
 
-/// The time that a node has for its answer. A node that does not answer during startup is asked
-/// again while this one serves.
+/// The time limit for another node's answer. A node that does not answer while this node starts is
+/// asked again while this node serves.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The interval between two reports on the progress of journals, and between two queries.
+/// The interval between two reports on the progress of journals, and between two attempts to query
+/// a node that does not answer.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The pause before another attempt to record a hold if the disk has failed.
@@ -57,9 +58,9 @@ pub struct Exchange {
 }
 
 /// Durably stores another node's report, and answers with the previous records of the shards that
-/// the node asks about. The report is stored even if that node stops waiting. Otherwise, the file
-/// could contain a record that this process does not have in memory, and the node's next report
-/// would replace that record.
+/// the node asks about. The report is stored even if that node stops waiting. Otherwise, the report
+/// could be in the file of records but not in this process's memory, and the next report from
+/// another node would remove it from the file.
 ///
 /// # Errors
 /// The reason why the report cannot be recorded.
@@ -111,16 +112,17 @@ async fn learn_now<P: Platform>(
     Ok(answer)
 }
 
-/// Asks all other nodes for their records, holds doubtful buckets, records which buckets this node
-/// serves, and makes the others record its journals. Runs before a node hands out a number. Returns
-/// one shard of each node that must be asked again. If the disk did not store a hold, all nodes
-/// must be asked again, because the next startup must again detect that these buckets are doubtful.
+/// Asks all other nodes for their records, and holds the buckets of shards whose journals are in
+/// doubt. Then records which buckets this node serves, and reports its journals to the other nodes.
+/// Runs before a node hands out a number. Returns one shard of each node that must be asked again.
+/// If the disk did not store a hold, returns a shard of every other node: these nodes must keep
+/// their old records, so that the next startup again detects that the journals are in doubt.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() {
         return Vec::new();
     }
-    // The owners are requested first. This node must not serve buckets that have moved to another
-    // node, so the numbers of these buckets need no query.
+    // The owners of buckets are requested first. This node must not serve buckets that have moved
+    // to another node, so the numbers of these buckets need no query.
     let unasked = moves::ask_owners(platform, node, peers).await;
     // A new data directory cannot be from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {
@@ -188,8 +190,9 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
-            // Also exchanges the owners of buckets. While there are stale buckets, this includes
-            // all other nodes, because the owners must hold these buckets.
+            // Also exchanges the owners of buckets. If this node has served buckets that it did not
+            // own, it exchanges owners with all other nodes, because the owners must hold these
+            // buckets.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -213,7 +216,8 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
     }
 }
 
-/// Reports for the last time, after all requests have been answered.
+/// Reports the progress of this node's journals for the last time, after all requests have been
+/// answered.
 pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let others = others(node);
     if others.is_empty() {
@@ -238,8 +242,9 @@ fn others(node: &Node) -> Vec<u16> {
     membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
 }
 
-/// Returns those shards of this node for which the node of `other` has a record of a different or
-/// longer journal than this startup found. Returns `None` if that node does not answer.
+/// Asks the node of shard `other` for its records of this node's journals. Returns the shards whose
+/// recorded journal is a different one, or is longer than the one that this startup found. Returns
+/// `None` if that node does not answer.
 async fn question<P: Platform>(
     platform: &P,
     node: &Node,
@@ -255,7 +260,7 @@ async fn question<P: Platform>(
     Some(known.iter().filter(is_other).map(|(shard, ..)| *shard).collect())
 }
 
-/// From now on, holds the buckets of these shards. Also records which buckets this node serves.
+/// Holds the buckets of these shards from now on. Also records which buckets this node serves.
 /// Returns `false` if the hold is not stored in a file.
 async fn settle<P: Platform>(
     platform: &P,
@@ -282,7 +287,7 @@ async fn settle_now<P: Platform>(
     peers: &Peers,
     doubtful: &BTreeSet<u16>,
 ) -> Result<(), String> {
-    // From now on, other nodes may hand buckets over, and interrupted moves continue.
+    // By now, other nodes may hand buckets over to this node, and interrupted moves may continue.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
         // Pools are held first, so that no number is handed out twice even if a node is silent or
@@ -314,8 +319,8 @@ async fn settle_now<P: Platform>(
 }
 
 /// Draws a new name for the data directory once the hold is durable. The journal continues from an
-/// earlier place than other nodes have recorded, so its length alone would not distinguish it from
-/// a copy that is restored later.
+/// earlier place than other nodes have recorded, so if a copy of the data is restored later, the
+/// journal's length alone may not reveal that.
 async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let has_log = node.config.journal.replicated.is_some();
     if has_log || planted(Bug::CopyKeepsName) {
@@ -355,8 +360,8 @@ async fn hold(
     Ok(())
 }
 
-/// Records a gap: answers that were sent after the end of the journals, as this startup found them,
-/// are missing.
+/// Records a gap from the end of the journals, as this startup found them, until now. Answers that
+/// were sent in this period are missing.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();
@@ -380,7 +385,7 @@ async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[Journ
     post(platform, peers, other, &said).await.is_some()
 }
 
-/// Returns the node's answer, if there is one.
+/// Sends `said` to the node of `shard`, and returns the node's answer, if there is one.
 async fn post<P: Platform>(
     platform: &P,
     peers: &Peers,

@@ -1,5 +1,5 @@
-//! The shard's task that passes groups to the store, one at a time, and sends the answers once they
-//! are durable.
+//! The task that passes a shard's groups to the store, one at a time, and sends the answers of each
+//! group once the group is durable.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// The pause before storing a group is retried after there was no space for it.
+/// The pause before another attempt to store a group for which there was no space.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Stores groups until the shard ends or its journal fails. While one group is being stored, the
@@ -52,8 +52,8 @@ fn next_group<P: Platform>(shard: &Shard<P>, spare: &mut Vec<u8>) -> Option<Grou
     group
 }
 
-/// For groups in memory: drops the oldest group in exchange for the one that was added, after
-/// copying the records that still matter. Returns the dropped group's buffer, to be reused.
+/// Drops the oldest group of a store in memory, after copying the records that are still needed.
+/// Returns the dropped group's buffer, to be reused.
 async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Option<Vec<u8>> {
     let oldest = store.take_oldest()?;
     let now = shard.now();

@@ -21,7 +21,7 @@ use crate::slots::{self, ENGINES_MAX, NoEngine};
 /// The version of this interface. It increases with each incompatible change.
 pub const ABI_VERSION: u32 = 1;
 
-/// Success. Positive status values are the HTTP status of a refused batch.
+/// Success. A positive status is the HTTP status of a refused batch.
 pub const OK: i32 = 0;
 /// A required pointer is null or misaligned, or a length is impossible.
 pub const INVALID: i32 = -1;
@@ -63,21 +63,22 @@ impl Bytes {
 
 // SAFETY: an engine may move to another thread although it contains `Rc`s and cells. All `Rc`s and
 // cells that refer to one another belong to the same engine and its tasks, and no function of the
-// engine returns any of them. The table of engines locks the engine for each call. The wakers that
-// tasks keep are atomic. The engine keeps nothing in thread-local storage.
+// engine returns any of them. The table of engines locks the engine for each call. The tasks'
+// wakers are thread-safe. The engine keeps nothing in thread-local storage.
 unsafe impl Send for Embedded {}
 
 /// A status and the bytes to return with it.
 type Reply = (i32, Vec<u8>);
 
-/// Returns the version of this interface. Compare it before you call any other function.
+/// Returns the version of this interface. Check that it is the expected version before you call any
+/// other function.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringwell_embed_abi_version() -> u32 {
     ABI_VERSION
 }
 
-/// Opens an engine with `options`, which are JSON. Writes the engine's handle or, on failure, 0 and
-/// the reason.
+/// Opens an engine with the JSON options in `options`. Writes the engine's handle to `handle`. On
+/// failure, writes 0 to `handle` and the reason to `out`.
 ///
 /// # Safety
 /// `options` must point to `options_len` readable bytes. `handle` and `out` must point to writable
@@ -105,8 +106,8 @@ pub unsafe extern "C" fn ringwell_embed_open(
 }
 
 /// Reads the batch in `body` and returns its answer. If the batch is refused, returns the HTTP
-/// status and the body of the refusal. `key` is the idempotency key of the batch, or null.
-/// `deadline_ms` replaces the configured deadline if it is sooner and not 0.
+/// status and the body of the refusal. `key` is the idempotency key of the batch, or null. If
+/// `deadline_ms` is not 0 and is shorter than the configured deadline, it replaces that deadline.
 ///
 /// # Safety
 /// `body` must point to `body_len` readable bytes. `key` must be null or point to `key_len`
@@ -193,12 +194,12 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {
         return;
     }
-    // SAFETY: `out` is not null and is aligned. The caller guarantees that it contains `Bytes`,
-    // which are not used again.
+    // SAFETY: `out` is not null and is aligned. The caller guarantees that `out` points to `Bytes`,
+    // and that those bytes are not used again.
     let Bytes { at, len, room } = unsafe { out.replace(Bytes::NONE) };
     if !at.is_null() {
         // SAFETY: `Bytes::owned` took all three values from a `Vec` that was not dropped. After
-        // `replace`, `out` no longer contains them, so they are freed only once.
+        // `replace`, `out` no longer contains them, so the memory is freed only once.
         drop(unsafe { Vec::from_raw_parts(at, len, room) });
     }
 }
@@ -206,8 +207,8 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
 /// Returns a caller's bytes, or `None` if the pointer or length is invalid.
 ///
 /// # Safety
-/// `at` must point to `len` bytes that are readable and remain unchanged until the function of the
-/// ABI returns. The lifetime `'a` must not outlast that function call.
+/// `at` must point to `len` bytes that are readable and remain unchanged until the calling ABI
+/// function returns. The lifetime `'a` must not outlast that function call.
 unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     if len == 0 {
         return Some(&[]);
@@ -267,7 +268,7 @@ fn open(options: &[u8], handle: &mut u64) -> Reply {
 }
 
 fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Reply {
-    // The deadline includes the time spent waiting for another thread's call to end.
+    // The time spent waiting for another thread's call to end counts toward the deadline.
     let started = Moment(OsFiles.moment());
     with(handle, |engine| {
         let deadline = engine.deadline(started, deadline_ms);

@@ -1,5 +1,5 @@
-//! The driver's platform for the calling thread. It uses no other threads, no runtime and no
-//! network.
+//! Implements the driver's `Platform` trait on the calling thread, without other threads, a runtime
+//! or a network.
 //!
 //! Tasks are polled only during a call, so the engine does nothing between calls. If a task waits
 //! for the disk, the caller waits, too.
@@ -16,7 +16,7 @@ use ringwell_driver::{Moment, Platform};
 use ringwell_os::OsFiles;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// The number of times that other tasks are polled after a call. This number is high enough for
+/// The maximum number of polls of background tasks after a call. This number is high enough for
 /// maintenance to keep pace with the batches. The polls take a few microseconds, unless data must
 /// be flushed.
 const POLLS_AFTER: usize = 8;
@@ -78,8 +78,8 @@ impl Platform for Caller {
 }
 
 impl Caller {
-    /// Runs `work`, together with the tasks that are ready, until `work` completes. Then polls
-    /// other tasks [`POLLS_AFTER`] times.
+    /// Runs `work`, together with the tasks that are ready, until `work` completes. Then polls the
+    /// ready tasks, at most [`POLLS_AFTER`] times.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let output = loop {

@@ -32,7 +32,7 @@ use crate::options::Options;
 /// as in the server.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
-/// While an engine is used, it checks at this interval that it still owns the data directory.
+/// The minimum interval between two checks that an engine still owns its data directory.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
 
 /// The id of the only shard.
@@ -46,8 +46,7 @@ pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
     store: Rc<Inline<OsFiles>>,
-    /// Notes on the corrections that were made when the engine was opened, because a clock was
-    /// wrong or a file was damaged.
+    /// Notes on the corrections that were made at opening for a wrong clock or a damaged file.
     notes: Vec<String>,
     /// The lock of the data directory, held until the engine is closed.
     lock: Option<DataLock>,
@@ -79,8 +78,8 @@ impl Embedded {
     /// Locks the data directory, reads its files, and continues from their state.
     ///
     /// # Errors
-    /// Returns the reason as text. If the reason is anything other than a snapshot that could not
-    /// be written, nothing was changed.
+    /// Returns the reason for the failure as text. Nothing was changed, unless the reason is that a
+    /// snapshot could not be written.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let panic_on = std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes);
         Self::open_with(options, panic_on)
@@ -164,7 +163,7 @@ impl Embedded {
     /// Stores the groups that are waiting for free space on the disk.
     ///
     /// # Errors
-    /// The reason as text.
+    /// Returns the reason for the failure as text.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
         self.shard.retry.notify_waiters();
         if self.shard.node.answers_wait() {
@@ -181,8 +180,8 @@ impl Embedded {
     /// Takes a snapshot, so that less of the journal must be read when the engine is next opened.
     ///
     /// # Errors
-    /// A text that names the file that could not be written. In this case, the previous snapshot is
-    /// kept.
+    /// Returns a message with the name of the file that could not be written. In this case, the
+    /// previous snapshot is kept.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
         self.flush()?;
         if !self.is_in_files() {
@@ -194,8 +193,8 @@ impl Embedded {
     /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
-    /// A text, if some records could not be stored. No answer that depends on these records has
-    /// been returned to the caller.
+    /// Returns a message if some records could not be stored. No answer that depends on these
+    /// records has been returned to the caller.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
         if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
@@ -261,8 +260,8 @@ impl Drop for Embedded {
     }
 }
 
-/// Opens the directory's only shard. If there are journals of other shards, their lockouts are
-/// merged into this shard, and their files remain unchanged. Also returns whether the data
+/// Opens the engine's only shard. If the data directory contains journals of other shards, merges
+/// their lockouts into this shard and leaves their files unchanged. Also returns whether the data
 /// directory is new.
 fn begin(
     settings: &Settings,
@@ -299,7 +298,8 @@ fn begin(
 /// Starts the shard's tasks. Takes a snapshot, as the server does at startup.
 ///
 /// # Errors
-/// A text, if lockouts were extended and the snapshot that must contain them could not be written.
+/// Returns a message if lockouts were extended and the snapshot that must contain them could not be
+/// written.
 fn start(
     shard: &Rc<Shard>,
     store: Inline<OsFiles>,

@@ -1,7 +1,7 @@
 //! The options of an engine: JSON that specifies a configuration file or contains the ring pools.
 //!
-//! Owns the names of the JSON members. The directory owns the rules for pools and settings.
-//! Environment variables are not read, because the process belongs to another program.
+//! Owns the names of the JSON members, but not the rules for pools and settings. Environment
+//! variables are not read, because the process belongs to another program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const DEADLINE_MAX: Duration = Duration::from_mins(1);
 struct OptionsJson<'a> {
     /// The path of a configuration file.
     config: Option<PathBuf>,
-    /// The directory of journals and snapshots.
+    /// The directory for journals and snapshots.
     data: Option<PathBuf>,
     /// The durability: `disk`, `os` or `memory`.
     durability: Option<String>,
@@ -50,7 +50,7 @@ impl Options {
     /// Parses the options, and reads the configuration file if one is given.
     ///
     /// # Errors
-    /// Returns a text that lists all faults. It contains no ring pool keys.
+    /// Returns a message that lists all faults. It contains no ring pool keys.
     pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
         let given: OptionsJson<'_> = serde_json::from_slice(json)
             .map_err(|error| format!("the options are invalid: {error}"))?;

@@ -16,8 +16,8 @@ use crate::engine::Embedded;
 /// The maximum number of open engines in a process.
 pub(crate) const ENGINES_MAX: usize = 64;
 
-/// The widths of the index and the count, which are in the lower bits of a handle. The process id
-/// is in the upper bits.
+/// The widths, in bits, of the index and the count. Both are in the lower half of a handle. The
+/// process id is in the upper half.
 const PLACE_BITS: u32 = 8;
 const COUNT_BITS: u32 = 24;
 
@@ -86,8 +86,9 @@ pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Res
     Ok(result)
 }
 
-/// Removes an engine from the table, and returns it with `true` if it is broken. If the engine was
-/// opened by another process, abandons it, provided that its entry can be locked without waiting.
+/// Removes an engine from the table. Returns the engine, and whether it is broken. If the engine
+/// was opened by another process, abandons it, provided that its entry can be locked without
+/// waiting.
 pub(crate) fn take(handle: u64) -> Result<(Embedded, bool), NoEngine> {
     if process_of(handle) == std::process::id() {
         let mut place = find(handle)?;

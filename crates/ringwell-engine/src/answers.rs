@@ -26,8 +26,9 @@ use queue::Queue;
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
 /// The count of the tables that map rows to answers. When a table is full, all its rows are moved
-/// to a larger table at once, so each table must stay small. With the default of a million rows,
-/// each table contains 800 rows. A table's capacity is doubled when it exceeds 896 rows.
+/// to a larger table at once, so each table must stay small. With the default limit of a million
+/// rows, a table contains 800 rows on average. When a table exceeds 896 rows, its capacity is
+/// doubled.
 const PARTS: usize = 1250;
 
 /// Returns the part of an outcome to remember. Returns `None` if the shard could not decide,
@@ -47,20 +48,20 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
     /// The hash that chooses the table of a row. Clients cannot know the key of this hash, so no
-    /// client can fill a single table. Within a table a fast hash is sufficient, because row keys
-    /// are digests, which clients cannot choose.
+    /// client can choose rows that all fall into one table. Within a table a fast hash is
+    /// sufficient, because row keys are digests, which clients cannot choose.
     places: RandomState,
     /// The answered rows of each pool, in the order of their answers. A row that was answered again
     /// has two entries. The older entry is skipped, because its time differs from that of the row's
     /// current answer.
     by_pool: BTreeMap<PoolId, Queue>,
-    /// The same pools, grouped by the [`class`] of the lengths of their queues.
+    /// The same pools, grouped by the [`class`] of their queue's length.
     by_length: BTreeSet<(usize, PoolId)>,
     /// The count of entries in all queues.
     queued: usize,
     remembered: usize,
     rows_max: usize,
-    /// The rows of the newest allocations, in rising order of the positions of their records. The
+    /// The rows of the newest allocations, ordered by the position of the allocation's record. The
     /// number of rows that are kept equals the number of allocations that can be undone.
     allocated: VecDeque<(Position, RowKey)>,
 }
@@ -178,14 +179,14 @@ impl Answers {
         let place = self.place(row);
         let before = self.by_row[place].insert(row, answer);
         self.remembered += usize::from(before.is_none_or(|before| before.is_forgotten()));
-        // The same answer may be in both a snapshot and the journal after it, and is queued only
-        // once.
+        // An answer may be in a snapshot and also in the journal that follows the snapshot. It is
+        // queued only once.
         if before.is_none_or(|before| before.at != answer.at) {
             self.queue(answer.at, pool, row);
         }
     }
 
-    /// Records that the record of the allocation for `row` is at `position`.
+    /// Stores `position`, the position of the allocation record of `row`.
     pub(crate) fn allocated(&mut self, position: Position, row: RowKey) {
         let last = self.allocated.back().map(|(last, _)| *last);
         assert!(last < Some(position), "rows of allocations are out of order");
@@ -231,7 +232,7 @@ impl Answers {
             oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
-            // If several pools have the most answers, skips a pool that has only the newest row.
+            // If several pools have the most answers, skips the pool whose only row was just added.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));
@@ -307,9 +308,9 @@ impl Answers {
         Some(AnswersPlace { pool: *pool, from, end })
     }
 
-    /// Adds to `out` about `count` answers of the walk that is at `place`, and returns the position
-    /// at which the walk continues. Answers that were dropped since the walk began are omitted, and
-    /// so are answers given after the walk reached their pool.
+    /// Passes about `count` answers to `out`, starting at `place`. Returns the position at which
+    /// the walk continues. Answers that were dropped since the walk began are omitted, and so are
+    /// answers given after the walk reached their pool.
     pub(crate) fn piece(
         &self,
         place: AnswersPlace,
@@ -344,8 +345,9 @@ impl Answers {
     }
 }
 
-/// Returns the class of a length. The pool whose oldest row is dropped is chosen by class rather
-/// than by exact length, so that adding or removing a row seldom changes the order of the pools.
+/// Returns the class of a queue's length. The pool whose oldest row is dropped is chosen by class
+/// rather than by exact length, so that adding or removing a row seldom changes the order of the
+/// pools.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }
 }

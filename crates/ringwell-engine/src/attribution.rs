@@ -1,7 +1,7 @@
 //! Finds the holder of a number at a given time by walking back along the number's records.
 //!
-//! The walk names the record that it needs next. The caller reads that record from memory or a
-//! file, and passes it in. Source: docs/spec/journal.md, "History".
+//! Each step of the walk returns the position of the next record. The caller reads that record from
+//! memory or a file, and passes it to the walk. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
 use ringwell_journal::{
@@ -52,33 +52,33 @@ pub struct KeepAlives {
 pub struct Past {
     /// The allocation that held the number.
     pub held: Option<PastAllocation>,
-    /// The reason why the result is incomplete: no holder was found although there may have been
-    /// one, the returned holder may be wrong, or the holder's record is missing.
+    /// The reason why the result is incomplete. A result is incomplete if no holder was found
+    /// although there may have been one, if the returned holder may be wrong, or if the holder's
+    /// record is missing.
     pub missing: Option<Missing>,
     /// Whether another shard may have handed the number out after the newest allocation known here.
-    /// This is possible because the number's pool was held after that allocation.
+    /// This is possible if a hold of the pool ended after the lockout of that allocation.
     pub is_doubted: bool,
     /// The end, by the wall clock, of a period whose records were lost, if that period is the
     /// reason for `missing`. Allocations after this time are known.
     pub lost_until: Option<Millis>,
-    /// The time, by the clock of the other shard, of the allocation after the one in `held`, or of
-    /// the oldest known allocation if `held` is `None`. This time identifies the allocation.
-    /// Present only if another shard made that allocation or if its time is not known here. All
-    /// that is known here is that the allocation precedes the `next_allocated_at` of `held`, the
-    /// time at which the number arrived.
+    /// The time of the allocation after the one in `held`, or of the oldest known allocation if
+    /// `held` is `None`. The clock is that of the shard that made the allocation. This time
+    /// identifies the allocation. Present only if another shard made the allocation or if the
+    /// allocation's wall-clock time is unknown. All that is known here is that the allocation
+    /// precedes the `next_allocated_at` of `held`, the time at which the number arrived.
     pub later: Option<Millis>,
     /// Whether a lost period is the reason for `missing`. It is then uncertain which allocations
     /// preceded `later`, but the allocation at `later` is known to have followed the lost period.
     pub is_later_sure: bool,
-    /// A time, by the wall clock, by which the allocation of `later` had already been made, if the
-    /// time of that allocation is unknown.
+    /// An upper bound on the wall-clock time of the allocation in `later`, if that time is unknown.
     pub later_by: Option<Millis>,
     /// The time, by the wall clock, of the oldest allocation that this shard made after the
     /// requested time. Any earlier allocation that another shard made had ended by this time.
     pub next: Option<Millis>,
-    /// The end, by the wall clock, of the last period in which the number was an overflow number,
-    /// if such a period had begun by the requested time and is known. A visitor who had the number
-    /// before that period is not the caller.
+    /// The end, by the wall clock, of the last known period that began by the requested time and in
+    /// which the number was an overflow number. A visitor who had the number before that period is
+    /// not the caller.
     pub overflow_until: Option<Millis>,
 }
 
@@ -99,7 +99,7 @@ pub enum Missing {
 pub enum Moment {
     /// A time by the wall clock.
     Wall(Millis),
-    /// A time by the shard time of the node that receives the request.
+    /// A time in the shard time of the node that receives the request.
     Shard(Millis),
 }
 
@@ -108,8 +108,9 @@ pub enum Moment {
 pub struct Walk<'a> {
     number: PromoNumber,
     at: Moment,
-    /// The current clocks, and the clocks that the journals of the node have recorded.
+    /// The current clocks.
     clocks: Option<Clocks>,
+    /// The clocks that are recorded in the node's journals.
     noted: &'a [Noted],
     /// The newest allocation in the shard's state, until the record of that allocation has been
     /// read. If the allocation was adopted from another shard, its record is in that shard's
@@ -126,8 +127,8 @@ pub struct Walk<'a> {
     /// Whether the end of the lockout in the shard's state belongs to the newest allocation. If
     /// not, the end may belong to a later allocation that no visitor saw.
     is_settled: bool,
-    /// The end of the lockout in shard time, if a record newer than that of the allocation has set
-    /// it.
+    /// The end of the lockout in shard time, if it was set by a record that is newer than the
+    /// allocation's own record.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
     /// See [`Past::next`].
@@ -135,10 +136,10 @@ pub struct Walk<'a> {
     /// See [`Past::later`].
     later: Option<Millis>,
     /// Whether the time of a later allocation is uncertain. Either the time of the next allocation
-    /// is unknown, or the recorded time of an allocation was later than that of the next one. The
-    /// latter happens if the wall clock was wrong and was not corrected before the machine
-    /// rebooted. The look-up then returns an older allocation as the holder only for the duration
-    /// of its lockout.
+    /// is unknown, or an allocation's recorded time is later than the recorded time of the
+    /// allocation that followed it. The latter happens if the wall clock was wrong and was not
+    /// corrected before the machine rebooted. In both cases, the look-up returns an older
+    /// allocation as the holder only for the duration of that allocation's lockout.
     is_doubtful: bool,
     /// The keep-alives, if the walk collects them.
     collected: Option<Collected>,
@@ -152,7 +153,8 @@ struct Collected {
     /// keep-alives from before that time, the walk returns to this record and reads the keep-alives
     /// one by one.
     return_to: Option<Position>,
-    /// The count of later keep-alives that were read one by one; `None` while the walk skips them.
+    /// The count of keep-alives after the requested time that were read one by one; `None` while
+    /// the walk skips them.
     later: Option<u32>,
 }
 
@@ -175,7 +177,7 @@ pub struct BrokenChain {
 
 impl Engine {
     /// Whether another owner may have allocated `number` after the newest allocation known here.
-    /// This is possible if the lockout of that allocation ended before a hold of the pool did.
+    /// This is possible if a hold of the pool ended after the lockout of that allocation.
     #[must_use]
     pub fn is_doubted(&self, number: PromoNumber) -> bool {
         self.shard.find(number).is_some_and(|slot| self.shard.is_doubted(slot))
@@ -248,14 +250,14 @@ struct Met<'a> {
     pool: PoolId,
     allocated_at: Millis,
     locked_until: Millis,
-    /// The time by which the wall clock was ahead of shard time at `allocated_at`.
+    /// The wall clock minus shard time at `allocated_at`.
     shift: i64,
     params: [&'a [u8]; 2],
 }
 
 impl Walk<'_> {
-    /// Lets the look-up collect the keep-alives of the allocation too, which takes one read for
-    /// each of them.
+    /// Makes the look-up also collect the keep-alives of the allocation that it returns. Each
+    /// keep-alive takes one read.
     #[must_use]
     pub fn with_keep_alives(mut self) -> Self {
         self.collected = Some(Collected::default());
@@ -311,10 +313,12 @@ impl Walk<'_> {
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
                 if let Some(collected) = &mut self.collected {
-                    // The keep-alive records that were written before this copy are no longer kept.
+                    // The keep-alive records that were written before this `Carry` record are no
+                    // longer kept.
                     collected.found.is_part = true;
                 }
-                // The copy replaces the record of the allocation. No earlier records are kept.
+                // The `Carry` record replaces the original record of the allocation. No earlier
+                // records are kept.
                 Ok(self.allocation(&met).unwrap_or_else(|| Step::Done(self.end(Missing::NotKept))))
             }
             Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
@@ -327,8 +331,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the record to go back to, if skipping keep-alives has led to a record at `at`,
-    /// before the requested time.
+    /// Returns the position of the record to go back to, if the walk has skipped keep-alives and
+    /// has now reached a record from before the requested time. `at` is the time of that record.
     fn overshot(&mut self, at: Millis, shift: i64) -> Option<Position> {
         let is_from = self.at.is_from(at, shifted(at, shift));
         let collected = self.collected.as_mut()?;
@@ -369,13 +373,13 @@ impl Walk<'_> {
         passed
     }
 
-    /// Returns the time by which the wall clock is now ahead of shard time.
+    /// Returns the current wall clock minus the current shard time.
     fn shift_now(&self) -> i64 {
         self.clocks.map_or(0, |clocks| clocks.wall_less_shard())
     }
 
-    /// Returns the time by which the wall clock was ahead of shard time when the event of `record`
-    /// happened, if it is known.
+    /// Returns the wall clock minus shard time at the event of `record`, or `None` if it is
+    /// unknown.
     fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> Option<i64> {
         let (then, noted) = (record.clocks(group), self.noted.iter().copied());
         match *record {
@@ -403,8 +407,8 @@ impl Walk<'_> {
         Past { held, missing, later, later_by, next: self.next_own, ..Past::default() }
     }
 
-    /// Returns the newest allocation, if its record has not been read and it was made by the
-    /// requested time.
+    /// Returns the newest allocation, if it was made no later than the requested time and its
+    /// record has not been read.
     fn newest_held(&self) -> Option<PastAllocation> {
         let newest = self.newest?;
         let shift = match self.at {
@@ -435,8 +439,8 @@ impl Walk<'_> {
         matches!(self.at, Moment::Wall(_)) && self.newest_shift.is_none()
     }
 
-    /// Processes a record that set the lockout again at `at`. The shard's state already contains
-    /// the current end of the newest allocation's lockout.
+    /// Processes a record, written at `at`, that changed the end of the lockout. The shard's state
+    /// already contains the current end of the newest allocation's lockout.
     fn relocked(&mut self, at: Millis, until: Millis) {
         if self.is_foreign || self.newest.is_none() || at < self.newest_at {
             self.locked_until.get_or_insert(until);
@@ -489,8 +493,8 @@ impl Walk<'_> {
         None
     }
 
-    /// Processes an allocation whose own record is in another shard's journal, unless the number
-    /// was allocated here first and came back.
+    /// Processes an `Adopt` record. The original record of the allocation is in another shard's
+    /// journal, unless the number was allocated here, moved away and came back.
     fn adopted(
         &mut self,
         allocated_at: Millis,

@@ -1,4 +1,4 @@
-//! Copies the records that are still needed from the oldest part of the journal to its end, before
+//! Copies the still-needed records in the oldest part of the journal to the journal's end, before
 //! that part is dropped. The journal therefore always contains the newest allocation of every
 //! number. Source: docs/spec/journal.md, "Retention".
 
@@ -31,8 +31,8 @@ impl Engine {
     /// group is durable. `clocks` contains the clocks that were recorded in the group `old`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the body cannot be read. Records before the unreadable one have been
-    /// copied.
+    /// [`DecodeError`] if a record cannot be read. The records before it have already been
+    /// processed.
     pub fn carry(
         &mut self,
         now: Millis,
@@ -73,8 +73,9 @@ impl Engine {
             locked_until: newest.locked_until,
             clocks: old.clocks,
             // The copy contains the current visitor, because another shard may have reported a
-            // different one since. The visitor is copied even if the lockout is over, because the
-            // visitor's batch may be sent again, and the number is then locked again.
+            // different one after the original record was written. The visitor is copied even if
+            // the lockout is over, because the visitor's batch may be sent again, and the number is
+            // then locked again.
             visitor: self.shard.newest_visitor(old.slot, old.number),
             params: old.params,
         });

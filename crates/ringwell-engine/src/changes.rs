@@ -18,9 +18,9 @@ use crate::engine::Engine;
 /// pool has this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
-/// Returns the time that comparisons use for an answer that was received at `now`. It is one
-/// millisecond earlier: if the answer's number is handed out again within the same millisecond, it
-/// must no longer count as the number of the answer's row.
+/// Returns the time to store for an answer received at `now`: one millisecond before `now`. If the
+/// answer's number is handed out again within the same millisecond, the answer's row must no longer
+/// get that number.
 pub(crate) fn received_at(now: Millis) -> Millis {
     now - Millis(1)
 }
@@ -131,9 +131,9 @@ impl Engine {
     /// Remembers an answer received from another shard, and records it. The number in the answer
     /// must have been adopted before, and must not have gone to another visitor before the answer
     /// was sent. If this shard already has an answer for the row, it keeps that answer, with two
-    /// exceptions. First, the received answer replaces it if it is newer by this node's clock.
-    /// Second, the received answer replaces it if the number in this shard's answer seems to have
-    /// gone to another visitor.
+    /// exceptions. First, a received answer that is newer by this node's clock replaces this
+    /// shard's answer. Second, if the number in this shard's answer seems to have gone to another
+    /// visitor, the received answer replaces this shard's answer.
     ///
     /// If the number is in rotation here, the sender no longer owns it. The received answer is then
     /// older than the state here, regardless of the recorded times, and does not give the number to

@@ -2,9 +2,9 @@
 //! journal, and then it approaches the wall clock.
 //!
 //! Within one boot of the machine, the time since boot advances evenly even if the wall clock is
-//! set. The length of an interruption is therefore known exactly. After a reboot only the wall
-//! clock is available, and it may be wrong. Lengthening lockouts protects visitors from a wrong
-//! wall clock. Source: docs/spec/allocation.md, "Time".
+//! set. The time for which the process did not run is therefore known exactly. After a reboot only
+//! the wall clock is available, and it may be wrong. Lengthening lockouts protects visitors from a
+//! wrong wall clock. Source: docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Tip};
@@ -12,12 +12,12 @@ use ringwell_journal::{Clocks, Tip};
 /// After a reboot, the wall clock is not trusted if it is ahead of the journal by more than this.
 pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// The smallest difference that shows that the wall clock was set. Smaller differences arise
-/// because two clocks cannot be read at the same moment.
+/// The wall clock counts as set if the difference between it and the time since boot changes by at
+/// least this much. Smaller changes arise because two clocks cannot be read at the same moment.
 pub const WALL_STEP_MIN: Millis = Millis(5);
 
 /// While shard time approaches the wall clock, it gains or loses one millisecond in this many
-/// milliseconds: 500 parts in a million.
+/// milliseconds: 500 parts per million.
 const SLEW_ONE_IN: u64 = 2_000;
 
 /// The time after which shard time may gain or lose one more millisecond.
@@ -117,9 +117,9 @@ pub fn slewed(clocks: Clocks) -> Clocks {
     Clocks { shard_offset: clocks.shard_offset.saturating_add(moved), ..clocks }
 }
 
-/// Returns the time for which a number must be locked by shard time, so that it stays locked for
-/// `lifetime` in true time. Shard time is rounded down to whole milliseconds, and may run faster
-/// than true time while it approaches the wall clock.
+/// Returns the lockout, in shard time, that keeps a number locked for `lifetime` in true time.
+/// Shard time is rounded down to whole milliseconds, and may run faster than true time while it
+/// approaches the wall clock.
 #[must_use]
 pub fn lockout(lifetime: Millis) -> Millis {
     lifetime + Millis(lifetime.0.div_ceil(SLEW_ONE_IN)) + Millis(1)

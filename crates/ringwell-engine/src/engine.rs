@@ -1,8 +1,8 @@
 //! One shard as a state machine: requests go in, answers and journal groups come out.
 //!
 //! Combines the allocation rules (`ringwell-core`) with the records of the journal. Does no I/O:
-//! the caller writes the sealed groups and reports when they are durable. It sends an answer only
-//! after that. Invariant: when an outcome is returned, the record of its number is in
+//! the caller writes the sealed groups, reports when they are durable, and only then sends the
+//! answers. Invariant: when an outcome is returned, the record of its number is in
 //! [`Engine::newest_group`] or in an earlier group.
 
 use std::collections::{HashMap, VecDeque};
@@ -21,8 +21,8 @@ use crate::answers::{Answers, answer_of};
 use crate::counts::Counts;
 use crate::live_records::LiveRecords;
 
-/// The maximum size in bytes of the records that one row may write: an allocation, or a keep-alive
-/// together with the answer to the row.
+/// The maximum size in bytes of the records that are written for one row: an allocation, or a
+/// keep-alive together with the answer to the row.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
 /// The maximum number of groups that one batch may fill before the first of them is stored. The
@@ -78,19 +78,20 @@ pub enum Refusal {
     JournalFull,
     /// A write or flush of the journal failed. Only a restart helps.
     JournalFailed,
-    /// The journal takes long to store a group. The engine resumes by itself when the group is
-    /// stored.
+    /// The journal is taking too long to store a group. The engine resumes by itself when the group
+    /// is stored.
     JournalWaits,
     /// The answer would be sent after the batch's deadline, or the process was suspended and has
     /// not yet confirmed that the shard still owns its pools.
     Late,
     /// The shard's queue is full.
     Busy,
-    /// The link to the shard is shut at the moment, because it was slow.
+    /// The link to the shard is shut at the moment, because the shard was slow.
     Paced,
     /// The shard's node could not be reached, or did not answer correctly.
     Unreachable,
-    /// The shard that was asked does not own the pool, because the two nodes have different maps.
+    /// The shard that was asked does not own the pool, for example because its node and the asking
+    /// node have different maps.
     Moved,
 }
 
@@ -105,9 +106,9 @@ pub struct Engine {
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
     pub(crate) live: LiveRecords,
-    /// The numbers that changes of pools have moved to other slots while a snapshot was being
-    /// taken. The snapshot may have passed the new slots before the numbers arrived there. `None`
-    /// if no snapshot is being taken.
+    /// The numbers that were moved to other slots by pool changes while a snapshot was being taken.
+    /// The snapshot may have passed the new slots before the numbers arrived there. `None` if no
+    /// snapshot is being taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
     /// The time until which the shard may serve rows: see [`Engine::serve_until`].
@@ -183,7 +184,7 @@ impl Engine {
         self.refusal
     }
 
-    /// Refuses rows as [`Refusal::Late`] after the time `last`.
+    /// Refuses rows with [`Refusal::Late`] after the time `last`.
     pub fn serve_until(&mut self, last: Millis) {
         self.serves_until = last;
     }
@@ -215,7 +216,7 @@ impl Engine {
     }
 
     /// Seals the open group in the middle of a batch, and begins the next group. Returns `false` if
-    /// too many groups already wait to be stored.
+    /// too many groups are already waiting to be stored.
     #[cold]
     fn begin_group(&mut self) -> bool {
         if self.sealed.len() == SEALED_MAX {
@@ -264,9 +265,9 @@ impl Engine {
         outcome
     }
 
-    /// Whether the visitor of `ask` no longer has the number of the earlier answer, and may have
-    /// another number. The row is then served like a new one, because a visitor has at most one
-    /// number in a pool.
+    /// Whether the visitor of `ask` no longer has the number of the earlier answer, and has another
+    /// number or can receive one. The row is then served like a new one, because a visitor has at
+    /// most one number in a pool.
     fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
         #[cfg(canary)]
         if is_planted(TWO_OF_A_POOL) {
@@ -344,7 +345,7 @@ impl Engine {
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
             return Outcome::Exhausted { until: Millis::ZERO };
         };
-        // If it is uncertain who had the number last, a running lockout may belong to the next
+        // If it is uncertain who had the number last, a running lockout may belong to another
         // visitor.
         if self.shard.is_held(slot, now) || self.shard.is_doubted(slot) {
             return Outcome::Exhausted { until: Millis::ZERO };
@@ -400,7 +401,7 @@ impl Engine {
         self.release_slot(now, slot, since)
     }
 
-    /// Like [`Self::release`], unless the visitor's lockout was extended after `seen_at`.
+    /// Like [`Self::release`], but does nothing if the lockout was extended after `seen_at`.
     pub fn release_unseen(
         &mut self,
         now: Millis,
@@ -443,7 +444,7 @@ impl Engine {
         true
     }
 
-    /// Ends the lockout of the allocation of `slot` that was made at `allocated_at`, because its
+    /// Ends the lockout of the allocation that was made in `slot` at `allocated_at`, because its
     /// visitor has left.
     ///
     /// If the open group has no room for the record, the lockout runs to its end.
@@ -459,9 +460,9 @@ impl Engine {
         true
     }
 
-    /// Records that a lockout was ended early. Also records that `before` is the number's newest
-    /// allocation again, and that the answer to the row `forgotten` is no longer remembered, if
-    /// they are given.
+    /// Records that a lockout was ended early. If `before` is given, also records that it is the
+    /// number's newest allocation again. If `forgotten` is given, also records that the answer to
+    /// that row is no longer remembered.
     fn released(
         &mut self,
         now: Millis,
@@ -513,7 +514,7 @@ impl Engine {
     }
 
     /// Returns the last group that contains records. When this group is durable, all records so far
-    /// are durable. An empty group may stay open for seconds, and no request must wait for it.
+    /// are durable. An empty group may stay open for seconds, so requests must never wait for it.
     #[must_use]
     pub fn newest_group(&self) -> u64 {
         let is_begun = self.writer.pending_bytes() > 0;
@@ -533,19 +534,19 @@ impl Engine {
         self.writer.is_full() || !self.sealed.is_empty()
     }
 
-    /// Ends a batch's rows, whose records are not changed any more.
+    /// Marks the end of a batch's rows. Their records do not change after this.
     #[inline]
     pub fn end_batch(&mut self) {
         self.writer.sum();
     }
 
-    /// Whether records wait to be written.
+    /// Whether records are waiting to be written.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.pending_bytes() > 0
     }
 
-    /// The count of bytes that wait to be written.
+    /// The count of bytes that are waiting to be written.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|group| group.body.len()).sum();
@@ -553,8 +554,8 @@ impl Engine {
     }
 
     /// Returns the oldest group to store: a group that a long batch has filled, or otherwise the
-    /// open group, which is sealed. `spare` becomes the buffer of the next group. Returns `None` if
-    /// there are no records.
+    /// open group, after sealing it. `spare` becomes the buffer of the next group. Returns `None`
+    /// if there are no records.
     ///
     /// # Panics
     /// Never panics, because a sealed group is no longer open.
@@ -579,7 +580,7 @@ impl Engine {
         &self.shard
     }
 
-    /// The count of rows of repeatable batches whose answers are remembered.
+    /// The count of remembered answers to rows of repeatable batches.
     #[must_use]
     pub fn answers_remembered(&self) -> usize {
         self.answers.len()

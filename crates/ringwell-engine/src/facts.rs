@@ -12,13 +12,13 @@ use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 /// The state that is sent to the next owner if that owner is on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Apart {
-    /// The newest allocation of each number, in rising order.
+    /// The newest allocation of each number, sorted by number.
     pub numbers: Vec<Retired>,
     /// The answers that repeated rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
-    /// Pools some of whose allocations were omitted. Each has the time until which the next owner
-    /// must treat its own state of the pool's numbers as uncertain. Most of these times are the
-    /// ends of expired holds.
+    /// Pools with omitted allocations, each with the time until which the next owner must treat its
+    /// own state of the pool's numbers as uncertain. Most of these times are the ends of expired
+    /// holds.
     pub doubts: Vec<(PoolId, Millis)>,
 }
 
@@ -33,7 +33,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Adds one shard's state of numbers, and the shard's answers to repeatable batches.
+    /// Adds the state of the numbers in one shard, and the shard's answers to repeatable batches.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.
@@ -42,8 +42,8 @@ impl Facts {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
             let local_at = newest.local_at.max(retired.local_at);
-            // Two shards may have the same allocation. One of them may have only an earlier end of
-            // the lockout and no visitor, although its `local_at` is later. The later end of the
+            // Two shards may have the same allocation. One shard may have recorded an earlier end
+            // of the lockout, and no visitor, even if its `local_at` is later. The later end of the
             // lockout therefore decides.
             let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
                 retired.slot.locked_until > newest.slot.locked_until
@@ -80,9 +80,9 @@ impl Facts {
     ///
     /// This process has no information about allocations that other owners made during a hold, so
     /// the next owner may have a newer allocation of a number. Allocations whose lockout ended
-    /// before the end of the hold are therefore omitted. Their lockouts are over or end with the
-    /// hold, which is sent to the next owner. Rows that got their numbers get the overflow number
-    /// instead.
+    /// before the end of the hold are therefore omitted. Omitting them shortens no lockout, because
+    /// the hold is sent to the next owner. If a row that received an omitted allocation is
+    /// repeated, it gets the overflow number.
     ///
     /// A number that is in none of the moving pools is also omitted if its lockout is over at `at`.
     /// A shard may have only an old allocation of it, although another pool has handed the number
@@ -137,10 +137,10 @@ impl Facts {
         Apart { numbers, answers, doubts: doubts.into_iter().collect() }
     }
 
-    /// Returns the newest allocation of each number, in rising order. Each has the latest end of
-    /// its lockout, and its visitor if the visitor got no other number later. Also returns the
-    /// answers that repeated rows would get, oldest first. If a row's number has gone to another
-    /// visitor, the row gets the overflow number.
+    /// Returns the newest allocation of each number, sorted by number. Each includes the latest
+    /// known end of its lockout, and its visitor unless the visitor later got another number. Also
+    /// returns the answers that repeated rows would get, oldest first. If a row's number has gone
+    /// to another visitor, the row gets the overflow number.
     #[must_use]
     pub fn settle(self) -> (Vec<Retired>, Vec<AnswerEntry>) {
         let Self { numbers, answers, .. } = self;
@@ -157,9 +157,9 @@ impl Facts {
     }
 }
 
-/// If a visitor's lockout ended and the visitor got another number later, only the later number
-/// stays the visitor's. The next owner cannot decide this, because it receives all of these
-/// allocations with the same time.
+/// If a visitor's lockout ended and the visitor got another number later, removes the visitor from
+/// the earlier number. The next owner could not determine which number is the later one, because it
+/// receives all of these allocations with the same time.
 fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
     let of = |retired: &Retired| retired.visitor.map(|visitor| (retired.pool, visitor));
     let rank =

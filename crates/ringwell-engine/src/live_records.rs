@@ -1,15 +1,16 @@
 //! Tracks which groups still contain the newest record of a number, so that the other groups can be
 //! dropped without being read.
 //!
-//! Only the newest groups are counted. Older groups, and groups from before this startup, are
-//! unknown and must be read. A count may be too high, but is never too low.
+//! For each of the newest groups, counts the records that are still needed. Older groups, and
+//! groups from before this startup, have no count and must be read. A count may be too high, but is
+//! never too low.
 
 use std::collections::VecDeque;
 
 use ringwell_core::Position;
 use ringwell_journal::position_parts;
 
-/// The count of groups that are tracked, at four bytes each.
+/// The maximum count of groups that are tracked, at four bytes each.
 const GROUPS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]

@@ -14,29 +14,29 @@ use crate::changes::{TOLD, received_at};
 use crate::clock::{Recorded, doubtful};
 use crate::engine::Engine;
 
-/// Collects the facts of the snapshot and the journal. [`Restore::finish`] creates the engine.
+/// Collects the facts from the snapshot and the journal. [`Restore::finish`] creates the engine.
 #[derive(Debug)]
 pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
     /// The time of the last known event of this shard.
     known: Recorded,
-    /// The clocks from which the process continues. If `None`, the process records no clocks.
+    /// The clocks of the process at this startup. If `None`, the process records no clocks.
     resumed: Option<Clocks>,
-    /// The largest error that the wall clock may have after a reboot without ending a lockout
+    /// The maximum wall-clock error after a reboot. Errors up to this maximum never end a lockout
     /// early.
     skew_max: Millis,
     /// The newest time recorded by the other shards of the node.
     elsewhere: Millis,
-    /// The time by which lockouts that still ran at the end of the records were lengthened.
+    /// The time added to lockouts that were still running at the end of the records.
     lengthened: Option<Millis>,
     /// The longest lifetime of a pool or the longest lockout found, whichever is longer.
     lockout_max: Millis,
     /// The number of the first group to replay. The snapshot may already contain the effects of the
     /// replayed groups.
     replay_from: u64,
-    /// The slot in which the next number of the snapshot probably is, because a snapshot lists
-    /// numbers in the order of their slots.
+    /// The slot that probably contains the next number of the snapshot. A snapshot lists numbers in
+    /// the order of their slots.
     next_slot: u32,
 }
 
@@ -44,8 +44,8 @@ pub struct Restore {
 /// operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// The part of the time since the newest record that may not have passed, by which running
-    /// lockouts were lengthened.
+    /// The time added to running lockouts: the part of the time since the newest record that may
+    /// not actually have passed.
     pub lengthened: Option<Millis>,
     /// The wall clock minus shard time, in milliseconds.
     pub wall_less_shard: i64,
@@ -56,7 +56,7 @@ pub struct Doubts {
 
 impl Restore {
     /// Starts from the directory's pools, in the order of their indices. `answer_rows_max` is the
-    /// maximum count of rows of repeatable batches that are remembered.
+    /// maximum count of remembered answers to rows of repeatable batches.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>, answer_rows_max: usize) -> Self {
         let lockout_max = specs.iter().map(|spec| spec.lifetime).max().unwrap_or_default();
@@ -88,15 +88,16 @@ impl Restore {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// Sets the largest error that the wall clock may have after a reboot without ending a lockout
-    /// early. Must be called before any record is replayed.
+    /// Sets the maximum wall-clock error after a reboot. Errors up to this maximum never end a
+    /// lockout early. Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
 
-    /// Sets the clocks from which the process continues at `now`. See [`crate::Reading::resume`].
-    /// The journal ends at `tip`. Must be called before other shards adopt anything from this
-    /// shard, because the lockouts that they adopt must already be lengthened.
+    /// Sets the clocks of the process at this startup, at the shard time `now`. See
+    /// [`crate::Reading::resume`]. The journal ends at `tip`. Must be called before other shards
+    /// adopt anything from this shard, because the lockouts that they adopt must already be
+    /// lengthened.
     pub fn resume(&mut self, clocks: Clocks, now: Millis, tip: &Tip) {
         self.resumed = Some(clocks);
         self.elsewhere = self.elsewhere.max(now);
@@ -128,11 +129,12 @@ impl Restore {
     }
 
     /// Determines the longest lockout from lockouts that have not ended yet, because a lockout that
-    /// is over may have been ended early by a release. If a visitor has extended a lockout, the
-    /// time since the allocation exceeds one lockout, so the time since the newest record is used
-    /// instead. A released number stays locked for one more millisecond, so such lockouts do not
-    /// count as running. If no visitor saw a released number, its allocation is an earlier one, or
-    /// its time is zero.
+    /// is over may have been ended early by a release. If a visitor may have extended a lockout,
+    /// the time from the allocation to the end may exceed one lockout. The time from the newest
+    /// record to the end is then used instead. A released number stays locked for one more
+    /// millisecond, so such lockouts do not count as running. If no visitor saw a released number,
+    /// the entry contains an earlier allocation of the number, or zero as the time of the
+    /// allocation.
     fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
         let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
@@ -163,8 +165,9 @@ impl Restore {
     /// [`DecodeError`] if the body cannot be read although its checksum is right. In this case, the
     /// body was written by a newer version or by another program.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // If time is missing between the previous group and this one, an earlier startup also found
-        // this gap. It took a snapshot before it served, but that snapshot has been lost.
+        // If there is a gap in time between the previous group and this one, an earlier startup
+        // also found it. That startup wrote a snapshot before serving, but the snapshot has been
+        // lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
@@ -240,8 +243,8 @@ impl Restore {
         self.answers.iter()
     }
 
-    /// Remembers these answers, oldest first, instead of the shard's own. The shard's own answers
-    /// should be among them.
+    /// Replaces the shard's remembered answers with `all`, which is sorted oldest first and should
+    /// include the replaced answers.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.

@@ -1,8 +1,9 @@
 //! Takes a shard's snapshot in pieces between batches, so that the snapshot never stalls the shard.
 //!
 //! The pieces are taken at different times. This is harmless. The journal is replayed from the
-//! group that was open when the first piece was taken, and every number takes only newer records.
-//! The snapshot becomes usable once the group that is open when the last piece is taken is durable.
+//! group that was open when the first piece was taken, and a record changes a number only if it is
+//! newer than the number's state. After the last piece is taken, the snapshot becomes usable as
+//! soon as the group open at that moment is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
 use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter, position_parts};
@@ -10,8 +11,8 @@ use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter,
 use crate::answers::AnswersPlace;
 use crate::engine::Engine;
 
-/// The count of slots or answers in one piece, which takes about ten microseconds of a shard's
-/// time.
+/// The maximum count of slots or answers in one piece. A shard needs about ten microseconds for one
+/// piece.
 pub const PIECE_ENTRIES: u32 = 1024;
 
 /// The progress of a snapshot.
@@ -27,14 +28,14 @@ pub enum SnapshotStep {
     },
     /// Continue with the retired numbers that follow this number.
     Retired(Option<PromoNumber>),
-    /// Continue with the numbers that changes of pools have moved since the first piece, because
-    /// the snapshot may have missed them. The value is the index of the next such number.
+    /// Continue with the numbers that were moved by pool changes since the first piece, because the
+    /// snapshot may have missed them. The value is the index of the next such number.
     Moved(usize),
     /// Continue with the times by other nodes' clocks, and with the holds.
     Holds,
-    /// Continue with the remembered answers. The walk over them ends at the answers that existed
-    /// when it began, so the snapshot ends even if the shard answers rows faster than the snapshot
-    /// is written. Later answers are in the journal.
+    /// Continue with the remembered answers. For each pool, only the answers that existed when the
+    /// snapshot reached the pool are written. The snapshot therefore ends even if the shard answers
+    /// rows faster than the snapshot is written. Later answers are in the journal.
     Answers(AnswersPlace),
     /// Everything has been written.
     Done,
@@ -156,7 +157,7 @@ impl Engine {
         SnapshotStep::Holds
     }
 
-    /// Omits numbers that were never handed out, because the directory contains them.
+    /// Writes one number, unless it was never handed out: the directory contains such numbers.
     fn snapshot_number(&self, pool: PoolId, index: u32, out: &mut SnapshotWriter) {
         let slot = &self.shard.slots()[index as usize];
         if slot.position == Position::NONE && slot.allocated_at == Millis::ZERO {

@@ -137,7 +137,7 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // This shard's state is older, because another shard has owned the number since.
+                // Ensures that the other shard's report is newer than this shard's state.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
@@ -364,7 +364,7 @@ proptest! {
             prop_assert_eq!(&held.params, params);
             prop_assert!(held.locked_until >= *at);
             let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
-            // An allocation that another shard made has a time by that shard's clock.
+            // The time of another shard's allocation was read from that shard's clock.
             let is_foreign = |before: &PastAllocation| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
             // Looks up the holder at the last moment before the number's next allocation.
@@ -397,7 +397,7 @@ proptest! {
         for slot in rig.engine.shard().slots().to_vec() {
             let newest = rig.history.iter().rev().find(|(number, ..)| *number == slot.number);
             let held = rig.attribution(&rig.engine, slot.number, now);
-            // Another shard's allocation has its parameters only in that shard's journal.
+            // The parameters of another shard's allocation are only in that shard's journal.
             let is_own = newest.is_some_and(|(_, at, _)| *at == slot.allocated_at);
             let params = newest.filter(|_| is_own).map(|(_, _, params)| params.clone());
             let known = (slot.allocated_at > Millis::ZERO)

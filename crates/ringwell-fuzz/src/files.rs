@@ -60,8 +60,8 @@ pub fn pools_csv(text: &[u8]) {
     assert!(again.pools().eq(directory.pools()));
 }
 
-/// Checks any cluster file: a node, which reads the secret, and a program that does not read the
-/// secret get the same map, and no output contains the secret.
+/// Checks any cluster file: reading it with or without the secret gives the same map, and no output
+/// contains the secret.
 pub fn cluster(text: &[u8]) {
     let path = file("cluster.toml", text);
     let map = ClusterMap::load(&path);

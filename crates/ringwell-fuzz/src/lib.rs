@@ -5,7 +5,8 @@
 //! input of the fuzzer's corpus (`fuzz/corpus`) without the fuzzer. Each target asserts more than
 //! the absence of panics: input is written back unchanged, two readers of the same format agree,
 //! memory is bounded by the length of the input, and recovery of a damaged journal returns a true
-//! prefix or refuses. Knows nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
+//! prefix or refuses. This crate does not depend on the fuzzer. Source: docs/reliability.md,
+//! "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]

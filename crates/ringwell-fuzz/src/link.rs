@@ -11,8 +11,8 @@ use crate::memory::bounded;
 const MEMORY_TIMES: u64 = 64;
 
 /// Reads any bytes as each kind of frame. Checks that each value has only one encoding, and that
-/// the length of the frame bounds the allocated memory. The first byte is the count of rows that
-/// the request had.
+/// the length of the frame bounds the allocated memory. The first byte is the count of rows in the
+/// request to which an answer frame belongs.
 pub fn link(bytes: &[u8]) {
     let Some((&wanted, frame)) = bytes.split_first() else { return };
     for limits in [Limits::default(), Limits { rows_max: 2, params_bytes_max: 20 }] {

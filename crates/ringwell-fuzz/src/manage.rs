@@ -49,8 +49,8 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// The parts that are created only once for all inputs, because creating a database takes longer
-/// than all requests to it.
+/// The runtime and the databases to copy. They are created only once for all inputs, because
+/// creating a database takes longer than all requests to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
@@ -185,7 +185,7 @@ impl Stage {
     }
 }
 
-/// Some numbers for the inventory.
+/// Adds some numbers to the inventory.
 async fn fill(store: &Store) {
     let mut change = store.change("fuzzer", NOW).await.unwrap();
     let first = PromoNumber::parse("8885550100").unwrap();
@@ -250,7 +250,8 @@ fn request(text: &[u8]) -> Option<Request<Body>> {
     request.body(Body::from(body.to_owned())).ok()
 }
 
-/// Sends a request, and checks the answer's status, and that the answer's body matches its head.
+/// Sends a request. Checks that the answer's status is allowed, and that its body matches its
+/// content type.
 async fn answer(router: &Router, request: Request<Body>, line: &str) -> (StatusCode, Bytes) {
     let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();

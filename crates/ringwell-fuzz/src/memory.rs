@@ -1,7 +1,7 @@
 //! The memory that a reader allocates for its input.
 
-/// Calls `read`, and checks that the memory it has allocated never exceeds `times` × `input` bytes
-/// plus 64 KiB.
+/// Calls `read`, and checks that the memory allocated by `read` never exceeds `times` × `input`
+/// bytes plus 64 KiB.
 pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> T {
     let mut result = None;
     let info = allocation_counter::measure(|| result = Some(read()));

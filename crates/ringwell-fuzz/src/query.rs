@@ -26,8 +26,8 @@ pub fn suffix(text: &[u8]) {
     assert_eq!(words(&batch), words(&single));
 }
 
-/// Checks any path and query: if they are accepted, they contain a date, a pool and a format, and
-/// every answer to them is well-formed.
+/// Checks any path and query: an accepted path contains `api/` and a date, and every answer to an
+/// accepted request for a single number is well-formed.
 pub fn legacy(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -67,8 +67,8 @@ pub fn legacy(text: &[u8]) {
     }
 }
 
-/// `[http[s]://host][/…][api/<date>/][ring_pools/]<digits>/allocate_number[.<format>][/][?query]`, read
-/// piece by piece.
+/// `[http[s]://host][/…][api/<date>/][ring_pools/]<digits>/allocate_number[.<format>][/][?query]`,
+/// read piece by piece.
 fn plainly(text: &str) -> Option<(PoolId, &str, &str)> {
     let mut text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     let lower = text.to_ascii_lowercase();
@@ -93,7 +93,7 @@ fn plainly(text: &str) -> Option<(PoolId, &str, &str)> {
     Some((PoolId(id), pool, query))
 }
 
-/// Splits a query into pairs of name and value.
+/// Splits a query into pairs of name and value, and checks that they match `ask`.
 fn check_ask(ask: &Ask, text: &[u8], query: &str) {
     let pairs: Vec<&str> = query.split('&').collect();
     let place = pairs.iter().rposition(|pair| pair.starts_with("ring_pool_key="));

@@ -88,9 +88,9 @@ fn forged(mut bytes: &[u8]) -> Vec<u8> {
     [file, head.to_vec(), end].concat()
 }
 
-/// Damages the file at a position for every three bytes of `bytes`: the first two are the position,
-/// and the third contains the bits to flip. If there is a further byte at the end, it truncates the
-/// file.
+/// Damages a good snapshot. Of every three bytes in `bytes`, the first two are a position in the
+/// file, and the third contains the bits to flip there. If bytes are left over, the first of them
+/// is the count of bytes to cut off the end of the file.
 fn check_damaged(bytes: &[u8]) {
     let contents = sample();
     let good = write(THROUGH, &contents);

@@ -13,7 +13,7 @@ fn every_committed_input_holds() {
         paths.sort();
         assert!(paths.len() >= 10, "{name} has only {} inputs", paths.len());
         for path in paths {
-            // Names the input in the output, which is shown if the target panics.
+            // Prints the input's path, which is shown if the target panics.
             println!("{}", path.display());
             target(&std::fs::read(path).unwrap());
         }

@@ -5,7 +5,7 @@
 
 /// The records of the open group. Space for each record is reserved before the record is written,
 /// so that bounds are checked only once per record. The reserved bytes contain zeros or old bytes
-/// of earlier groups.
+/// from earlier groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
@@ -69,8 +69,8 @@ impl Body {
     }
 }
 
-/// The size of the buffer for a header. A whole word written at any possible length stays within
-/// the buffer, so no check is needed.
+/// The size of the buffer for a header. A whole word written at any possible offset stays within
+/// the buffer, so no bounds check is needed.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
 /// The header of one record, built where it will be stored. Bytes that were just written are not

@@ -1,8 +1,9 @@
 //! The clocks of a machine, which are recorded together with shard time when a group is sealed.
 //!
 //! Shard time never goes back and never jumps, so it may differ from the calendar time. Each group
-//! therefore contains the time since the machine booted, which advances evenly, and the wall clock,
-//! which an operator or a time server may set at any time. Source: docs/spec/journal.md, "Clocks".
+//! therefore also contains the time since the machine booted and the wall clock. The time since
+//! boot advances evenly, but an operator or a time server may set the wall clock at any time.
+//! Source: docs/spec/journal.md, "Clocks".
 
 use ringwell_core::Millis;
 
@@ -91,11 +92,11 @@ pub struct Noted {
 /// Returns the wall clock minus shard time at the moment when a group with the clocks `then` was
 /// sealed, corrected by clocks that were recorded later. If the wall clock was corrected later, its
 /// last setting applies to all events since the boot. `now` contains the current clocks. A group of
-/// format 1 has no clocks. Shard time is then used as the wall clock.
+/// format 1 has no clocks. For such a group, shard time is used as the wall clock.
 ///
-/// The last setting of an earlier boot counts as wrong if it is far from the current setting
-/// although a still earlier boot had a setting close to the current one. In this case, the current
-/// setting applies.
+/// The last setting of an earlier boot counts as wrong if it is far from the current setting, but a
+/// setting of a still earlier boot is close to the current one. In this case, the current setting
+/// applies.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -117,10 +118,10 @@ pub fn wall_less_shard(
 }
 
 /// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at
-/// `recorded_at`, in a group with the clocks `then`. The event may belong to an earlier boot. In
-/// this case the clocks of that boot apply, if they are in `noted`, which comes from all shards of
-/// the node. The shard time at which a boot begins is later than any shard time recorded before.
-/// The boot of the event therefore did not begin after `at`. Returns `None` if the clocks of the
+/// `recorded_at`, in a group with the clocks `then`. `noted` contains the clocks recorded by all
+/// shards of the node. If the event belongs to an earlier boot than the group, the clocks of that
+/// boot apply. A boot begins at a later shard time than any that was recorded before the boot. The
+/// boot of the event therefore did not begin after `at`. Returns `None` if the clocks of the
 /// event's boot were dropped with old history, because shard time may have jumped by any amount
 /// since.
 pub fn wall_less_shard_at(
@@ -136,9 +137,9 @@ pub fn wall_less_shard_at(
     Some(wall_less_shard(clocks, now, noted))
 }
 
-/// Returns the wall-clock time at the beginning of the next known boot after an event at the shard
-/// time `at`, if the event happened before that boot. The arguments are those of
-/// [`wall_less_shard_at`].
+/// Finds the first clocks that were recorded after an event at the shard time `at`. If the boot of
+/// these clocks began after the event, returns the wall-clock time at which it began. The arguments
+/// are those of [`wall_less_shard_at`].
 pub fn wall_before(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -163,9 +164,9 @@ fn clocks_after(
 }
 
 /// The time for which a wall clock that jumped forward is not yet used to compute the age of
-/// history. The clock counts as jumped if it was set forward while the machine was running, or if
-/// it is ahead by more than this time after a reboot. The delay is needed because dropped history
-/// cannot be restored.
+/// history. The clock counts as jumped if it was set forward while the machine was running, or if,
+/// when the machine booted, it was ahead of the last recorded time by more than this. The delay is
+/// needed because dropped history cannot be restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// Returns the wall-clock time at the shard time `now`, corrected to a time that is trusted for

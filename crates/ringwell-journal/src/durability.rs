@@ -9,7 +9,8 @@ pub enum Durability {
     /// On the disk: survives a power failure.
     #[default]
     Disk,
-    /// Stored by the operating system: survives the end of the process, but not of the machine.
+    /// Stored by the operating system: survives the end of the process, but not a crash of the
+    /// machine.
     Os,
     /// Only in the process: survives nothing. For benchmarks and tests only.
     Memory,

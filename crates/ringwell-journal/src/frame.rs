@@ -35,7 +35,7 @@ const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 /// The header of a frame after it was read and checked: the group's header, and the frame's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The identity of the group.
+    /// The group's header.
     pub group: GroupHeader,
     /// The size of the frame in bytes, a multiple of [`BLOCK_BYTES`].
     pub bytes: usize,
@@ -124,7 +124,7 @@ pub fn decode_header(
     }
 }
 
-/// Copies the body of a complete frame into `body`, whose contents it replaces, and checks it.
+/// Replaces the contents of `body` with the body of a complete frame, and verifies its checksum.
 ///
 /// # Errors
 /// [`FrameFault`]. `body` then contains the unchecked bytes.
@@ -150,7 +150,7 @@ pub fn decode_body(
     if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {
         return Ok(());
     }
-    // The first block was written, because its header could be read.
+    // The first block is not checked again: its header could be read, so the block was written.
     let written = (0_u64..)
         .zip(frame.chunks_exact(BLOCK_BYTES))
         .skip(1)

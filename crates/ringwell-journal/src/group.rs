@@ -1,10 +1,10 @@
 //! The open group, and the sealed groups that wait to be stored.
 //!
-//! Independent of how groups are stored. Each sealed group has its epoch, a dense number and the
-//! hash of the previous group. Any ordered store can therefore be checked for gaps, duplicates and
-//! forks, whether it consists of segment files or is a replicated log with one message per group.
-//! Invariant: group numbers are dense, and times and epochs never go back. Source:
-//! docs/spec/journal.md, "Groups".
+//! Independent of how groups are stored. Sealed groups are numbered without gaps, and each contains
+//! its epoch and the hash of the previous group. Any ordered store can therefore be checked for
+//! gaps, duplicates and forks, whether it consists of segment files or is a replicated log with one
+//! message per group. Invariant: group numbers are consecutive, and times and epochs never
+//! decrease. Source: docs/spec/journal.md, "Groups".
 
 use ringwell_core::{Millis, Position};
 
@@ -14,8 +14,8 @@ use crate::place::{BODY_BYTES_MAX, N_END, behind, position, position_parts, star
 use crate::record::{DecodeError, Record, Records};
 
 /// A group whose body has reached this length accepts no further batch. The remaining 384 KiB up to
-/// [`BODY_BYTES_MAX`] suffice for the rest of nearly every batch in progress. A longer batch
-/// continues in the next group.
+/// [`BODY_BYTES_MAX`] are enough to finish nearly every batch that has already begun. If a batch
+/// needs more, it continues in the next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
 /// The end of a journal: the data about earlier groups that the next group needs.
@@ -25,7 +25,8 @@ pub struct Tip {
     pub next_n: u64,
     /// The hash of the last group, or zero before the first group.
     pub prev_hash: u64,
-    /// The epoch of the last group. After [`Self::raise_epoch`], the epoch of the next groups.
+    /// The epoch of the last group. After [`Self::raise_epoch`], the epoch of the groups that
+    /// follow.
     pub epoch: u64,
     /// The time of the last record.
     pub last_at: Millis,
@@ -33,12 +34,12 @@ pub struct Tip {
     pub clocks: Option<Clocks>,
 }
 
-/// The identity of a group, including a hash of its body.
+/// The header of a group, which identifies the group and contains the checksum of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
-    /// The group's number; numbers are dense and start at one.
+    /// The group's number. Numbers are consecutive and start at one.
     pub n: u64,
-    /// Rises with each startup, or in a cluster with each change of owner, and never decreases.
+    /// Rises with each startup and with each take-over by another process, and never decreases.
     pub epoch: u64,
     /// The time of the first record, to which the times of the other records are relative.
     pub at: Millis,
@@ -59,7 +60,8 @@ impl GroupHeader {
     /// Whether the header by itself is valid, whatever groups surround it.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
-        // Requires that a larger group number and a larger epoch exist, for the next group.
+        // The number and the epoch must be below their maximum, so that later groups can have
+        // larger ones.
         (1..N_END - 1).contains(&self.n)
             && self.epoch < u64::MAX
             && len.is_ok_and(|len| (1..=BODY_BYTES_MAX).contains(&len))
@@ -70,7 +72,7 @@ impl GroupHeader {
 /// A sealed group, which is the unit of storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its identity.
+    /// Its header.
     pub header: GroupHeader,
     /// Its records.
     pub body: Vec<u8>,
@@ -97,8 +99,8 @@ struct Summed {
 }
 
 impl Summed {
-    /// The minimum number of new bytes to add to the checksum before the group is sealed. Shorter
-    /// pieces would take more instructions per byte.
+    /// The minimum number of bytes that are added to the checksum at once while the group is open.
+    /// Shorter pieces would take more instructions per byte.
     const PIECE: usize = 1_024;
 
     /// Returns the checksum extended to all bytes of `body`.
@@ -135,7 +137,7 @@ impl Tip {
         self.clocks.map(|clocks| Noted { at: self.last_at, clocks })
     }
 
-    /// Returns the same tip, with the next epoch for later groups.
+    /// Returns this tip with its epoch increased by one, for later groups.
     #[must_use]
     pub fn raise_epoch(self) -> Self {
         Self { epoch: self.epoch + 1, ..self }
@@ -144,8 +146,8 @@ impl Tip {
 
 impl GroupHeader {
     /// Returns the hash by which the next group identifies this one: the first eight bytes of
-    /// BLAKE3 over all fields. The body and the clocks are each covered by their CRC32C. The hash
-    /// therefore covers 52 bytes and takes one round of BLAKE3, like the 48 bytes of format 1.
+    /// BLAKE3 over all fields. The body and the clocks are each represented by a CRC32C. The hash
+    /// therefore covers 52 bytes (48 in format 1), which fit in one block of BLAKE3.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut bytes = [0; 52];
@@ -185,7 +187,7 @@ impl Group {
 }
 
 impl Writer {
-    /// Continues at the end of a journal. The caller must have raised the epoch.
+    /// Returns a writer that continues a journal at its end. The caller must have raised the epoch.
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -198,10 +200,10 @@ impl Writer {
     }
 
     /// Sets the current clocks, which are recorded in the groups that are sealed from now on.
-    /// Before the first call, groups have format 1.
+    /// Groups that are sealed before the clocks are first set have format 1.
     ///
     /// # Panics
-    /// Panics if the clocks have no boot.
+    /// Panics if `clocks.boot` is zero.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         assert!(clocks.boot != 0, "clocks without a boot would be read back as no clocks");
         self.clocks = Some(clocks);
@@ -315,8 +317,8 @@ impl Writer {
         let body_crc = std::mem::take(&mut self.summed).up_to(&body).crc;
         let header = GroupHeader { n, epoch, at, last_at, body_len, body_crc, prev_hash, clocks };
         assert!(header.is_sane(), "the group could not be read back");
-        // Checked only in debug builds. The body is no longer in the processor's cache, so the
-        // check would take 13 instructions per row of 100 bytes.
+        // Checked only in debug builds. In release builds, the check would take 13 instructions per
+        // row of 100 bytes, and it would load the body into the processor's cache again.
         debug_assert!(
             crc32c::crc32c(&body) == body_crc,
             "the checksum does not cover the whole body"

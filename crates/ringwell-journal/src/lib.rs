@@ -1,13 +1,13 @@
 //! The journal of one shard: records, groups, frames, recovery and snapshots, as bytes.
 //!
-//! A shard appends **records** to the open **group**. Sealing a group gives it a dense number `n`,
-//! counted from 1, and the hash of the previous group. While one group is being stored, the next
-//! one collects records. A group that is stored in a file is a **frame** in a **segment**. A
-//! **snapshot** limits the count of frames that must be read at startup.
+//! A shard appends **records** to the open **group**. When a group is sealed, it gets the next
+//! number `n`, counted from 1, and the hash of the previous group. While one group is being stored,
+//! the next one collects records. A group that is stored in a file is a **frame** in a **segment**.
+//! A **snapshot** limits the count of frames that must be read at startup.
 //!
-//! Takes bytes and returns bytes; independent of files, clocks, threads and the allocation rules.
-//! All input is checked, even input that this version wrote. Invalid input leads to an error, never
-//! to a panic. Source: docs/spec/journal.md.
+//! The crate takes bytes and returns bytes. It does not depend on files, clocks, threads or the
+//! allocation rules. All input is checked, even input that this version wrote. Invalid input leads
+//! to an error, never to a panic. Source: docs/spec/journal.md.
 
 mod bytes;
 mod clocks;

@@ -1,8 +1,8 @@
 //! The form of a group as one message, in a log that several machines share.
 //!
 //! The message names its shard, its journal and the process that wrote it. It contains the group's
-//! header and body with their checksums. The group's number is the message's position in the log.
-//! Source: docs/spec/log.md.
+//! header and body with their checksums. The group's number normally equals the message's place in
+//! the log, counted from 1. Source: docs/spec/log.md.
 
 mod packing;
 
@@ -26,14 +26,15 @@ const HEADER_BYTES: usize = 120;
 /// The length of the longest message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
 
-/// The sender of a message, and the shard for which it is meant.
+/// The sender of a message, and the shard to whose journal the message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
     /// The shard.
     pub shard: u32,
-    /// The journal's identity, which was drawn when the journal's first group was created.
+    /// The journal's identity: a random value that was generated when the journal's first group was
+    /// created.
     pub journal: [u8; 16],
-    /// The process's identity, which was drawn when the process opened the shard.
+    /// The process's identity: a random value that was generated when the process opened the shard.
     pub incarnation: [u8; 16],
 }
 
@@ -46,13 +47,13 @@ pub enum MessageFault {
     Damaged,
 }
 
-/// Returns the message of a group, with its body uncompressed.
+/// Encodes a group as a message whose body is not compressed.
 #[must_use]
 pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
     encode(author, &group.header, PLAIN, &group.body)
 }
 
-/// Returns the message of a group, with its body compressed if this makes the message shorter.
+/// Encodes a group as a message. The body is compressed if the compressed form is shorter.
 #[must_use]
 pub fn encode_packed_message(packer: &mut Packer, author: &Author, group: &Group) -> Vec<u8> {
     match packer.pack(&group.body) {
@@ -113,9 +114,9 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     Ok((author, Group { header, body }))
 }
 
-/// Whether the message certainly was not written by a process that served this shard. Returns
-/// `true` if the message does not begin as messages of any version do, or if it is an intact
-/// message of another shard.
+/// Whether the message cannot have been written by a process that served `shard`. Returns `true` if
+/// the message does not begin with the bytes that all versions share, or if its header is intact
+/// and names another shard.
 #[must_use]
 pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
     let is_of_other = |(author, _): (Author, _)| author.shard != shard;

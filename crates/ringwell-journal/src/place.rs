@@ -17,8 +17,8 @@ pub(crate) const N_END: u64 = 1 << (u64::BITS - OFFSET_BITS);
 /// Returns the position of the record that begins at `offset` in the body of group `n`.
 ///
 /// # Panics
-/// Panics if `offset` is greater than any body allows, or if `n` takes more than 44 bits. The
-/// writer keeps both in range.
+/// Panics if `offset` is too large for any body, or if `n` takes more than 44 bits. The writer
+/// keeps both in range.
 #[inline]
 #[must_use]
 pub const fn position(n: u64, offset: usize) -> Position {

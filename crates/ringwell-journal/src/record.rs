@@ -1,10 +1,10 @@
 //! One record (an event of a promo number, a pool or a row) and its encoding.
 //!
-//! A record consists of a kind byte and a flags byte, followed by varints and fixed fields without
-//! alignment. Times are encoded relative to the group's first record, and `previous` as a distance
-//! in groups. An `Allocate` therefore takes only about twenty bytes before its parameters.
-//! Invariant: [`Records`] reads every record back exactly as [`Record::encode`] wrote it. Source:
-//! docs/spec/journal.md, "Records".
+//! A record consists of a kind byte and a flags byte, followed by varints and fixed-width fields
+//! without alignment. A record's time is encoded relative to that of the group's first record, and
+//! `previous` as a distance in groups and an offset. An `Allocate` therefore takes only about
+//! twenty bytes before its parameters. Invariant: [`Records`] reads every record back exactly as
+//! [`Record::encode`] wrote it. Source: docs/spec/journal.md, "Records".
 
 mod decode;
 mod encode;
@@ -57,11 +57,11 @@ pub enum Record<'a> {
         /// The row that gets the same answer if it is repeated.
         idempotency: Option<RowKey>,
         /// The raw parameters: both slices, with an `&` between them if neither is empty. Records
-        /// that are read back have all parameters in the first slice. Together the slices have at
-        /// most [`PARAMS_BYTES_MAX`] bytes.
+        /// that are read back have all parameters in the first slice. Together with the `&`, the
+        /// slices are at most [`PARAMS_BYTES_MAX`] bytes long.
         params: [&'a [u8]; 2],
     },
-    /// A visitor returned and keeps the number.
+    /// A visitor returned and kept the number.
     Extend {
         /// The time.
         at: Millis,
@@ -90,7 +90,7 @@ pub enum Record<'a> {
         /// The position of the number's previous record.
         previous: Position,
         /// The allocation that is the number's newest again, because no visitor saw the later
-        /// allocation. `previous` then leads past the record of the undone allocation.
+        /// allocation. `previous` then skips the record of the undone allocation.
         restored: Option<Restored>,
         /// The row for which the undone allocation was made. If the row is repeated, it gets a new
         /// answer.
@@ -130,8 +130,8 @@ pub enum Record<'a> {
         /// The raw parameters, as in `Allocate`.
         params: [&'a [u8]; 2],
     },
-    /// A number's newest allocation, reported by another shard that had the number before. The
-    /// original record of the allocation, with the parameters, stays in that shard's journal.
+    /// A number's newest allocation, reported by another shard that previously owned the number.
+    /// The original record of the allocation, with the parameters, stays in that shard's journal.
     Adopt {
         /// The time when this shard adopted the allocation.
         at: Millis,
@@ -143,7 +143,8 @@ pub enum Record<'a> {
         allocated_at: Millis,
         /// The end of the lockout.
         locked_until: Millis,
-        /// The time of the allocation by this node's clock, which comparisons use.
+        /// The time of the allocation by this node's clock. Comparisons with other allocations use
+        /// this time.
         local_at: Millis,
         /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
@@ -159,8 +160,7 @@ pub enum Record<'a> {
         /// The time from which numbers are handed out again.
         until: Millis,
     },
-    /// Time passed without other events. A tick records the current time although nothing else
-    /// happened.
+    /// Time passed without other events.
     Tick {
         /// The time.
         at: Millis,
@@ -173,7 +173,8 @@ pub enum Record<'a> {
 pub struct Restored {
     /// The time of the allocation.
     pub allocated_at: Millis,
-    /// The time of the allocation by this node's clock, which comparisons use.
+    /// The time of the allocation by this node's clock. Comparisons with other allocations use this
+    /// time.
     pub local_at: Millis,
     /// The end of the allocation's lockout.
     pub locked_until: Millis,
@@ -200,8 +201,7 @@ mod flag {
     pub(super) const NUMBER: u8 = 1 << 4;
     /// Flag of a `Hold`.
     pub(super) const POOL: u8 = 1 << 5;
-    /// Flag of all other kinds of records that contain a number: the number's code takes seven
-    /// bytes instead of five.
+    /// Flag of records that contain a number: the number's code takes seven bytes instead of five.
     pub(super) const LONG_NUMBER: u8 = 1 << 5;
     /// Flag of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;
@@ -227,13 +227,14 @@ impl Record<'_> {
         }
     }
 
-    /// Returns an upper bound of the size in bytes that the record takes in a body.
+    /// Returns an upper bound on the encoded size of the record in bytes.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         RECORD_OVERHEAD_MAX + params_len(self.params())
     }
 
-    /// The clocks by which the record's times were read, if its group has the clocks `group`.
+    /// Returns the clocks that apply to the record's times: its own if it is a `Carry`, otherwise
+    /// `group`, the clocks of the record's group.
     #[must_use]
     pub fn clocks(&self, group: Option<Clocks>) -> Option<Clocks> {
         if let Self::Carry { clocks, .. } = *self { clocks } else { group }

@@ -1,10 +1,10 @@
 //! Reads a journal back at startup, and decides whether it can be trusted.
 //!
 //! Walks the frames in order, checks that each frame continues the one before it, and passes them
-//! to a visitor. At the end of the journal, an unfinished write is distinguished from damage. Never
-//! changes anything. Invariant: the visitor receives the beginning of the journal as it was
-//! written, without gaps. No answer was ever sent for a group after the frames that the visitor
-//! received, unless the verdict reports that this is uncertain or an error is returned. Source:
+//! to a callback. At the end of the journal, an unfinished write is distinguished from damage.
+//! Never changes anything. Invariant: from the first requested frame onward, the callback receives
+//! the frames as they were written, without gaps. No answer was ever sent for a group after the
+//! last of these frames, unless an error is returned or the verdict is `Verdict::Rotten`. Source:
 //! docs/spec/journal.md, "Recovery".
 
 mod error;
@@ -30,14 +30,14 @@ pub trait Segments {
     /// Returns the existing segments, in any order.
     ///
     /// # Errors
-    /// An error of the storage.
+    /// An error from the storage.
     fn list(&self) -> Result<Vec<SegmentFile>, Self::Error>;
 
     /// Reads a segment from `offset` into `out`, and returns the count of bytes read. The count is
     /// less than requested only at the end of the segment.
     ///
     /// # Errors
-    /// An error of the storage.
+    /// An error from the storage.
     fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Self::Error>;
 }
 
@@ -55,13 +55,13 @@ pub struct SegmentFile {
 pub struct RecoveryPlan {
     /// The shard.
     pub shard: u32,
-    /// The first frame that the visitor receives.
+    /// The first frame that `recover` passes to `visit`.
     pub from: u64,
-    /// The link to the snapshot that was loaded.
+    /// The data about the loaded snapshot, if any.
     pub snapshot: Option<SnapshotMark>,
 }
 
-/// The link between a snapshot and its journal.
+/// The data in a snapshot that recovery compares with the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotMark {
     /// The journal's identity.
@@ -79,11 +79,11 @@ pub struct Recovered {
     pub tip: Tip,
     /// The journal's identity, or `None` if the journal does not exist yet.
     pub journal: Option<[u8; 16]>,
-    /// The state of the end of the journal.
+    /// The state in which the journal ends.
     pub verdict: Verdict,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
-    /// The count of frames that the visitor received.
+    /// The count of frames that were passed to `visit`.
     pub frames: u64,
 }
 
@@ -140,14 +140,14 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The place at which a journal was cut.
+/// The place at which a journal was cut: the beginning of a bad frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
     pub segno: u64,
     /// The offset of the bad frame.
     pub offset: u64,
-    /// The number of the bad frame, which the next good frame will get.
+    /// The number of the bad frame. The next good frame will get the same number.
     pub n: u64,
 }
 
@@ -163,12 +163,13 @@ pub struct SegmentInfo {
     /// The time of the segment's last record. If the segment contains no records, the time of the
     /// last record of the segments before it.
     pub last_at: Millis,
-    /// The offsets of the segment's frames, followed by the offset after the last one. `None` if
-    /// the segment was not read.
+    /// The offsets of the segment's frames, followed by the offset at which the next frame would
+    /// begin. `None` if the segment was not read.
     pub offsets: Option<Vec<u64>>,
 }
 
-/// Reads the journal of `plan`, and passes the frames from number `plan.from` onward to `visit`.
+/// Reads the journal that `plan` describes, and passes its frames to `visit`, beginning with number
+/// `plan.from`.
 ///
 /// If a segment ends before `plan.from`, only its head is read. `visit` returns an error if it
 /// cannot read a record of a frame.
@@ -257,8 +258,8 @@ fn start<E>(
 ) -> Result<Option<usize>, RecoverError<E>> {
     let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
     match segments {
-        // If there are no segments, no frame can have been written yet. Any frame but the first
-        // requires a segment, and so does a snapshot that covers frames.
+        // The list of segments may be empty only if nothing has been written yet. In this case, the
+        // replay begins with the first frame, and the snapshot, if there is one, covers no frames.
         [] if plan.from <= 1 && plan.snapshot.is_none_or(|mark| mark.through == 0) => Ok(None),
         [] => missing(Oldest::None),
         [oldest, ..] if oldest.header.tip.next_n > plan.from => {
@@ -372,8 +373,8 @@ where
         Ok(())
     }
 
-    /// Checks that the snapshot belongs to this journal. This is checked when the next frame is the
-    /// first one to replay.
+    /// If the next frame is the first one to replay, checks that the snapshot belongs to this
+    /// journal.
     fn fits_snapshot(&self) -> Result<(), ChainFault> {
         let mark = self.plan.snapshot.filter(|_| self.tip.next_n == self.plan.from);
         match mark {

@@ -1,7 +1,9 @@
-//! The head of a segment, which identifies the journal and the part of it that the file contains.
+//! The head of a segment, which identifies the journal and the part of it that the segment
+//! contains.
 //!
-//! The head takes the file's first block, and frames follow. Each use of a file has a different
-//! salt. The salt also identifies the startup of the process that began the segment. Source:
+//! The head is the first block of the segment's file, and frames follow. Each time a file is used
+//! for a segment, its head gets a different salt, which distinguishes the new frames from old ones.
+//! The salt also identifies the startup of the process that began the segment. Source:
 //! docs/spec/journal.md, "Segments".
 
 use std::fmt;
@@ -30,13 +32,13 @@ const END_MAGIC: [u8; 8] = *b"RPsegend";
 pub struct SegmentHeader {
     /// The shard to which the journal belongs.
     pub shard: u32,
-    /// A random identity, drawn when the journal was created, which distinguishes the segments of
-    /// two journals.
+    /// The journal's identity: a random value that was generated when the journal was created. It
+    /// distinguishes the segments of different journals.
     pub journal: [u8; 16],
     /// The number of the segment, counted from one. The file is named after it.
     pub segno: u64,
-    /// Distinguishes new frames in the file from old ones. This is the [`salt`] of the startup that
-    /// began to use the file.
+    /// Distinguishes new frames in the file from old ones. The value was computed by [`salt`] when
+    /// the segment was begun.
     pub salt: u64,
     /// The end of the journal before the first frame. `tip.next_n` is the number of the first
     /// frame.
@@ -73,9 +75,8 @@ pub const fn salt(start: u64, segno: u64) -> u64 {
 }
 
 impl SegmentHeader {
-    /// The random value that was drawn by the startup that began the segment. Older releases drew a
-    /// random salt for each segment, so each of their segments seems to have been begun by a
-    /// different startup.
+    /// The random value of the startup that began the segment. Older releases drew a random salt
+    /// for each segment, so each of their segments seems to have been begun by a different startup.
     #[must_use]
     pub const fn start(&self) -> u64 {
         salt(self.salt, self.segno)
@@ -159,8 +160,8 @@ impl SegmentHeader {
         )
     }
 
-    /// Reads the length of the file, which follows the other fields and has its own checksum. Older
-    /// heads have zeros there.
+    /// Reads the length of the file, which follows the other fields and has its own checksum. Heads
+    /// that earlier versions wrote contain zeros there.
     fn read_length(block: &[u8], at: usize) -> Result<Option<u64>, SegmentFault> {
         let Some(length) = block.get(at..).and_then(|rest| rest.first_chunk::<12>()) else {
             return Ok(None);
@@ -176,9 +177,9 @@ impl SegmentHeader {
     }
 }
 
-/// Returns the block that marks the end of a segment whose file is about to be cut, because frame
-/// `n` was never completely written there. The block is written over the first block of frame `n`,
-/// before the file is truncated.
+/// Returns the block that marks the end of a segment when the segment's file is cut before frame
+/// `n`. The block replaces the first block of frame `n`, which was never completely written. Then
+/// the file is truncated.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.

@@ -1,11 +1,13 @@
-//! A shard's state at one time, so that startup has to read only a little of the journal.
+//! A copy of a shard's state, so that startup needs to read only the end of the journal.
 //!
-//! A snapshot consists of a header, typed chunks of entries with one checksum each, and an end with
-//! a BLAKE3 hash of everything. Entries have a fixed width. Reading ten million of them takes about
-//! a second. A snapshot may be taken in pieces while the shard continues. An entry is used only if
-//! the journal has no newer record of its number, so the entries need not be consistent with each
-//! other. A snapshot may be published only when every record that it may cover is stored. See
-//! [`Snapshot::through`]. Does not depend on files. Source: docs/spec/journal.md, "Snapshots".
+//! A snapshot consists of a header, chunks that each contain entries of one kind, and an end chunk.
+//! Each chunk has a checksum, and the end chunk contains a BLAKE3 hash of the whole snapshot.
+//! Entries have a fixed width. Reading ten million of them takes about a second. A snapshot may be
+//! taken in pieces while the shard continues to hand out numbers. An entry is used only if the
+//! journal has no newer record of its number, so the entries need not be consistent with each
+//! other. A snapshot must not be published until every record that it may include has been stored.
+//! See [`Snapshot::through`]. This module does not depend on files. Source: docs/spec/journal.md,
+//! "Snapshots".
 
 mod reader;
 mod writer;
@@ -26,7 +28,7 @@ use crate::recover::SnapshotMark;
 pub const SNAPSHOT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsnapsh";
-/// The size of a header in bytes, followed by the size of a header of format 1.
+/// The size of a header in bytes. The next constant is the size in format 1.
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + 16;
 const PLAIN_HEADER_BYTES: usize = 96;
 const CHUNK_HEADER_BYTES: usize = 16;
@@ -96,8 +98,8 @@ pub struct AnswerEntry {
     pub at: Millis,
     /// The answer.
     pub answer: RecordedAnswer,
-    /// The requested pool, or zero if it is unknown; no pool has the id zero. Snapshots of versions
-    /// before 2026-11-22 do not contain the pool.
+    /// The requested pool, or zero if it is unknown; no pool has the id zero. Snapshots that were
+    /// written by versions before 2026-11-22 do not contain the pool.
     pub pool: PoolId,
 }
 
@@ -110,7 +112,7 @@ pub enum RecordedAnswer {
     Overflow,
 }
 
-/// The time of an allocation that another node dated by its own clock.
+/// The time of an allocation by another node, according to the clocks of both nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignTimeEntry {
     /// The number.
@@ -152,8 +154,8 @@ mod kind {
     pub(super) const END: u32 = 255;
 }
 
-/// The size in bytes of the code of a number with country code 1, followed by the size of any other
-/// code.
+/// The size in bytes of the code of a number with country code 1. The next constant is the size of
+/// all other codes.
 const NUMBER_BYTES: usize = 5;
 const LONG_NUMBER_BYTES: usize = 7;
 
@@ -161,8 +163,8 @@ const LONG_NUMBER_BYTES: usize = 7;
 pub trait Entry: Sized {
     /// The number that marks chunks of this kind.
     const KIND: u32;
-    /// The number that marks chunks with numbers of any country, whose entries are two bytes
-    /// longer.
+    /// The number that marks chunks with longer entries. Each of these entries has two more bytes,
+    /// so that it can contain a number of any country.
     const LONG_KIND: u32;
     /// The width of an entry in bytes.
     const BYTES: usize;
@@ -185,14 +187,14 @@ pub trait Entry: Sized {
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-/// No number has the code zero, so zero stands for no number.
+/// Appends the code of a number, or zero for `None`. No number has the code zero.
 fn encode_number(number: Option<PromoNumber>, number_bytes: usize, out: &mut Vec<u8>) {
     let code = number.map_or(0, PromoNumber::to_code);
     out.extend_from_slice(&code.to_le_bytes()[..number_bytes]);
 }
 
-/// Reads a number's code from an entry that is `bytes` bytes wide. If this exceeds `usual`, the
-/// width of entries with short codes, the code is long.
+/// Reads a number's code from an entry that is `bytes` bytes wide. The code is long if the entry is
+/// wider than `usual`, the width of an entry with a short code.
 fn decode_code(cursor: &mut Cursor<'_>, (bytes, usual): (usize, usize)) -> Option<u64> {
     if bytes > usual { cursor.uint::<LONG_NUMBER_BYTES>() } else { cursor.uint::<NUMBER_BYTES>() }
 }

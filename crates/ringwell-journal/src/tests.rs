@@ -1,5 +1,5 @@
-//! Tests with the committed journals in `fixtures/journal`: old journals stay readable, and this
-//! version writes exactly the bytes of the newest one.
+//! Tests with the committed journals in `fixtures/journal`: all of them are still readable, and
+//! this version writes exactly the bytes of `v2`, `v3` and `v4`.
 
 use std::convert::Infallible;
 
@@ -21,7 +21,7 @@ struct Fixture {
     /// The clocks in the fixture's groups, or `None` in format 1.
     clocks: Option<Clocks>,
     numbers: fn(u64) -> PromoNumber,
-    /// The row whose answer the fixture's release removes.
+    /// The row whose answer is removed by the fixture's `Release` record.
     forgotten: Option<RowKey>,
 }
 
@@ -205,7 +205,7 @@ fn segments(fixture: &Fixture) -> [Vec<u8>; 2] {
     [first, second]
 }
 
-/// The state of the fixture's two numbers in the third group, which is the last one before the
+/// The state of the fixture's two numbers after the third group, the last group before the
 /// snapshot.
 fn numbers(fixture: &Fixture) -> Vec<NumberEntry> {
     let group = &groups(fixture)[2];

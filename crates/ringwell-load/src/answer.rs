@@ -1,14 +1,14 @@
 //! Finds the end and the contents of an answer by scanning its bytes.
 //!
-//! The scan counts texts that occur exactly once in each row of an answer. Parsing JSON would cost
-//! the client more than the server's whole work. The client therefore parses JSON only if it writes
-//! a history (`history.rs`).
+//! To count the rows of a kind, the scan counts a text that occurs exactly once in each such row.
+//! Parsing the JSON would take the client more CPU time than the server needs for the whole batch.
+//! The client therefore parses JSON only if it writes a history (`history.rs`).
 
 use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// The maximum length of an answer's head. An answer with a longer head or body is invalid.
+/// The maximum lengths of an answer's head and body. An answer that exceeds one of them is invalid.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 

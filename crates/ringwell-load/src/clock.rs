@@ -1,6 +1,6 @@
 //! The clocks of this process as plain numbers.
 //!
-//! Times are nanoseconds of `CLOCK_MONOTONIC`. All processes of a machine share this clock, so
+//! Times are nanoseconds of `CLOCK_MONOTONIC`. All processes on a machine share this clock, so the
 //! histories of several clients can be joined. `std::time::Instant` reads the same clock but does
 //! not reveal its value.
 
@@ -24,7 +24,7 @@ pub(crate) fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A duration in nanoseconds; at most 584 years.
+/// Converts a duration to nanoseconds, at most `u64::MAX` (584 years).
 pub(crate) fn as_ns(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,11 +2,11 @@
 //!
 //! Method: percentile bootstrap. Each run's intervals are resampled 2,000 times: each sample draws,
 //! with replacement, as many intervals as the run has. For each sample, the rate, the percentiles
-//! and the shares are computed from the sums of the intervals' counts and histograms. The 95 %
+//! and the mean are computed from the sums of its intervals' counts and histograms. The 95 %
 //! confidence interval ranges from the 2.5th to the 97.5th percentile of the ratio B / A over all
-//! samples. Intervals are treated as independent. If something changes more slowly than an interval
-//! lasts (a warm-up, another program), the true uncertainty is larger. The same random samples are
-//! drawn each time, so that repeated comparisons give the same result.
+//! samples. Intervals are treated as independent. If a disturbance (a warm-up, another program)
+//! lasts longer than an interval, the true uncertainty is larger than the computed one. The same
+//! random samples are drawn each time, so that repeated comparisons give the same result.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ pub enum CompareError {
     NoAnswers,
 }
 
-/// One figure of both runs.
+/// One figure, measured in both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Its name.
@@ -40,7 +40,7 @@ pub struct Line {
     pub a: f64,
     /// The figure of the second run.
     pub b: f64,
-    /// The ratio B / A of the whole runs.
+    /// The ratio B / A, computed from all intervals of both runs.
     pub ratio: f64,
     /// The 95 % confidence interval of the ratio.
     pub between: (f64, f64),
@@ -151,7 +151,7 @@ fn differences(a: &Outcome, b: &Outcome) -> Vec<String> {
     if a == b { Vec::new() } else { vec![format!("A: {a}"), format!("B: {b}")] }
 }
 
-/// A small random generator (splitmix64); the choice of intervals need not be unpredictable.
+/// A small random number generator (splitmix64); the choice of intervals need not be unpredictable.
 struct Random(u64);
 
 impl Random {

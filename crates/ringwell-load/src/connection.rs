@@ -4,8 +4,8 @@
 //! received bytes belong to its answer.
 //!
 //! Readiness is edge-triggered. If a read does not fill its buffer, it has emptied the socket, and
-//! the next byte causes a new edge. A read that would only find an empty socket is therefore not
-//! needed, which saves one read per answer.
+//! the next byte causes a new edge. This saves one read per answer: the one that would only return
+//! `WouldBlock`.
 
 use std::io;
 use std::mem;
@@ -36,16 +36,16 @@ impl Request {
 /// The buffer that contains a complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerBuffer {
-    /// In the buffer that was passed for reading.
+    /// The buffer that was passed to [`Connection::receive`].
     Given,
-    /// In the connection's own buffer, because the answer arrived in pieces.
+    /// The connection's own buffer, because the answer arrived in pieces.
     Own,
 }
 
 /// The result of a read from a readable socket.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// No answer has arrived yet, or only a part of it.
+    /// The answer is not complete yet.
     More,
     Whole(ParsedAnswer, AnswerBuffer),
     /// The connection is closed or broken.
@@ -56,11 +56,11 @@ pub(crate) enum Received {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// Not connected. The next attempt to connect is made at this time.
+    /// Not connected. The next attempt to connect is due at `again_ns`.
     Closed {
         again_ns: u64,
     },
-    /// Has been connecting since this time.
+    /// Connecting since `since_ns`.
     Connecting {
         since_ns: u64,
     },
@@ -80,7 +80,7 @@ pub(crate) struct Connection {
     token: Token,
     stream: Option<Stream>,
     request: Request,
-    /// The count of sent bytes of the request.
+    /// The count of the request's bytes that have been sent.
     written: usize,
     /// The bytes of an incomplete answer that have arrived so far.
     partial: Vec<u8>,
@@ -177,7 +177,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the socket has not accepted all bytes yet.
+    /// Whether part of the batch still has to be sent.
     pub(crate) fn has_more_to_send(&self, ready: &[Box<[u8]>]) -> bool {
         matches!(self.state, ConnectionState::Busy { .. })
             && self.written < self.request.bytes(ready).len()

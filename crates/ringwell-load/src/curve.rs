@@ -1,5 +1,5 @@
-//! Writes an outcome as files: the percentiles for plotters of HDR histograms, and a page with
-//! curves.
+//! Formats the outcome of a run for two files: the percentiles for HDR histogram plotters, and an
+//! HTML page with curves.
 
 use std::fmt::Write as _;
 
@@ -69,17 +69,17 @@ impl Outcome {
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
-/// The width to the left of a drawing, for the labels of its scale.
+/// The width of a drawing's left margin, which contains the labels of the vertical scale.
 const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 24.0;
 
-/// Draws the latency at each percentile. On the scale, each additional nine (90 %, 99 %, 99.9 %)
-/// has the same width.
+/// Draws the latency at each percentile. On the horizontal scale, each additional nine (90 %, 99 %,
+/// 99.9 %) has the same width.
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
-    // The last point is the slowest answer. It is drawn at the percentile that only one answer
-    // exceeds.
+    // The last point is the slowest answer. Its percentile is 100 %, which the scale cannot show,
+    // so it is drawn at the right edge.
     let count = points.last().map_or(1.0, |point| float(point.count).max(10.0));
     let nines_max = count.log10();
     let top = points.last().map_or(1.0, |point| point.us).max(1.0) * 1.05;

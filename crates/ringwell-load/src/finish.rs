@@ -60,7 +60,7 @@ pub struct LookedUp {
     pub refused: u64,
 }
 
-/// The server that answers the look-ups.
+/// The server that answers the look-ups, and their count.
 #[derive(Clone, Debug)]
 pub struct LookUps {
     /// The endpoint.
@@ -79,8 +79,7 @@ struct HeldNumber {
     at_ms: u64,
 }
 
-/// Looks up the holders of the numbers that the rows of `history` got, and appends the results to
-/// the history as `att` lines.
+/// Looks up the holders of the numbers in `history`, and appends the results to it as `att` lines.
 ///
 /// # Errors
 /// [`FinishError`]; the history then keeps the look-ups before the failed one.
@@ -125,7 +124,7 @@ fn attribution_line(row: &HeldNumber, node: &str, status: u16, answer: &Value) -
     line
 }
 
-/// Converts an RFC 3339 time to milliseconds since 1970, or to `null`.
+/// Converts an RFC 3339 time to milliseconds since 1970, or any other value to `null`.
 fn moment(text: &Value) -> Value {
     let time = text.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     time.map_or(Value::Null, |time| json!(time.as_millisecond()))
@@ -218,8 +217,8 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
     let mut lifetimes = BTreeMap::new();
-    // For each row, its pool and the earliest time at which it may have got its number, which is
-    // the time of the first attempt.
+    // For each row, its pool and the time of the first attempt to send it. The row cannot have got
+    // its number before that time.
     let mut asked = BTreeMap::new();
     let mut returned = Vec::new();
     for (place, line) in BufReader::new(file).lines().enumerate() {
@@ -256,8 +255,8 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
         for (rid, number) in rows {
             let Some((pool, begun)) = asked.get(&rid) else { continue };
             let took_ms = t.saturating_sub(*begun).div_ceil(1_000_000);
-            // If a batch took longer than a lifetime, its row's lockout may already have ended, and
-            // the number may belong to another row.
+            // If a batch took longer than the pool's lifetime, the lockout may already have ended,
+            // and the number may have gone to another row.
             if lifetimes.get(pool).is_some_and(|lifetime| took_ms + 1 < *lifetime) {
                 held.push(HeldNumber { rid, number, at_ms: wall_ms(&clocks, t) });
             }

@@ -16,7 +16,7 @@ use crate::worker::{Seen, Shared};
 
 /// The interval between two updates of a live view.
 const LIVE_EVERY: Duration = Duration::from_millis(250);
-/// The interval between two lines of the history that record both clocks.
+/// The interval between two history lines that record the monotonic clock and the wall clock.
 const CLOCKS_EVERY_NS: u64 = 1_000_000_000;
 
 /// The data collected so far.
@@ -143,9 +143,8 @@ impl<'a> Gather<'a> {
         let plan = self.shared.plan;
         let interval_seconds = as_seconds(self.shared.interval_ns);
         let sending_ns = as_ns(plan.duration).min(self.stopped_ns.unwrap_or(u64::MAX));
-        // Answers that arrive after the sending time do not count towards the rate. The count of
-        // intervals is rounded down, because the sending time may not be a multiple of the
-        // interval.
+        // Answers that arrive after sending has ended do not count towards the rate. The count of
+        // intervals is rounded down, because sending may end in the middle of an interval.
         let whole = (sending_ns + self.shared.interval_ns / 1000) / self.shared.interval_ns;
         self.samples.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
         let sum = |pick: fn(&Sample) -> u64| self.samples.iter().map(pick).sum::<u64>();

@@ -19,7 +19,7 @@ use crate::tally::Failure;
 
 /// The format's version.
 const VERSION: u32 = 1;
-/// The count of buffered bytes from which on a [`Scribe`] writes its lines to the history.
+/// The count of buffered bytes at which a [`Scribe`] writes its lines to the history.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A history that is being written.
@@ -64,7 +64,7 @@ impl History {
         Ok(history)
     }
 
-    /// Records the times of both clocks.
+    /// Records the times of the monotonic clock and the wall clock.
     pub(crate) fn clocks(&self) -> io::Result<()> {
         self.line(&json!({"k": "clk", "t": clock::now_ns(), "wall_ms": clock::wall_ms()}))
     }
@@ -147,7 +147,7 @@ impl<'a> Scribe<'a> {
         Self { history, thread, next: 0, has_keys, lines: Vec::new() }
     }
 
-    /// Returns an id that no other batch has.
+    /// Returns an id that no other attempt has.
     pub(crate) fn next_id(&mut self) -> String {
         let id = format!("{}-{}-{}", self.history.run, self.thread, self.next);
         self.next += 1;
@@ -231,7 +231,7 @@ impl<'a> Scribe<'a> {
     }
 }
 
-/// The rows of an answer, in the form in which a history contains them.
+/// Converts the rows of an answer to the format of a history.
 fn rows(body: &[u8]) -> Result<Vec<Value>, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let rows = answer["responses"].as_array().ok_or("no responses")?;

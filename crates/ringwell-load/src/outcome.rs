@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use crate::request::Spread;
 use crate::tally::{Counts, Latencies};
 
-/// The version of the JSON.
+/// The version of the JSON format of an [`Outcome`].
 pub(crate) const FORMAT: u32 = 1;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The version of this JSON: 1.
+    /// The version of this JSON format: 1.
     pub format: u32,
-    /// The program that measured, and its version.
+    /// The program that made the measurements, and its version.
     pub by: String,
-    /// The time when the run began, in RFC 3339 form.
+    /// The time when the run began, in RFC 3339 format.
     pub started_at: String,
     /// The requested settings.
     pub setting: Setting,
@@ -25,9 +25,9 @@ pub struct Outcome {
     pub seconds: f64,
     /// All counts, including answers that arrived after the last batch was sent.
     pub counts: Counts,
-    /// Answers with status 200 per second, within `seconds`.
+    /// Answers per second with status 200, within `seconds`.
     pub batches_per_second: f64,
-    /// Rows with a number per second, within `seconds`.
+    /// Rows per second that got a number, within `seconds`.
     pub rows_per_second: f64,
     /// Latencies of answers with status 200, and of timeouts.
     pub latency: Latency,
@@ -52,7 +52,7 @@ pub struct Setting {
     pub mode: String,
     /// The requested rate in batches a second (only in an open loop).
     pub rate: Option<f64>,
-    /// The time during which the rate, or the number of connections, rises from 0, in seconds.
+    /// The time in seconds during which the rate, or the number of connections, rises from 0.
     pub ramp_seconds: f64,
     /// The count of requested spikes, which are periods with a higher rate.
     pub spikes: usize,
@@ -70,7 +70,7 @@ pub struct Setting {
     pub duration_seconds: f64,
     /// The time after which a batch is abandoned, in seconds.
     pub timeout_seconds: f64,
-    /// Whether every row was recorded, which makes the generator slower.
+    /// Whether every row was recorded in a history. Recording makes the generator slower.
     pub history: bool,
 }
 
@@ -81,11 +81,11 @@ pub struct Latency {
     pub min_us: f64,
     /// The median.
     pub p50_us: f64,
-    /// One in 10 answers is slower.
+    /// One in 10 answers is slower than this.
     pub p90_us: f64,
-    /// One in 100 answers is slower.
+    /// One in 100 answers is slower than this.
     pub p99_us: f64,
-    /// One in 1,000 answers is slower.
+    /// One in 1,000 answers is slower than this.
     pub p999_us: f64,
     /// The slowest answer.
     pub max_us: f64,
@@ -93,7 +93,7 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// A point of the curve of percentiles: a share `quantile` of all answers took at most `us`.
+/// A point of the percentile curve: the fraction `quantile` of all answers took at most `us`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.
@@ -161,7 +161,7 @@ impl Sample {
     }
 }
 
-/// The curve up to the slowest answer.
+/// Returns the percentile curve, up to the slowest answer.
 pub(crate) fn curve(all: &Latencies) -> Vec<Point> {
     if all.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The due time of each batch. It results from a rate, a ramp at the beginning, and spikes.
+//! Computes the due time of each batch from a rate, a ramp at the beginning, and spikes.
 //!
 //! Pure arithmetic. Invariant: the times never decrease, and batch n is due at the first time at
 //! which the integral of the rate reaches n.
@@ -99,7 +99,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a rate that rises from 0 to `rate` within `ramp`, with spikes, until `end`.
+    /// A schedule that ends at `end`. Its rate rises from 0 to `rate` within `ramp`, and is
+    /// multiplied during `spikes`.
     pub(crate) fn new(rate: f64, ramp: Duration, spikes: &[Spike], end: Duration) -> Self {
         let end = end.as_secs_f64();
         let ramp = ramp.as_secs_f64();

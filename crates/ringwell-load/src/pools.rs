@@ -114,7 +114,7 @@ impl Pool {
     /// `id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers`.
     ///
     /// # Errors
-    /// [`PoolsError`] names the file and the line.
+    /// [`PoolsError`] contains the file and, if one is at fault, the line or the pool.
     pub fn read_list(path: &Path) -> Result<Vec<Self>, PoolsError> {
         if path.is_dir() {
             let source = csv::Error::from(io::Error::from(io::ErrorKind::IsADirectory));

@@ -1,9 +1,10 @@
-//! The bytes of batches. Batches are either prepared and sent repeatedly, or each is unique.
+//! The bytes of batches. If a run writes a history, each batch is unique. Otherwise, prepared
+//! batches are sent repeatedly.
 //!
-//! Consecutive rows are a fixed distance apart in the list of pools. A batch of 40 rows over 200
-//! pools touches 40 pools, and five batches touch all pools. If consecutive rows used consecutive
-//! pools, the server's caches would work unrealistically well. Each row has about 42 bytes of
-//! parameters, like those of a search advertisement.
+//! The pools of consecutive rows are a fixed distance apart in the list of pools. A batch of 40
+//! rows over 200 pools touches 40 pools, and five batches touch all pools. If consecutive rows used
+//! consecutive pools, the server's caches would work unrealistically well. Each row has about 42
+//! bytes of parameters, like those of a search advertisement.
 
 use std::fmt::Write as _;
 
@@ -34,7 +35,7 @@ pub enum Spread {
 pub(crate) struct Batches {
     pools: Vec<Pool>,
     rows: usize,
-    /// The request's head up to the value of `content-length`.
+    /// The first lines of a request's head, which are the same for all batches.
     head: String,
 }
 
@@ -69,8 +70,8 @@ impl Batches {
         Self { pools, rows, head }
     }
 
-    /// Prepares complete requests, at least as many as are needed to touch every pool, up to the
-    /// maximum.
+    /// Prepares complete requests: enough to use every pool, but at least [`READY_MIN`] and at most
+    /// [`READY_MAX`].
     pub(crate) fn ready(&self) -> Vec<Box<[u8]>> {
         let count = self.pools.len().div_ceil(self.rows).clamp(READY_MIN, READY_MAX);
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -120,8 +121,8 @@ impl Batches {
     }
 }
 
-/// A body that is being written. Keys, parameters and ids need no escapes: see the checks in
-/// `pools.rs`, and `own`.
+/// A body that is being written. Keys, parameters and ids need no escapes: `pools.rs` checks the
+/// keys, and the generator itself makes the parameters and ids.
 struct Body(String);
 
 impl Body {

@@ -25,7 +25,7 @@ use crate::worker::{Seen, Shared, Worker};
 pub struct LoadPlan {
     /// The endpoints, to which connections are assigned in turn.
     pub targets: Vec<Target>,
-    /// The pools that rows request.
+    /// The pools from which rows request numbers.
     pub pools: Vec<Pool>,
     /// The way in which pools are chosen for rows.
     pub spread: Spread,
@@ -95,7 +95,7 @@ pub struct Progress {
     pub elapsed: f64,
     /// The requested duration in seconds.
     pub duration: f64,
-    /// Answers with status 200 per second, in the last interval.
+    /// Answers per second with status 200, in the last interval.
     pub batches_per_second: f64,
     /// Latencies of the last interval.
     pub latency: Latency,
@@ -105,15 +105,16 @@ pub struct Progress {
 
 /// The delay between the moment when all threads are ready and the start of the run.
 const HEAD_START_NS: u64 = 2_000_000;
-/// The maximum number of intervals of a run, because all of them stay in memory.
+/// The maximum number of intervals in a run. All of them are kept in memory.
 const INTERVALS_MAX: f64 = 600.0;
-/// The minimum number of intervals of a run, because a comparison needs enough of them.
+/// The minimum number of intervals in a run, so that it can be compared with another run.
 const INTERVALS_MIN: f64 = 10.0;
 
 /// Executes `plan`. `stop` ends the run early; `live` receives its progress.
 ///
 /// # Errors
-/// [`LoadError`] if nothing was measured. Failures of single batches are part of the outcome.
+/// [`LoadError`] if the run could not start or could not finish. Failures of single batches are
+/// part of the outcome.
 pub fn run(
     plan: &LoadPlan,
     stop: &AtomicBool,
@@ -186,9 +187,9 @@ fn work(
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }
 
-/// Raises the limit of open files as far as the system allows, because each connection needs one. A
-/// failure to raise the limit is ignored here; an error is reported later if a connection cannot be
-/// opened.
+/// Raises the limit on open files as far as the system allows, because each connection needs a file
+/// descriptor. A failure to raise the limit is ignored here; an error is reported later if a
+/// connection cannot be opened.
 fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -243,7 +244,7 @@ fn share<'a>(
     let deadline_ms = plan.deadline.map(|deadline| as_ns(deadline) / 1_000_000);
     let host = plan.targets[0].host();
     let batches = Batches::new(&plan.pools, plan.spread, plan.rows, host, deadline_ms);
-    // The interval is whole seconds if the run is long enough, so that curves are easy to read.
+    // An interval lasts about one second in runs of 10 s to 600 s, so that curves are easy to read.
     let seconds = plan.duration.as_secs_f64();
     let intervals = seconds.round().clamp(INTERVALS_MIN, INTERVALS_MAX);
     Ok(Shared {

@@ -1,8 +1,8 @@
 //! The counters: answers by status, rows by kind, failures by kind, and latencies.
 //!
-//! Latencies are recorded only for answers with status 200 and for batches that timed out, which
-//! took at least as long as the timeout. Refusals are left out, because a quick refusal must not
-//! make a server look fast.
+//! Latencies are recorded only for answers with status 200 and for batches that timed out. The
+//! latency of a batch that timed out is at least the timeout. Refusals are left out, because a
+//! quick refusal must not make a server look fast.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Rows;
 
-/// Latencies below this limit are recorded in steps of 64 ns.
+/// The histogram must distinguish latencies of this length from 0. Its finest step is therefore 64
+/// ns.
 const LATENCY_MIN_NS: u64 = 100;
 /// The longest latency that is recorded; longer latencies count as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
@@ -36,7 +37,7 @@ pub(crate) enum Failure {
     Reset,
     /// The client abandoned the batch.
     Timeout,
-    /// The bytes were not a valid answer.
+    /// The received bytes were not a valid answer.
     Bad,
     /// The run ended before the answer arrived.
     End,

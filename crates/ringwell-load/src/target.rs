@@ -12,7 +12,7 @@ use std::time::Duration;
 use mio::Interest;
 use mio::event::Source;
 
-/// The time limit for opening one of the first connections.
+/// The time limit for opening a connection before the measurement starts.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// One endpoint: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.

@@ -1,4 +1,5 @@
-//! Shows an outcome to people: a line while the run is in progress, and a table at the end.
+//! Formats the results of a run as text: a line while the run is in progress, and a table at the
+//! end.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! One thread of the generator: its connections, its batches, its counts.
 //!
-//! Owns its sockets and counts, and shares no mutable state with other threads except the flag that
-//! ends the run. Invariant: a connection in the state `Idle` is in exactly one of `idle` and
-//! `waiting`, exactly once; a connection in any other state is in neither.
+//! Owns its sockets and counts, and shares no mutable state with other threads except the history
+//! and the flag that ends the run. Invariant: a connection in the state `Idle` is in exactly one of
+//! `idle` and `waiting`, exactly once; a connection in any other state is in neither.
 
 use std::collections::VecDeque;
 use std::io;
@@ -70,7 +70,7 @@ pub(crate) struct Worker<'a> {
     poll: Poll,
     timer: Timer,
     connections: Vec<Connection>,
-    /// For each connection, the data about its batch in flight that is written to a history.
+    /// For each connection, the attempt in flight, if the run writes a history.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
     /// Connections that have not begun to send, during the ramp of a closed loop.
@@ -132,7 +132,7 @@ impl<'a> Worker<'a> {
     /// Sends and receives until every batch is sent and answered, or the time is up.
     ///
     /// # Errors
-    /// If polling or the history fails.
+    /// If polling fails or the history cannot be written.
     pub(crate) fn run(mut self, start_ns: u64, seen: &Sender<Seen>) -> io::Result<()> {
         let plan = self.shared.plan;
         let mut feed = Feed::new(plan, self.thread, start_ns);
@@ -328,7 +328,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Closes a connection that can no longer be used. If a batch was in flight, it counts as
-    /// failed or is sent again.
+    /// failed and may be sent again.
     fn lost(
         &mut self,
         place: usize,

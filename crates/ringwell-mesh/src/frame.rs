@@ -2,10 +2,10 @@
 //!
 //! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers of all countries, and
 //! version 3 lets a caller report unanswered numbers of repeatable rows. A frame has the lowest
-//! version that can express its contents. Independent of HTTP, which carries the frames, of
-//! connections and their secret, and of the owners of pools. Invariants: no input makes a reader
-//! panic, or allocate more than a small multiple of the input's length; each value has exactly one
-//! encoding; a truncated frame is refused. Source: docs/spec/link.md.
+//! version that can express its contents. Independent of the transport over HTTP, of connections,
+//! of the cluster secret, and of the owners of pools. Invariants: no input makes a reader panic, or
+//! allocate more than a small multiple of the input's length; each value has exactly one encoding;
+//! a truncated frame is refused. Source: docs/spec/link.md.
 
 use core::ops::Range;
 
@@ -59,15 +59,15 @@ mod outcome {
 
 /// A `u64` as varint.
 const VARINT_BYTES_MAX: usize = 10;
-/// The maximum length of the version, the kind, and up to four fields before the rows.
+/// An upper bound on the length of everything before the rows of a frame.
 const HEAD_BYTES_MAX: usize = 64;
 /// The minimum length of a row: one byte each for the flags, the pool, the row's index, and the
 /// lengths of the two parts of the parameters.
 const ROW_BYTES_MIN: usize = 5;
 /// The maximum length of a row without its parameters: the fields of [`ROW_BYTES_MIN`] at their
-/// maximum lengths, and the visitor. The two lengths fit in 32 bits.
+/// maximum lengths, and the visitor. The lengths of the two parts of the parameters fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
-/// The minimum length of a row's answer, which is only its kind.
+/// The minimum length of a row's answer: only its kind.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
 /// The maximum length of a row's answer: its kind, and a time.
 const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
@@ -82,7 +82,7 @@ pub struct Limits {
     pub params_bytes_max: usize,
 }
 
-/// Asks a shard to serve the rows of one batch whose pools it owns.
+/// Asks a shard to serve those rows of a batch whose pools the shard owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The shard that receives the ask.
@@ -103,7 +103,8 @@ pub struct AskRow<'a> {
     pub pool: PoolId,
     /// The row's index in the batch. Indexes increase from row to row.
     pub row: u16,
-    /// The parameters as the client sent them: the part before an `&`, and the part after it.
+    /// The parameters as the client sent them: the part before the ring pool key, and the part
+    /// after it.
     pub params: [&'a [u8]; 2],
     /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
@@ -152,7 +153,8 @@ pub enum RowAnswer {
     Moved,
 }
 
-/// Answers an [`Ask`], row by row in the same order, or a ping, which has no rows.
+/// Answers an [`Ask`] with one outcome per row, in the ask's order. The answer to a ping has no
+/// rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The time when the owner processed the rows, according to its clock.
@@ -168,10 +170,10 @@ pub struct Answer {
 pub struct Unanswered {
     /// The shard that handed out the numbers.
     pub shard: u16,
-    /// The time [`Answer::at`] of the answer.
+    /// The time [`Answer::at`] of the answer that contained the numbers.
     pub allocated_at: Millis,
-    /// Whether the numbers were sent as [`RowAnswer::Kept`]. A node that reads only version 2
-    /// refuses such a frame.
+    /// Whether the numbers were sent as [`RowAnswer::Kept`]. A node that reads frames only up to
+    /// version 2 refuses a frame with such numbers.
     pub kept: bool,
     /// The numbers.
     pub numbers: Vec<PromoNumber>,

@@ -2,13 +2,13 @@
 //!
 //! Owns the window of one link, from one calling shard to one owning shard: how many sub-requests
 //! may be in flight, how many are in flight or waiting for a slot, and when a shut link is tried
-//! again. Does not depend on clocks, timers, sockets or rows. The user of the link stores the
-//! sub-requests that were sent or are waiting, and reports events with their times. All times are
-//! measured from one fixed origin, which the user of the link chooses.
+//! again. Does not depend on clocks, timers, sockets or rows. The user of the link (the *driver*)
+//! stores the sub-requests that were sent or are waiting, and reports events with their times. All
+//! times are measured from one fixed origin, which the driver chooses.
 //!
 //! Invariants: the window is either 0 (shut) or from 1 to `window_max`; at most `window_max`
 //! sub-requests are in flight; while the link is shut, nothing is sent except pings, and nothing
-//! waits. The same seed and the same sequence of calls give the same answers.
+//! waits. The same seed and the same sequence of method calls give the same results.
 //!
 //! Source: docs/spec/pacing.md.
 
@@ -17,7 +17,7 @@ use core::time::Duration;
 /// The shortest pause before a ping. A pause of zero would turn a shut link into a busy loop.
 const GAP_FLOOR: Duration = Duration::from_millis(1);
 
-/// The pause before a ping is the gap times a random permille from this range, both ends included.
+/// The range of the random factor, in thousandths, by which the pause before a ping is multiplied.
 /// If an owner comes back, its callers therefore do not all ping it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
@@ -27,8 +27,8 @@ pub struct Pacing {
     /// The time limit of a sub-request. The driver enforces this limit, and allows less if the
     /// batch has less time left.
     pub deadline: Duration,
-    /// The time after which an answer is slow. The driver then reports it as slow without waiting
-    /// for the answer.
+    /// The time after which an answer is slow. After this time, the driver reports the sub-request
+    /// as slow, even if its answer has not arrived.
     pub slow: Duration,
     /// The initial limit on sub-requests in flight. It is restricted to the range from 1 to
     /// `window_max`.
@@ -38,7 +38,7 @@ pub struct Pacing {
     /// The time for which a row waits for a slot before it overflows. The driver enforces this
     /// limit.
     pub wait: Duration,
-    /// The maximum number of rows that may wait for a slot at the same time.
+    /// The maximum number of sub-requests that may wait for a slot at the same time.
     pub waiting_max: u16,
     /// The pause before the first ping of a shut link. At least a millisecond.
     pub gap_min: Duration,
@@ -46,8 +46,8 @@ pub struct Pacing {
     pub gap_max: Duration,
     /// The number of consecutive fast answers after which the pause is reset to `gap_min`.
     pub fast_in_a_row: u32,
-    /// The longest delay of the caller's own event loop at which slow results still count. If the
-    /// delay is longer, the caller itself may have caused the slow results.
+    /// If the caller's own event loop is delayed by more than this time, slow results do not count,
+    /// because the caller itself may have caused them.
     pub stall: Duration,
 }
 
@@ -74,9 +74,9 @@ pub enum Admission {
     /// Send the sub-request. It is in flight until [`Window::ended`] is called for it, exactly
     /// once.
     Send,
-    /// No slot is free, so the sub-request waits. The wait ends when [`Window::next_waiting`]
-    /// releases it, when it gives up after [`Pacing::wait`] ([`Window::gave_up`]), or when the link
-    /// shuts.
+    /// No slot is free, so the sub-request waits. It waits until [`Window::next_waiting`] releases
+    /// it, until the driver removes it after [`Pacing::wait`] ([`Window::gave_up`]), or until the
+    /// link shuts.
     Wait,
     /// Answer the rows of the sub-request with the overflow number now. Nothing is counted.
     Overflow(Shed),
@@ -87,11 +87,11 @@ pub enum Admission {
 pub enum Shed {
     /// The link is shut, because its owner was slow repeatedly.
     Shut,
-    /// Too many rows were already waiting, or the wait ended before a slot was free.
+    /// Too many sub-requests were already waiting, or the time limit passed before a slot was free.
     Full,
 }
 
-/// The end of a sub-request or of a ping.
+/// The outcome of a sub-request or of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The owner answered with rows, possibly late.
@@ -105,7 +105,7 @@ pub enum Ending {
 
 /// The window of one link.
 ///
-/// The calls must follow this order: [`ask`](Self::ask) for every sub-request; then, for every one
+/// Call the methods in this order: [`ask`](Self::ask) for every sub-request; then, for every one
 /// that was sent, [`slow`](Self::slow) at most once and [`ended`](Self::ended) exactly once. After
 /// each `ended` and `pinged`, call [`next_waiting`](Self::next_waiting) until it returns `false`.
 /// After each `slow` and `ended`, check [`is_shut`](Self::is_shut): if the link is now shut,
@@ -147,9 +147,9 @@ enum Verdict {
 }
 
 impl Window {
-    /// Creates an open window with `window_start` slots. Values of `pacing` that exceed the bounds
-    /// in the field comments are moved to the nearest bound. `seed` determines the jitter of the
-    /// pings, so links to the same owner should have different seeds.
+    /// Creates an open window with `window_start` slots. Each value of `pacing` is clamped to the
+    /// bounds in the comment of its field. `seed` determines the jitter of the pings, so links to
+    /// the same owner should have different seeds.
     #[must_use]
     pub fn new(mut pacing: Pacing, seed: u64) -> Self {
         pacing.window_max = pacing.window_max.max(1);
@@ -198,20 +198,21 @@ impl Window {
     /// Removes a waiting sub-request whose waiting time is over, or whose batch was dropped.
     pub fn gave_up(&mut self) {
         debug_assert!(self.waiting > 0, "nobody waits");
-        // If a driver miscounts, it loses slots for a while, but the shard must not fail.
+        // In a release build, a driver that calls this method too often must not make the shard
+        // panic.
         self.waiting = self.waiting.saturating_sub(1);
     }
 
-    /// Reports that a sub-request in flight has not been answered within [`Pacing::slow`]. It is
-    /// called once for each such sub-request, without waiting for its end. `lag` is the current
-    /// delay of the caller's own loop.
+    /// Reports that a sub-request in flight has not been answered within [`Pacing::slow`]. Call
+    /// this method once for each such sub-request, before the sub-request ends. `lag` is the
+    /// current delay of the caller's own loop.
     pub fn slow(&mut self, now: Duration, lag: Duration) {
         if lag <= self.pacing.stall {
             self.cut(now);
         }
     }
 
-    /// Reports that a sub-request ended at time `took` after it was sent.
+    /// Reports that a sub-request ended `took` after it was sent.
     ///
     /// A fast answer widens the window. A slow answer, a refusal or a loss narrows it, unless
     /// [`slow`](Self::slow) was already called for this sub-request (`was_told_slow`): each
@@ -225,10 +226,11 @@ impl Window {
         was_told_slow: bool,
     ) {
         debug_assert!(self.in_flight > 0, "nothing is in flight");
-        // The count includes the sub-request that ended, because with a window of 1 nothing else is
-        // ever in flight.
+        // Includes the sub-request that ended. Otherwise, a window of 1 would never grow, because
+        // nothing else is in flight.
         let in_flight = self.in_flight;
-        // If a driver miscounts, it loses slots for a while, but the shard must not fail.
+        // In a release build, a driver that calls this method too often must not make the shard
+        // panic.
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_told_slow {
             return;
@@ -264,9 +266,9 @@ impl Window {
         }
     }
 
-    /// Reports that a ping ended at time `took` after it was sent. A fast ping opens the link with
-    /// one slot. A slow ping doubles the pause before the next one. If the caller itself was
-    /// delayed (`lag`), a slow ping counts for nothing and is repeated after the same pause.
+    /// Reports that a ping ended `took` after it was sent. A fast ping opens the link with one
+    /// slot. A slow ping doubles the pause before the next one. If the caller itself was delayed
+    /// (`lag`), a slow ping counts for nothing and is repeated after the same pause.
     pub fn pinged(&mut self, now: Duration, took: Duration, ending: Ending, lag: Duration) {
         self.last_ping = Some(took);
         if !self.is_shut() {
@@ -325,11 +327,11 @@ impl Window {
         }
     }
 
-    /// Handles a fast answer. `in_flight` counts the sub-requests in flight just before it arrived,
-    /// including its own.
+    /// Handles a fast answer. `in_flight` counts the sub-requests in flight just before the answer
+    /// arrived, including the answered one.
     fn grow(&mut self, in_flight: u32) {
         let WindowState::Open { window } = &mut self.state else {
-            return; // Only a ping opens a link. This request is from before the link shut.
+            return; // Only a ping opens a link. This sub-request was sent before it shut.
         };
         // If most of the window is unused, a fast answer is no evidence that a larger window would
         // also give fast answers.
@@ -345,7 +347,7 @@ impl Window {
     fn cut(&mut self, now: Duration) {
         self.fast_in_a_row = 0;
         let WindowState::Open { window } = &mut self.state else {
-            return; // This was sent before the link shut, so there is no window left to halve.
+            return; // The sub-request was sent before the link shut: no window is left to halve.
         };
         *window /= 2.0;
         if *window < 1.0 {
@@ -361,8 +363,8 @@ impl Window {
     }
 }
 
-/// The generator splitmix64 by Sebastiano Vigna. Its eight bytes of state are enough to give
-/// callers different jitter.
+/// The random number generator splitmix64, by Sebastiano Vigna. Its eight bytes of state are enough
+/// to give callers different jitter.
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 

@@ -1,10 +1,10 @@
-//! Reads many messages of a stream in order, through a consumer that is created only for this.
+//! Reads many messages of a stream in order, through a temporary consumer.
 //!
-//! The servers send the messages unencoded, many for each request. Reading each message with its
-//! own request takes several times as long, because it is then sent as base64 within JSON. The
-//! consumer may be on a server that is not the stream's leader, so its messages are only a hint:
-//! the driver checks that they form a chain, and reads the remaining messages one by one. Source:
-//! docs/spec/log.md, "JetStream".
+//! The servers send the messages unencoded, many for each request. If each message is read with its
+//! own request, reading takes several times as long, because the servers then send each message as
+//! base64 in JSON. The consumer may be on a server that is not the stream's leader, so its messages
+//! cannot be trusted. The driver accepts them only as long as they form a chain, and reads the
+//! remaining messages one by one. Source: docs/spec/log.md, "JetStream".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// The time limit for creating the consumer. Servers whose permissions were written for an earlier
-/// release do not allow this consumer.
+/// The time limit for creating the consumer. If the servers' permissions were written for an
+/// earlier release of Ringwell, the servers do not answer the request to create it.
 const CREATE_MAX: Duration = Duration::from_millis(500);
 
 /// The time within which the next message must arrive.
@@ -113,8 +113,8 @@ async fn create(client: &Client, stream: &str, name: &str, first: u64) -> Result
 }
 
 /// Returns the place of a message in its stream. It is part of the subject for the acknowledgement:
-/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<place>...`. In later versions, a domain and an
-/// account precede the stream.
+/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<place>...`. In newer versions of NATS, a domain and
+/// an account precede the stream.
 fn place(reply: &str) -> Option<u64> {
     let parts: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     parts.get(if parts.len() < 8 { 3 } else { 5 })?.parse().ok()

@@ -1,12 +1,12 @@
 //! Heartbeats: a serving process reports that it is alive, and candidates wait until these reports
 //! stop.
 //!
-//! Heartbeats are not stored. A heartbeat that is lost, late or stale can cause overflow numbers,
-//! but never makes two processes hand out the same number, because only the log decides which
-//! process owns a shard. Silence is measured with this machine's clock, and only while the streams
-//! answer. The election of a stream's leader is therefore not mistaken for a failed process.
-//! `ringwell_driver::store::Silence` decides when the silence has lasted long enough. Source:
-//! docs/spec/log.md, "Standby".
+//! Heartbeats are not stored. A heartbeat that is lost, late or stale can cause overflow numbers.
+//! It never makes two processes hand out the same number, because only the log decides which
+//! process owns a shard. The time without heartbeats (the *silence*) is measured with this
+//! machine's clock, and only while the streams answer. The election of a stream's leader is
+//! therefore not mistaken for a failed process. `ringwell_driver::store::Silence` decides when the
+//! silence has lasted long enough. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Checks whether servers and streams can be trusted with journals. Each rule prevents a case in
-//! which tests by Ringwell's or other developers lost answered allocations. Source:
+//! which answered allocations were lost in tests, by Ringwell's developers or by others. Source:
 //! docs/spec/log.md, "JetStream".
 
 use std::time::Duration;
@@ -24,13 +24,13 @@ const REMINDER: Duration = Duration::from_mins(1);
 /// message.
 const HEADERS_BYTES: usize = 4 << 10;
 
-/// The shortest period for which the server can be set to look for duplicates, in nanoseconds.
-/// Ringwell's messages have no ids, so the server never finds duplicates.
+/// The shortest duplicate window that the server accepts, in nanoseconds. Ringwell's messages have
+/// no ids, so the server never finds duplicates.
 const DUPLICATES_NS: u64 = 100_000_000;
 
-/// Checks the server that the client is connected to, and all servers in the settings. If fewer
-/// than half of the servers cannot be reached, returns their addresses with the reasons: the other
-/// servers form a quorum, and startup must not depend on a machine that is down.
+/// Checks the server that the client is connected to, and all servers in the settings. If some
+/// servers cannot be reached, but fewer than half, returns the address and the error of each. The
+/// other servers form a quorum, and startup must not depend on a machine that is down.
 pub(crate) async fn servers(
     client: &Client,
     settings: &Replicated,
@@ -192,7 +192,7 @@ pub(crate) fn stream(
         "allow_rollup_hdrs",
         "sealed",
         "no_ack",
-        // No stream of Ringwell uses any of these settings.
+        // Ringwell's streams use none of the following settings.
         "republish",
         "mirror",
         "sources",
@@ -201,7 +201,7 @@ pub(crate) fn stream(
         "persist_mode",
     ];
     for setting in must {
-        // If a setting is disabled, the answer omits it.
+        // The server's report omits settings that are disabled.
         let is_off =
             |value: &Value| value.is_null() || *value == json!(false) || *value == json!(0);
         let (found, wanted) = (&found[setting], &wanted[setting]);

@@ -51,7 +51,7 @@ pub enum Unfit {
         /// The server's name.
         server: String,
     },
-    /// The groups of a journal do not fit into the server's messages.
+    /// A journal's groups may be too long for the messages that the servers accept.
     #[error(
         "the journal's servers accept messages of at most {bytes} bytes: set `max_payload: 2MB` in \
          their configuration"

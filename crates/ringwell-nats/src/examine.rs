@@ -114,7 +114,8 @@ async fn look_at_machines(
     Ok(())
 }
 
-/// Checks that this client has all permissions that it needs, and that other clients do not.
+/// Checks that the servers require authentication, and that this client has all permissions that it
+/// needs.
 async fn look_at_permissions(
     client: &Client,
     settings: &Replicated,

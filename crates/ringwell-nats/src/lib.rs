@@ -1,10 +1,10 @@
 //! The journals of shards in streams of NATS JetStream: one stream per shard, one message per
 //! group.
 //!
-//! Owns the interpretation of JetStream's answers, and the rules on which settings of servers and
-//! streams are trusted. Does not depend on the contents of a message.
-//! `ringwell_driver::store::Appending` decides how to react to an answer. Messages are sent without
-//! an id, and only one append is in progress at a time: see docs/spec/log.md, "JetStream".
+//! Owns the interpretation of JetStream's answers, and the rules for the settings of servers and
+//! streams. Does not depend on the contents of a message. `ringwell_driver::store::Appending`
+//! decides how to react to an answer. Messages are sent without an id, and only one append is in
+//! progress at a time: see docs/spec/log.md, "JetStream".
 
 mod ahead;
 mod beat;
@@ -47,7 +47,7 @@ const START_MAX: Duration = Duration::from_mins(1);
 /// The time limit for reporting that the process has ended.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// The pause between two attempts at startup.
+/// The pause before a request is repeated at startup.
 const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// The streams of all shards of a process, on one connection.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const SHARDS: &str = "ringwell.shards";
 /// Present if the stream was created to replace one that was lost.
 const REPLACEMENT: &str = "ringwell.replacement";
-/// The times in which answered allocations may be missing, in the format of [`Gaps::to_text`].
+/// The periods from which answered allocations may be missing, in the format of [`Gaps::to_text`].
 const GAPS: &str = "ringwell.gaps";
 /// The epoch and the group at which a process noticed a loss, separated by a colon.
 const FAILED_AT: &str = "ringwell.failed-at";

@@ -17,7 +17,7 @@ const STUCK_MAX: Duration = Duration::from_secs(10);
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// The time of the first request without progress since the last one with progress.
+    /// The time of the first request that made no progress after the last request that did.
     stuck_since: Mutex<Option<Instant>>,
 }
 

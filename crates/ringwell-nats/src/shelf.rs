@@ -1,5 +1,5 @@
-//! One shard's snapshots, in a stream separate from the stream of its groups. The pieces have one
-//! subject, and the indexes have another.
+//! One shard's snapshots, in a stream separate from the stream of its groups. The pieces of the
+//! snapshots are published on one subject, and their indexes on another.
 
 use std::future::Future;
 use std::sync::mpsc::channel;
@@ -11,8 +11,8 @@ use ringwell_driver::store::{Shelf, Unreached};
 
 use crate::stream::{Kind, Stream, WAIT_MAX};
 
-/// The shortest interval between two look-ups that change a stream's leader to find a message that
-/// the leader has lost.
+/// The shortest interval between two attempts to find a lost message by changing the stream's
+/// leader.
 const OTHERS_EVERY: Duration = Duration::from_mins(1);
 
 /// The streams of one shard.

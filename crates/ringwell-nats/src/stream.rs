@@ -28,8 +28,8 @@ use crate::error::{NatsError, Unfit, unreached};
 use crate::notes;
 use crate::reach::Reach;
 
-/// The time after which an append without an answer counts as possibly lost together with the
-/// stream's leader.
+/// The time after which an append without an answer counts as possibly lost, because the stream's
+/// leader may have failed.
 const APPEND_MAX: Duration = Duration::from_secs(2);
 
 /// The time after which any other request without an answer counts as lost.
@@ -74,7 +74,7 @@ pub(crate) struct Stream {
     subjects: Vec<String>,
 }
 
-/// A message in a stream that contains snapshots.
+/// The kind of a message in a stream of snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Piece,
@@ -498,8 +498,8 @@ fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
             tracing::warn!(code = error.err_code, error.description, "a group was not stored");
             Err(NotAppended::Unknown)
         }
-        // Messages have no ids, so the server cannot find duplicates: this answer is about another
-        // process's message.
+        // Messages have no ids, so the server cannot find duplicates. An answer that reports a
+        // duplicate is therefore about another process's message.
         None if answer.seq == Some(n) && !answer.duplicate => Ok(()),
         None => Err(NotAppended::Unknown),
     }

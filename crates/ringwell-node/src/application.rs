@@ -79,7 +79,8 @@ struct Source {
     peers: Peers,
 }
 
-/// Returns the access for a thread with the queues `peers`; `None` if there is no application.
+/// Returns access to the application for the thread with the queues `peers`; `None` if no
+/// application is configured.
 pub(crate) fn source(server: &Server, peers: &Peers) -> Option<Rc<dyn PoolSource>> {
     let application = Arc::clone(server.application.as_ref()?);
     let (node, peers) = (Arc::clone(&server.node), peers.clone());
@@ -93,7 +94,8 @@ impl PoolSource for Source {
 }
 
 impl Application {
-    /// If `data` is given, facts that must outlive the process are stored there.
+    /// If the data directory `data` is given, the time of the newest accepted push is stored there,
+    /// so that it outlives the process.
     pub(crate) fn new(settings: Settings, data: Option<&Path>) -> Self {
         let replays = Replays::open(data, webhook::unix_seconds()).into();
         Self { settings, pools: Mutex::default(), ages: Mutex::default(), replays }
@@ -108,7 +110,7 @@ impl Application {
         self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a pool that is not in the directory from the application. When the answer has
+    /// Requests from the application a pool that is not in the directory. When the answer has
     /// arrived, the sender of the returned receiver is dropped. Returns `None` if the pool must not
     /// be requested now.
     fn ask(
@@ -138,8 +140,8 @@ impl Application {
         Some(answer)
     }
 
-    /// Sends the request, and adds the pool to the directory. After a failure, returns the time for
-    /// which the pool must not be requested again.
+    /// Requests `pool` from the application, and adds it to the directory. After a failure, returns
+    /// the time for which the pool must not be requested again.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let pushes = self.replays.lock().await.count();
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));

@@ -46,7 +46,7 @@ impl Watched {
     /// Calls `changed` whenever one of the files has changed.
     ///
     /// # Errors
-    /// Fails if no thread can be started.
+    /// Fails if the thread cannot be started.
     pub(crate) fn begin(
         mut files: Stamps,
         mut changed: impl FnMut() + Send + 'static,

@@ -1,4 +1,5 @@
-//! Decoding and encoding of bodies with the content codings gzip and deflate.
+//! Decodes request bodies in the content codings gzip and deflate, and compresses answers with
+//! gzip.
 
 use std::io::{Read, Write as _};
 
@@ -16,8 +17,9 @@ use crate::http::{AnswerBody, values};
 const ENCODED_BYTES_MIN: usize = 1024;
 
 /// A body may decode to at most this many times its compressed size. Batches of 1,000 rows that
-/// differ only in their ids shrink to between 1/32 (short rows) and 1/41 (rows of 250 bytes).
-/// Batches with click ids shrink to 1/3. A malicious body can decode to 1,000 times its size.
+/// differ only in their ids are compressed to between 1/32 (short rows) and 1/41 (rows of 250
+/// bytes) of their size, and batches with click ids to 1/3. A malicious body can decode to 1,000
+/// times its size.
 const INFLATION_MAX: usize = 64;
 
 /// Any body may decode to this many bytes, no matter how small it is. Decoding so few bytes costs
@@ -159,7 +161,7 @@ mod tests {
         let limit = INFLATED_BYTES_MIN;
         assert!(decoded(&vec![b' '; limit]).is_ok());
         assert_eq!(decoded(&vec![b' '; limit + 1]), Err(RequestError::Inflated { limit }));
-        // The limit in bytes is checked before the limit that depends on the compressed size.
+        // This body exceeds both [`LIMIT`] and the limit that depends on the compressed size.
         assert_eq!(decoded(&vec![b' '; 8 << 20]).unwrap_err().status(), 413);
     }
 }

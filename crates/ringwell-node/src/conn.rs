@@ -1,9 +1,10 @@
 //! One client connection: its phases, its time limits and its end.
 //!
-//! No request needs a timer or reads a clock. Each connection records its phase, and once a second
-//! a sweep closes the connections that have been in one phase for too long. The phases of all
-//! connections are stored contiguously, so that the sweep does not follow thousands of pointers.
-//! Only a slow body has its own timer, because its client gets an answer (status 408).
+//! No request reads a clock or needs a timer, with one exception: a slow body has its own timer, so
+//! that the client gets an answer (status 408). Each connection records its phase, and once a
+//! second a sweep closes the connections that have been in one phase for too long. The phases of
+//! all connections are stored contiguously, so that the sweep does not follow thousands of
+//! pointers.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,14 +25,14 @@ pub(crate) enum Phase {
     Idle,
     /// The rest of a request's head.
     Head,
-    /// The server finishing its work: reading the body or preparing the answer. Other limits apply
-    /// in this phase.
+    /// The server reading the body or preparing the answer. The sweep ignores this phase, because
+    /// other time limits apply to it.
     Service,
     /// The client reading the answer.
     Write,
 }
 
-/// The time limit of each phase.
+/// The time limit of each phase except [`Phase::Service`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseLimits {
     pub(crate) idle: Duration,
@@ -50,7 +51,7 @@ pub(crate) enum Order {
     Cut,
 }
 
-/// The order to one connection and its waker, shared with the sweep.
+/// The current order and the waker of one connection, shared with the sweep.
 #[derive(Debug)]
 pub(crate) struct Watch {
     order: Cell<Order>,
@@ -82,7 +83,7 @@ impl Watch {
         self.lingers.get()
     }
 
-    /// Whether a request was read and its answer was not yet sent.
+    /// Whether a request has been read and its answer has not yet been sent.
     pub(crate) fn is_in_service(&self) -> bool {
         matches!(self.phase(), Some(Phase::Service | Phase::Write))
     }
@@ -213,8 +214,8 @@ impl Drop for Open {
     }
 }
 
-/// A socket that records the phases that only a socket can detect: the first byte of a head was
-/// read, or the last byte of an answer was written.
+/// A socket that records two phase changes: from idle to head when it reads the first byte of a
+/// request, and from write to idle when it has written the last byte of an answer.
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     pub(crate) socket: S,

@@ -1,8 +1,8 @@
 //! The limit on the open files and sockets of the process, and the share of it that clients may
 //! use.
 //!
-//! A journal stops if its next segment cannot be opened. Connections of clients are therefore
-//! refused before they use up the descriptors that the shards need.
+//! A journal stops if its next segment cannot be opened. Client connections are therefore refused
+//! before they use up the descriptors that the shards need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -13,7 +13,8 @@ pub use ringwell_os::{
     create_directory, kept_secret, probe, random, warn_of_mode,
 };
 
-/// The file in the data directory that contains the key for signing the texts that web pages store.
+/// The file in the data directory that contains a signing key. The key signs the texts that web
+/// pages store in the browser.
 pub(crate) const SECRET: &str = "site-secret";
 
 /// Reads stored groups, and may be used on any thread.
@@ -25,8 +26,8 @@ pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
 
-/// Lists the faults that prevent a server from starting, in files other than the journals. Each
-/// error names the file, the fault and the remedy.
+/// Lists the unusable files that prevent a server from starting. The journals are not checked. Each
+/// entry names the file, the fault and the remedy.
 #[must_use]
 pub fn unreadable_files(data: &Path) -> Vec<String> {
     let unreadable = store::unreadable_files(&OsFiles, data);
@@ -35,7 +36,7 @@ pub fn unreadable_files(data: &Path) -> Vec<String> {
     unreadable.chain(secret.map(|error| error.to_string())).collect()
 }
 
-/// Finds a shard whose journal in `data` is missing, or is not the journal that was written last.
+/// Finds a shard whose journal in `data` is missing or was replaced.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,10 +1,10 @@
-//! The part of a connection below the HTTP library. It repairs the first request line if a client
-//! did not escape its query, and replaces the library's own refusals, which have no body, with
+//! The part of a connection below the HTTP library. It repairs the first request line if the client
+//! did not escape the query. The library's own refusals have no body, so they are replaced with
 //! answers that have one. If a request was refused before all of it was read, the connection stays
 //! open until the client has finished sending.
 //!
-//! Only the first line of a connection is examined. Later, it is not certain that the next bytes
-//! are a request line. All other bytes pass through unchanged, and are not copied.
+//! Only the first line of a connection is examined. Any later line might be part of a body. All
+//! other bytes pass through unchanged, and are not copied.
 
 use std::io;
 use std::pin::Pin;
@@ -37,7 +37,8 @@ pub(crate) struct Edge<S> {
 enum Closing {
     /// Closing has not begun.
     Not,
-    /// Our side of the connection was shut down. The client may still send this many bytes.
+    /// The server's side of the connection has been shut down. The client may still send this many
+    /// bytes.
     Lingering(usize),
 }
 
@@ -48,14 +49,14 @@ enum First {
     Awaited,
     /// The part of the line that has been read, held back until the rest arrives.
     Held(Vec<u8>),
-    /// The line and the bytes that were read after it, with the number of these bytes that were
-    /// already passed on.
+    /// The bytes that have been read, beginning with the line, and the number of bytes that have
+    /// already been passed on.
     Read(Vec<u8>, usize),
     /// The line was passed on, or needs no repair.
     Passed,
 }
 
-/// The bytes that replace the library's refusal, with the number of bytes that were already
+/// The bytes that replace the library's refusal, and the number of bytes that have already been
 /// written.
 #[derive(Debug)]
 struct Refusal {
@@ -184,8 +185,8 @@ impl<S: AsyncWrite + Unpin> Edge<S> {
     }
 }
 
-/// Returns the error that corresponds to a refusal by the HTTP library, which is a head without a
-/// body.
+/// Returns the error that corresponds to `head` if that is a refusal by the HTTP library. Such a
+/// refusal has no body.
 fn refused(head: &[u8]) -> Option<RequestError> {
     let text = str::from_utf8(head).ok()?;
     let status = text.strip_prefix("HTTP/1.1 ").or(text.strip_prefix("HTTP/1.0 "))?;
@@ -253,8 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Edge<S> {
         if let Closing::Not = self.closing {
             ready!(self.write_refusal(cx))?;
             ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            // The time for discarding the rest of the request is limited in the same way as the
-            // time for an answer.
+            // Discarding the rest of the request has the same time limit as writing an answer.
             self.watch.enter(Phase::Write);
             self.closing = Closing::Lingering(DROPPED_BYTES_MAX);
         }

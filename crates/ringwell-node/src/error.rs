@@ -32,7 +32,7 @@ pub enum ServeError {
         /// The reason why it could not be read.
         error: io::Error,
     },
-    /// The data directory is not a directory and cannot be created.
+    /// The path of the data directory is not a directory, and no directory can be created there.
     #[error(
         "cannot create the data directory {}: {error}. Set another directory with `data` or --data",
         path.display()
@@ -58,7 +58,7 @@ pub enum ServeError {
         /// The name of this node.
         node: String,
     },
-    /// The files belong to other pools or to another cluster.
+    /// The files in the data directory contradict the pools or the cluster file, or cannot be used.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The store that keeps the journals cannot be used.
@@ -86,8 +86,8 @@ pub enum ServeError {
         code, and report the bug"
     )]
     ShardPanicked,
-    /// Lockouts were lengthened because the clock was far ahead, but the change could not be
-    /// stored.
+    /// Lockouts were lengthened because the clock was far ahead of the journal, but the change
+    /// could not be stored.
     #[error(
         "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, but \
             the snapshot that records the change could not be written: {reason}. Free some space, \

@@ -1,5 +1,5 @@
-//! Checks whether this machine can serve a configuration. It does not check databases, or whether
-//! addresses are free. `serve` runs these checks before it opens anything. `serve --check` and
+//! Checks whether this machine can serve a configuration. Databases are not checked, and addresses
+//! need not be free. `serve` runs these checks before it opens anything. `serve --check` and
 //! `ringwell doctor` run them too.
 
 use std::io;
@@ -43,7 +43,7 @@ fn data_directory(config: &Config) -> Result<(), ServeError> {
     for place in data.ancestors() {
         let error = match place.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // Without permission to look at the path, it cannot be checked.
+            // The path cannot be checked without permission to access it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
             // An ancestor of this path is a file instead of a directory. A later iteration of this
             // loop reaches that file.
@@ -57,8 +57,8 @@ fn data_directory(config: &Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Checks that the process can have this many threads at the same time. Otherwise, some shards
-/// might start and others not.
+/// Checks that the process can run the threads of all `shards` shards at the same time. Without
+/// this check, some shards might start while others fail.
 fn threads(shards: u16) -> Result<(), ServeError> {
     let count = usize::from(shards) * THREADS_PER_SHARD + OTHER_THREADS;
     let gate = Mutex::new(());

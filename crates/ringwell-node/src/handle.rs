@@ -61,7 +61,7 @@ pub struct Handle {
 pub enum GiveError {
     /// The buckets or the shard do not exist.
     Unknown(String),
-    /// This node cannot move the buckets now, or never can. Repeating the request does not help.
+    /// This node cannot move the buckets, at least not now. Repeating the request does not help.
     Conflict(String),
     /// The request may be repeated, or the move continues by itself.
     Unavailable(String),
@@ -113,8 +113,8 @@ impl Handle {
         self.node().directory()
     }
 
-    /// Returns the wall-clock time at which `number` became an overflow number, if it is one now and
-    /// that time is recorded.
+    /// Returns the wall-clock time at which `number` became an overflow number, if it still is one
+    /// and that time is recorded.
     #[must_use]
     pub fn became_overflow(&self, number: PromoNumber) -> Option<Millis> {
         self.node().overflow_periods(|periods| periods.began(number))
@@ -144,8 +144,8 @@ impl Handle {
         self.node().journals()
     }
 
-    /// Returns the journals that store nothing at present: the shard, the state, its reason, and
-    /// the time since the state began.
+    /// Returns the journals that store nothing at present, each with its shard, its state, the
+    /// reason, and the time since the state began.
     #[must_use]
     pub fn troubles(&self) -> Vec<(u16, JournalState, String, Duration)> {
         let now = Tokio.moment();
@@ -153,13 +153,14 @@ impl Handle {
         troubles.map(|(id, state, it)| (id, state, it.reason, now.since(it.since))).collect()
     }
 
-    /// Returns the shards that hold pools, each with the remaining time of the hold.
+    /// Returns the shards with held pools, each with the remaining time of its longest hold.
     #[must_use]
     pub fn held(&self) -> Vec<(u16, Duration)> {
         self.node().held(Tokio.moment()).collect()
     }
 
-    /// Returns the state of each history that was not read at startup, in the order of the shards.
+    /// Returns for each shard, in order, the state of the part of its history that was not read at
+    /// startup.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
@@ -214,7 +215,7 @@ impl Handle {
     }
 
     /// Calls `tapped` with each number that a visitor of a web page has tapped. `tapped` runs on a
-    /// shard's thread and must not wait. If this method is called several times, only the first
+    /// shard's thread and must not block. If this method is called several times, only the first
     /// call takes effect.
     pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {
         self.server.sites.on_taps(Box::new(tapped));
@@ -240,9 +241,9 @@ impl Handle {
         holder(self.node(), &self.peers, number, at).await
     }
 
-    /// Asks each shard of the cluster for the holder of `number` at the time `at`, with the
-    /// keep-alives of the allocation. Shards on nodes with an older version do not answer. For each
-    /// shard that did not answer, the result contains the reason.
+    /// Asks each shard of the cluster for the holder of `number` at the time `at`, and for the
+    /// keep-alives of that allocation. Nodes whose release does not support such requests do not
+    /// answer. For each shard that did not answer, the result contains the reason.
     ///
     /// # Errors
     /// [`AskError`].
@@ -325,14 +326,14 @@ impl Handle {
     /// like [`Self::give`].
     ///
     /// # Errors
-    /// Returns a [`GiveError`], after which the move continues.
+    /// Returns a [`GiveError`] if the buckets were not taken back. Their move then continues.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { moves::abort(&Tokio, &node, &peers).await };
         Ok(moves::to_its_end(&Tokio, back).await.ok_or_else(stopping)??)
     }
 
-    /// Applies a signed change from the main application to a pool.
+    /// Applies a signed pool change that the main application sent.
     ///
     /// # Errors
     /// [`PushError`].
@@ -364,14 +365,14 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Counts the rows for `pool` that have got no number from this node since the node started,
-    /// although the pool was not exhausted. The counts are listed by reason.
+    /// Returns, for each reason, the number of rows for `pool` that got an overflow number or no
+    /// number from this node since it started, although the pool was not exhausted.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await
     }
 
-    /// Counts the rows that no shard answered, for each pool. Each shard reports only the `top`
-    /// pools with the highest counts.
+    /// Returns for each pool the number of rows that [`Self::refused`] counts, for all reasons
+    /// together. Each shard reports only the `top` pools with the highest counts.
     pub async fn most_refused(&self, top: usize) -> BTreeMap<PoolId, u64> {
         let mut most: BTreeMap<PoolId, u64> = BTreeMap::new();
         for shard in self.node().shards() {

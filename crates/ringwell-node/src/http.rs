@@ -38,7 +38,7 @@ use crate::{api, link, site};
 use ringwell_driver::node;
 use ringwell_os::clock::coarse_time;
 
-/// The pause after the kernel failed to accept a connection, because no descriptors were left.
+/// The pause after the kernel fails to accept a connection, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The interval between two checks of whether another node's certificate is still valid.
@@ -53,7 +53,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 /// The body of an answer, which was built here as a whole or comes from the management API.
 #[derive(Debug)]
 pub(crate) enum AnswerBody {
-    /// All bytes of the body; `None` after they were sent.
+    /// All bytes of the body; `None` once they have been sent.
     Whole(Option<Bytes>),
     /// A body from axum.
     Admin(axum::body::Body),
@@ -124,7 +124,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                 // Answers are written as a whole, so waiting for more data would only delay them.
                 let _ = socket.set_nodelay(true);
                 match &*who {
-                    // A connection counts even before the node has presented its certificate.
+                    // A connection counts towards the limit even without a certificate.
                     Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
                         let thread = Rc::clone(&thread);
                         spawn(welcome_node(thread, socket, tls.clone(), open));
@@ -251,7 +251,7 @@ where
 {
     let Some(open) = admit(thread, who) else {
         spawn(async move {
-            // If the client does not read this answer in time, the connection is closed without it.
+            // If the client does not read this answer in time, the connection is closed anyway.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
@@ -485,7 +485,7 @@ pub(crate) fn close(response: &mut Response<AnswerBody>) {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Whether a proxy could find a different host or a different end of the body in this request.
+/// Whether a proxy and this server could disagree on the request's host or on the end of its body.
 /// After a request with both a length and chunks, the HTTP library only closes the connection.
 fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     let mut hosts = values(&head.headers, &header::HOST);

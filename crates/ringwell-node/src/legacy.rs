@@ -48,7 +48,7 @@ fn render(answered: &Answered<'_>, format: Format) -> Response<AnswerBody> {
 fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = whole(status, format.error_content_type(), format.error(error, text));
-    // The text contains words that the client sent.
+    // The body quotes text that the client sent.
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     if let Some(seconds) = error.retry_after_s() {

@@ -33,8 +33,8 @@ pub struct ListenError {
     reason: String,
 }
 
-/// Checks that the process can listen on `addresses` now. Nothing is kept: if startup fails because
-/// an address is in use, it should leave no files.
+/// Checks that the process can listen on `addresses` now, but keeps no socket. Startup runs this
+/// check before it creates files, so that a failed start leaves none behind.
 ///
 /// # Errors
 /// The [`ListenError`] names the first address that is not free, and the remedy.

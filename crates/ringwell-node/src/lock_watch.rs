@@ -1,6 +1,6 @@
 //! Ends the process as soon as another process may be using its data directory.
 //!
-//! Owns the lock of the data directory as long as the node runs, and a thread that checks the lock.
+//! While the node runs, owns the lock on the data directory and the thread that checks this lock.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

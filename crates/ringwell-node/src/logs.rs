@@ -45,9 +45,10 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The limit applies to the uncompressed size of the copy, so the same groups never take up
-        // more than this in the stream. The remaining quarter of the stream is for records that are
-        // written while its oldest part is being removed.
+        // The history may take up three quarters of the stream. This limit applies to the
+        // uncompressed size of the copy, so the same groups never take up more than that in the
+        // stream. The remaining quarter is for records that are written while the oldest part of
+        // the stream is being removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
@@ -69,7 +70,7 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
-/// Returns the shard whose log identifies all processes that serve the same shards.
+/// Returns the process's first shard, which identifies all processes that serve the same shards.
 fn first_shard(membership: Option<&Membership>) -> u16 {
     membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
 }
@@ -135,7 +136,7 @@ pub(crate) async fn is_over(node: &Node) {
     }
     if states().any(|state| state == JournalState::Failed) {
         // Leaves time to write the notes of the logs. On a machine that has no copy of the data,
-        // only these notes show the loss.
+        // only these notes show that the journal has failed.
         tokio::time::sleep(NOTES_MAX).await;
         tracing::error!("a journal has failed: stopping; a restart reads the journal again");
     } else if states().all(|state| state == JournalState::Taken) {

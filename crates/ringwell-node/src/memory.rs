@@ -28,7 +28,7 @@ pub(crate) struct Room<'a> {
 }
 
 impl Bodies {
-    /// Creates the limit, with `bytes` bytes.
+    /// Creates a limit of `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { free: Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)) }
     }
@@ -58,8 +58,8 @@ impl Room<'_> {
     }
 }
 
-/// Returns how many bytes of this process's memory bodies may use. The result is always large
-/// enough for one body of `body_bytes`.
+/// Returns the number of bytes of memory that all bodies in progress may use together. The result
+/// is always large enough for one body of `body_bytes`.
 #[must_use]
 pub fn bodies_bytes(body_bytes: usize) -> usize {
     let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);

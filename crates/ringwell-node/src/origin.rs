@@ -1,9 +1,10 @@
 //! Controls which web pages may use the public API: only pages from origins that the configuration
 //! names.
 //!
-//! Browsers send a simple cross-origin request without permission. Permission is only required to
-//! read the answer. A request from another origin is therefore refused before it is processed,
-//! because otherwise it would use up a number. Clients that are not browsers send no `Origin`.
+//! Browsers send a simple cross-origin request without asking for permission. A page needs
+//! permission only to read the answer. A request from an origin that is not allowed is therefore
+//! refused before it is processed. Otherwise, it would use up a number. Clients that are not
+//! browsers send no `Origin`.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};

@@ -70,7 +70,7 @@ impl Platform for Tokio {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
         let (done, output) = oneshot::channel();
-        // The future is boxed for the same reason as tasks are.
+        // The closure is boxed for the same reason as tasks are in [`boxed`].
         let work: Box<dyn FnOnce() + Send> = Box::new(move || drop(done.send(work())));
         let ended = tokio::task::spawn_blocking(work);
         async move {

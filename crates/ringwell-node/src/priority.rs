@@ -10,8 +10,8 @@ const NICENESS: i32 = 5;
 const NICENESS_MAX: i32 = 19;
 
 /// Lowers the priority of the calling thread, and of threads that it starts later, below that of
-/// the shards. The shards have the priority of the process. On Linux, niceness applies to single
-/// threads.
+/// the shards. The shards have the priority of the process. On Linux, each thread has its own
+/// niceness.
 pub fn step_back() {
     if let Err(error) = lower() {
         tracing::warn!(%error, "cannot lower the priority of a thread below that of the shards");

@@ -60,7 +60,7 @@ enum Report {
     Ended,
 }
 
-/// Sends `Ended` when a shard's thread ends, whatever the reason is.
+/// Sends `Ended` when a shard's thread ends for any reason.
 struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
@@ -76,7 +76,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Reads the pools and web sites again after a SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
-/// Reloads other settings, which take effect through shared parts of the configuration.
+/// Reloads settings other than pools, which take effect through shared parts of the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
 /// The ways in which the directory can change while the node serves.
@@ -88,8 +88,8 @@ pub struct Directories {
     pub reload_settings: Option<ReloadSettings>,
     /// Orders from the part of the process that maintains the directory.
     pub orders: Option<Orders>,
-    /// Whether a SIGHUP arrived before the node handled signals. If so, the node reads the files
-    /// again as soon as it serves.
+    /// Whether a SIGHUP arrived before the node handled signals. If so, the node reloads the
+    /// configuration as soon as it serves.
     pub hung_up: Arc<AtomicBool>,
 }
 
@@ -418,8 +418,8 @@ struct ShardPlan {
 }
 
 pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
-    // Look-ups read history files on the runtime's other threads, which get a lower priority than
-    // the thread that serves batches.
+    // Look-ups read history files on the runtime's blocking threads, which get a lower priority
+    // than the thread that serves batches.
     let mut runtime = Builder::new_current_thread();
     runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }
@@ -450,7 +450,7 @@ fn spawn(
         .map_err(ServeError::Thread)
 }
 
-/// The store of a shard's groups: files, memory, or a log with the files as its copy.
+/// The store of a shard's groups: files, memory, or a log that is copied to files.
 type Stored = Either<Either<Journal, Memory>, CopiedLog>;
 
 /// Runs a shard on its thread.
@@ -476,8 +476,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let http = shard_of(server, shard, engine, &clock, peers);
     let thread = Rc::clone(&*http);
-    // The unread groups are determined before any request is served, because a request for older
-    // history may index some of them.
+    // Determines which groups startup did not read, before a look-up in old history can read and
+    // index some of them.
     let unread = store.reader().unread();
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();
@@ -513,8 +513,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
         () = wait_until(&mut course_now, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    // For a while, the shard still answers, and each answer announces that its connection will
-    // close. A client must see such an answer, or `/readyz`, before its connection is closed.
+    // The shard still answers during `drain_pause`. Clients must see 503 at `/readyz`, or
+    // `Connection: close` in an answer, before their connections are closed.
     tokio::time::sleep(thread.node.config.drain_pause).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(&http).await;
@@ -530,7 +530,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
 }
 
-/// Creates the shard, with everything that is shared on its thread.
+/// Creates the shard, and the state that the tasks on its thread share.
 fn shard_of(
     server: Arc<Server>,
     shard: u16,

@@ -1,5 +1,5 @@
 //! A handle to a running node, for the part of the process that maintains the directory. The handle
-//! passes changes of pools to the node, and returns the shards' data about pools.
+//! sends pool changes to the node, and returns the shards' data about pools.
 //!
 //! This module does not depend on where the directory is stored.
 
@@ -28,8 +28,8 @@ const ORDERS_MAX: usize = 64;
 /// The maximum number of pools that a shard examines at once, between two batches.
 const LOOK_AT_ONCE: usize = 256;
 
-/// A handle to a running node. An order that is sent before the node runs waits until then. An
-/// order that is sent after the node has ended fails.
+/// A handle to a running node. Orders wait until the node runs. An order that is sent after the
+/// node has ended fails.
 #[derive(Clone, Debug)]
 pub struct RunningNode(mpsc::Sender<Order>);
 
@@ -79,8 +79,8 @@ impl RunningNode {
         taken.map_err(OrderError::Refused)
     }
 
-    /// Makes `all` the complete list of the node's pools, in the same way as [`Self::change`].
-    /// Pools that do not change cost little.
+    /// Replaces all of the node's pools with `all`. Like [`Self::change`], returns when every shard
+    /// uses the new pools. Unchanged pools take little time.
     ///
     /// # Errors
     /// Returns an [`OrderError`]. If a change is refused, nothing has changed.
@@ -106,8 +106,8 @@ impl RunningNode {
         self.ask(|reply| Order::Refused { pool, reply }).await
     }
 
-    /// Returns the numbers in the rotation of `pool` that no visitor has held since `since`; empty
-    /// if no shard of this node owns the pool.
+    /// Returns those numbers in the rotation of `pool` which no visitor has held since the time
+    /// `since`. The list is empty if no shard of this node owns the pool.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].

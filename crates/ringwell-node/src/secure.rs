@@ -21,7 +21,8 @@ use crate::ServeError;
 use crate::certificates::{Stamps, Watched};
 use crate::link::tls::{TlsError, certificates};
 
-/// The TLS settings of a shard. The files are watched as long as this value exists.
+/// The TLS settings of a shard. The files of the certificate and its key are watched as long as
+/// this value exists.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
     _watched: Watched,

@@ -1,5 +1,5 @@
-//! A shard as HTTP uses it: the driver's shard, the shard's connections, and the server's additions
-//! for clients.
+//! A shard that serves HTTP: the driver's shard, its clients' connections, and the state that all
+//! threads of the server share.
 
 use std::ops::Deref;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! From files to engines that serve: opens the shards, starts the threads that read their files,
-//! and logs the messages for the operator. The driver (`ringwell_driver::open`) does the work.
+//! Opens the node's shards: starts the threads that read their files, and logs messages for the
+//! operator. The rules of startup are in the driver (`ringwell_driver::open`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) store: Inline<OsFiles>,
-    /// The log that stores the journal, if the journal is in a log.
+    /// The shared log that contains the shard's journal, if there is one.
     pub(crate) log: Option<ShardLog>,
     /// By how much lockouts were lengthened, if no record of this exists yet. The shard must not
     /// serve before a snapshot contains the lengthened lockouts.
     pub(crate) lengthened: Option<Millis>,
 }
 
-/// The store of a shard whose journal is in a log, and whose files are a copy of it.
+/// The store of a shard whose journal is in a shared log, which is copied to files.
 pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Tokio>;
 
 /// A shard's log, and the identity with which this process writes to the log.
@@ -56,7 +56,7 @@ pub(crate) struct ShardLog {
 }
 
 impl ShardLog {
-    /// Creates the store of the shard's groups, with `copy` as the files that copy the log.
+    /// Creates the store of the shard's groups. The log is copied to the files of `copy`.
     pub(crate) fn store(self, copy: Journal) -> CopiedLog {
         let Self { log, author, shelf, kept, prefix, limits } = self;
         LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
@@ -93,7 +93,8 @@ pub(crate) fn start(
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
     // The data of other nodes is compared with the journals as they were before this process took
-    // over the shards, so the group that this process wrote during the take-over does not count.
+    // over the shards. The group that this process wrote to take over a shard is therefore not
+    // counted.
     let own = u64::from(logs.is_some());
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
@@ -218,7 +219,8 @@ fn each<I: Send, T: Send>(
     })
 }
 
-/// Reads the part of each shard's log that this machine's files lack, and takes the shard over.
+/// For each shard, reads the part of its log that is missing from this machine's files, and takes
+/// over the shard.
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,

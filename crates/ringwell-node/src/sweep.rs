@@ -1,4 +1,4 @@
-//! The tasks of a shard's thread for its connections, apart from answering requests.
+//! The periodic task that closes a shard's slow and idle connections.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -35,8 +35,8 @@ pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     }
 }
 
-/// Sets a field. Answers have few fields, and the answer to a batch begins with these two.
-/// Comparing each name is therefore cheaper than a look-up by hash.
+/// Sets a field. Answers have few fields, and the answer to a batch begins with the two timing
+/// fields. Comparing each name is therefore cheaper than a look-up by hash.
 fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
     match headers.iter_mut().find(|(known, _)| *known == name) {
         Some((_, place)) => *place = value,
@@ -44,8 +44,8 @@ fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
     }
 }
 
-/// Writes the time into `text`, beginning at the end and without the formatting machinery. Returns
-/// the value of `Server-Timing`, and the part of that value with the whole milliseconds.
+/// Writes the time into `text` from right to left, without the formatting machinery. Returns the
+/// value of `Server-Timing`, and the part of that value with the whole milliseconds.
 fn write(us: u64, text: &mut [u8; BYTES_MAX]) -> (&[u8], &[u8]) {
     let point = BYTES_MAX - DECIMALS - 1;
     text[point] = b'.';

@@ -55,7 +55,7 @@ impl Clock {
         self.0.clocks(boot_time(), wall_time())
     }
 
-    /// Returns the clock of shard time apart from the machine's clocks, for tests.
+    /// Returns the driver's clock, which computes shard time from readings that the caller passes.
     #[must_use]
     pub fn shard_time(&self) -> clock::Clock {
         self.0.clone()
@@ -83,7 +83,7 @@ fn boot() -> u64 {
     if id.is_empty() {
         id = wall_time().as_nanos().to_le_bytes().to_vec();
     }
-    // In a time namespace of its own, a process sees another time since boot.
+    // A process in a separate time namespace may get a different time since boot.
     id.extend(read("/proc/self/timens_offsets"));
     let mut first = [0; 8];
     first.copy_from_slice(&blake3::hash(&id).as_bytes()[..8]);

@@ -138,8 +138,7 @@ impl Files for OsFiles {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // Ringwell's files have no such names, so a name that is not UTF-8 belongs to another
-            // program.
+            // A name that is not UTF-8 is skipped, because it belongs to another program's file.
             names.extend(entry.context("list", directory)?.file_name().into_string().ok());
         }
         Ok(names)

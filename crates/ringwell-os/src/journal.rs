@@ -98,8 +98,8 @@ impl Store for Journal {
     type Draft = SnapshotFile<OsFiles>;
 
     fn append(&self, group: Group) -> impl Future<Output = Appended> {
-        // If the thread has ended, the channel of results is closed too. It is polled next and
-        // reports this.
+        // If the thread has ended, the channel of results is closed too. The next poll of that
+        // channel reports this.
         drop(self.groups.send(group));
         poll_fn(|cx| self.poll_appended(cx))
     }
@@ -119,8 +119,8 @@ impl Store for Journal {
     async fn drop_part(&self, part: Part) -> Result<(), FileError> {
         let Some(dropped) = self.handle.drop_segment(part) else { return Ok(()) };
         let (done, put_away) = oneshot::channel();
-        // Flushing the directory is slow, so it must not be done on this thread, nor delay a group
-        // that waits to be stored.
+        // Flushing the directory is slow, so a separate thread does it. This blocks neither the
+        // current thread nor the thread that stores groups.
         let thread = Builder::new().name("journal-drop".to_owned());
         let spawned = thread.spawn(move || drop(done.send(dropped.put_away())));
         if let Err(error) = spawned {

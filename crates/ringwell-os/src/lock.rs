@@ -48,7 +48,7 @@ pub enum LockError {
         /// The text in the file, which identifies the owner.
         pid: String,
     },
-    /// The file at the lock file's path is not a lock of Ringwell.
+    /// The file at the lock file's path is not a Ringwell lock file.
     #[error(
         "{} is not a lock of this program: it must be a plain file with a process number. Nothing was \
          written to it; move it away",
@@ -100,8 +100,8 @@ impl DataLock {
         if !metadata.is_file() || metadata.nlink() > 1 || pid_in(&mut file).is_none() {
             return Err(LockError::Foreign { path });
         }
-        // All texts have the same length, so the file need not be truncated. They end with
-        // newlines, which `$(cat LOCK)` drops.
+        // The text always has the same length, so the file need not be truncated. The text is
+        // padded with newlines, which `$(cat LOCK)` drops.
         let pid = format!("{:\n<PID_BYTES_MAX$}", std::process::id());
         file.write_all_at(pid.as_bytes(), 0).context("write", &path)?;
         let lock = Self { path, file, _directory: directory };

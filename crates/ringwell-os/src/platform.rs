@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The flags with which `open` makes each write reach the disk before it returns; `None` if there
-/// are no such flags.
+/// The flags for `open` that make each write reach the disk before the write returns; `None` if the
+/// operating system has no such flags.
 #[cfg(target_os = "linux")]
 pub(crate) const DIRECT: Option<i32> = {
     use rustix::fs::OFlags;
@@ -29,10 +29,10 @@ pub(crate) fn read_past_cache(file: &File) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read_past_cache(_: &File) {}
 
-/// Returns the inode of the directory that sysfs has for the file system, so that another mount can
-/// be recognized. The kernel creates that directory when the file system is mounted, and removes it
-/// when the file system is unmounted. It numbers the inodes of sysfs in the order of their
-/// creation. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
+/// Returns the inode of the sysfs directory of the file system that contains `path`. The kernel
+/// creates this directory when the file system is mounted, and removes it when the file system is
+/// unmounted. It numbers the inodes of sysfs in the order of their creation, so a later mount has a
+/// different inode. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
 #[cfg(target_os = "linux")]
 pub(crate) fn mount_of(path: &Path) -> Option<u64> {
     use std::fs::metadata;

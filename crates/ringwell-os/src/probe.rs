@@ -12,8 +12,8 @@ use crate::files::{Context, create};
 use crate::platform;
 
 const FLUSHES: usize = 50;
-/// The shortest believable time in which a disk stores a block. Only memory is faster, or a disk
-/// that acknowledges writes from a volatile cache.
+/// The shortest believable time in which a disk stores a block. Only memory, or a disk that
+/// acknowledges writes from a volatile cache, is faster.
 const BELIEVABLE: Duration = Duration::from_micros(20);
 
 /// The result of the test.

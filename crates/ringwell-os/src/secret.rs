@@ -13,7 +13,7 @@ const BYTES: usize = 32;
 /// Reads the secret at `path`. If there is none, creates one that only its owner can read.
 ///
 /// # Errors
-/// Fails if the file cannot be read or written, or contains something else.
+/// Fails if the file cannot be read or written, or if it does not contain a secret.
 pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
     match File::open(path) {
         Ok(mut file) => {

@@ -195,8 +195,8 @@ fn each_start_raises_the_epoch_and_begins_a_segment() {
         let shard = open(&settings);
         assert_eq!(shard.writer.tip(), Tip { epoch: round, ..Tip::FIRST });
         shard.journal.close().unwrap();
-        // The empty segments are still there: only a complete start removes them, after that start
-        // was recorded as the last one.
+        // The empty segments are still there: only a complete startup removes them, after
+        // `identity.json` has recorded that startup.
         let all: Vec<_> = (1..=round).map(|segno| format!("{segno:016}.rpj")).collect();
         assert_eq!(names(&settings), all);
     }

@@ -1,4 +1,5 @@
-//! The delay between a visit and the call, and its effect when numbers are reused.
+//! The delay between a visit and the visitor's call, and the effect of this delay when numbers are
+//! reused.
 //!
 //! Owns the distribution of the delay, which is a mixture of exponential distributions. A few of
 //! them are enough to fit observed calls. Knows nothing of pools. Invariant: the shares of a
@@ -71,17 +72,17 @@ impl Callers {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
     }
 
-    /// The share of callers whose number has already gone to another visitor when they call, if the
-    /// number that has been free longest is always handed out next. A number is then reused only
-    /// after all `numbers` have been handed out, at `rate` allocations a second. A lockout shorter
-    /// than the time that this takes has no effect.
+    /// The share of callers whose number has already gone to another visitor when they call.
+    /// Assumes that the number that has been free longest is always handed out next. A number is
+    /// then reused only after all `numbers` have been handed out, at `rate` allocations a second. A
+    /// lockout shorter than the time that this takes has no effect.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
     /// The same share as [`Self::misled_by_oldest`], but any free number may be handed out next. A
-    /// number is safe during its `lockout`, in seconds. After that, it is one of `free` numbers, of
-    /// which `rate` are handed out each second.
+    /// number is safe for `lockout` seconds. After that, it is one of `free` numbers, of which
+    /// `rate` are handed out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

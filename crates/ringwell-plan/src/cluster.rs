@@ -1,4 +1,4 @@
-//! The size of a cluster for a given traffic, calculated from measurements.
+//! The size of a cluster for a given amount of traffic, calculated from measurements.
 //!
 //! Owns the formulas. Independent of any running server: the costs are in [`MEASURED`] and were
 //! measured on one machine. Invariant: each figure names the inputs of its calculation.
@@ -23,15 +23,15 @@ const NUMBERS_CACHED: f64 = 100_000.0;
 const REQUEST_ROW: f64 = 112.0;
 /// The bytes of a request's head, with host, content type, length and user agent.
 const REQUEST_HEAD: f64 = 150.0;
-/// The bytes of a row in a request between nodes, without its parameters, and in the answer.
-/// Includes the row's share of the heads.
+/// The bytes of a row in a request between nodes, without its parameters, plus its bytes in the
+/// answer. Includes the row's share of the heads of both.
 const LINK_ROW: f64 = 20.0;
 /// The bytes of a block: a frame of a journal fills whole blocks. In each block, [`FRAME_ROOM`]
 /// bytes are for the group.
 const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
-/// The default size of a shard's history.
+/// The default limits on a shard's history, in bytes and in seconds.
 const HISTORY_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
 const HISTORY_AGE: f64 = 30.0 * 86_400.0;
 
@@ -52,7 +52,7 @@ pub struct Traffic {
     pub pool_numbers: u32,
     /// The share of rows that may overflow.
     pub target: f64,
-    /// Kept-alive connections of clients.
+    /// Open keep-alive connections from clients.
     pub connections: f64,
     /// The share of each core that may be busy on average; the rest is for peaks.
     pub busy: f64,
@@ -75,7 +75,7 @@ pub struct Figure {
     pub how: String,
 }
 
-/// The quantity of a [`Figure`].
+/// The unit of a [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A count.

@@ -12,20 +12,20 @@ use crate::erlang::{blocking, numbers_for};
 /// The greatest accepted load.
 const LOAD_MAX: f64 = 1e7;
 
-/// Overflow targets for which sizes are shown in addition to the requested one.
+/// Overflow targets for which sizes are shown in addition to the requested target.
 const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 
 /// The demand for one pool from its visitors, including bots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Numbers that would be locked out on average if the pool never ran out.
+    /// The mean count of numbers that would be locked out if the pool never ran out.
     load: f64,
     lifetime: Duration,
-    /// The count of rows in one batch that request a number of this pool.
+    /// The count of rows in one batch that request a number from this pool.
     together: f64,
 }
 
-/// Sizes of a pool that are relevant for a [`Demand`].
+/// The pool sizes that are relevant to a [`Demand`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// The smallest count of numbers that meets the overflow target.
@@ -58,16 +58,17 @@ pub struct Forecast {
     pub numbers: u32,
     /// Share of allocations that get the overflow number.
     pub overflow: f64,
-    /// Numbers that are locked out on average.
+    /// The mean count of numbers that are locked out.
     pub locked: f64,
-    /// The mean time from one allocation of a number to its next; `None` if there is no demand, or
+    /// The mean time from one allocation of a number to the next; `None` if there is no demand, or
     /// if the time does not fit into a [`Duration`].
     pub reuse: Option<Duration>,
     /// Of the callers that got their own number, the share whose number has gone to another visitor
     /// by the time they call. Assumes that the number that has been free longest is handed out
     /// next, as Ringwell does.
     pub misattributed: f64,
-    /// The same share as `misattributed`, but if any free number were handed out next.
+    /// The same share as `misattributed`, but assuming that the next number is drawn at random from
+    /// the free numbers.
     pub misattributed_random: f64,
 }
 
@@ -81,8 +82,9 @@ impl Forecast {
 }
 
 impl Demand {
-    /// The demand for a measured load, which is the count of allocations requested from the pool,
-    /// including overflow, in the last `lifetime`. If possible, use the mean over the busiest hour.
+    /// The demand for a measured load. The load is the count of allocations, including overflow,
+    /// that were requested from the pool in the last `lifetime`. If possible, use the mean over the
+    /// busiest hour.
     ///
     /// # Errors
     /// [`DemandError`] names the argument that is out of bounds.
@@ -118,8 +120,8 @@ impl Demand {
         Ok(Self { together: self.together, ..with })
     }
 
-    /// The same load as that of `self`, but arriving in batches, each of which requests `rows`
-    /// numbers of this pool.
+    /// The same load, but arriving in batches, each of which requests `rows` numbers from this
+    /// pool.
     ///
     /// Rows that arrive together increase overflow: the load's variance is `rows` times its mean.
     /// Hayward's approximation treats each batch as a single visitor of a pool that is `rows` times
@@ -134,7 +136,7 @@ impl Demand {
         Ok(Self { together: f64::from(rows), ..self })
     }
 
-    /// Numbers that would be locked out on average if the pool never ran out.
+    /// The mean count of numbers that would be locked out if the pool never ran out.
     #[must_use]
     pub fn load(&self) -> f64 {
         self.load
@@ -165,9 +167,9 @@ impl Demand {
         blocking(f64::from(numbers) / self.together, self.load / self.together)
     }
 
-    /// The results for the smallest count of numbers with an overflow of at most `target`, for
-    /// sizes around it, and for the size `asked`, if the delays of calls are distributed as in
-    /// `callers`. Returns `None` if no pool is large enough for the target.
+    /// The results for the size `asked`, and for the smallest counts of numbers that meet `target`
+    /// and some other overflow targets. The delays of calls are assumed to be distributed as in
+    /// `callers`. Returns `None` if no pool is large enough for `target`.
     #[must_use]
     pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
         let numbers = self.numbers_for(target)?;

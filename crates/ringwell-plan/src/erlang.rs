@@ -1,11 +1,12 @@
 //! Erlang's loss formula: the share of a load that arrives while all numbers of a pool are locked
 //! out.
 //!
-//! Owns the formula, which also covers fractions of a number, and its two inverses. A visitor that
-//! finds no number does not wait, so a pool loses visitors as a telephone exchange without a queue
-//! loses calls. If visitors arrive independently of each other, only the mean of the lockouts
-//! matters, so the formula also holds if all lockouts have the same length. Invariant: the result
-//! falls as the count of numbers rises, rises with the load, and is between 0 and 1.
+//! Owns the formula, which also covers fractional counts of numbers, and the formula's two
+//! inverses. A visitor that finds no number does not wait, so a pool loses visitors as a telephone
+//! exchange without a queue loses calls. If visitors arrive independently of each other, only the
+//! mean length of the lockouts matters. The formula therefore also holds if all lockouts have the
+//! same length. Invariant: the result falls as the count of numbers rises, rises with the load, and
+//! is between 0 and 1.
 
 /// The maximum count of numbers that [`numbers_for`] tries, which is more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
@@ -46,7 +47,7 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
 }
 
 /// The smallest count of numbers with which at most the share `target` of `load` overflows, if
-/// `together` allocations arrive at once; `None` if even [`NUMBERS_MAX`] are too few.
+/// allocations arrive in batches of `together`; `None` if even [`NUMBERS_MAX`] are too few.
 #[must_use]
 pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     let enough = |numbers: u32| blocking(f64::from(numbers) / together, load / together) <= target;
@@ -62,8 +63,8 @@ pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     Some(high)
 }
 
-/// The largest load that a pool of `numbers` numbers can carry without more than the share `target`
-/// overflowing, if allocations arrive one at a time.
+/// The largest load of which at most the share `target` overflows in a pool of `numbers` numbers,
+/// if allocations arrive one at a time.
 #[must_use]
 pub fn load_for(numbers: u32, target: f64) -> f64 {
     let numbers = f64::from(numbers);
@@ -78,11 +79,12 @@ pub fn load_for(numbers: u32, target: f64) -> f64 {
     low
 }
 
-/// The formula for less than one number, which an integral extends to fractions:
-/// `1/B = ∫ e^-u (1 + u/A)^x du` over all `u` above 0.
+/// The formula for a fraction of one number, computed as an integral: `1/B = ∫ e^-u (1 + u/A)^x du`
+/// over all `u` above 0.
 ///
 /// With `u = A(e^s - 1)` the integrand is smooth for small and large loads, and Simpson's rule is
-/// enough. From this value, Erlang's recursion leads to any greater fractional count.
+/// enough. Starting from this value, Erlang's recursion computes the value for each greater
+/// fractional count.
 fn blocking_of_part(part: f64, load: f64) -> f64 {
     let end = (TAIL / load).ln_1p();
     let step = end / f64::from(STEPS);

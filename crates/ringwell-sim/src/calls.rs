@@ -1,9 +1,9 @@
-//! Callers who call the numbers that visitors have seen, while faults happen.
+//! Simulates calls to the numbers that visitors have seen, while faults happen.
 //!
 //! A call is attributed once, at its first event. The look-up is the one that `ringwell-calls`
-//! uses, and finds the number's holder at that time according to the wall clock. Owns the choice of
-//! the numbers to call, and the decision about which answers are wrong. It is not a violation if a
-//! node cannot answer: the caller is then connected without a visitor.
+//! uses. It finds the visitor who held the number at the wall-clock time of that event. Owns the
+//! choice of the numbers to call, and the decision about which answers are wrong. It is not a
+//! violation if a node cannot answer: the call is then connected without attribution.
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment};
@@ -20,13 +20,13 @@ const FIRST: usize = 1 << 32;
 impl World {
     /// Calls a number that has not been given to another visitor since its visitor saw it.
     pub(crate) fn ring(&mut self) {
-        // Assumes that the call began slightly earlier, because the clocks of owners may differ
+        // Assumes that the call began slightly before now, because the clocks of owners may differ
         // slightly.
         let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
-            // While a node is paused, its clock may be set before it continues and answers, so
-            // grants of paused nodes are left out.
+            // The clock of a paused node may be set before the node answers, so grants of paused
+            // nodes are left out.
             let goes_on = self.nodes[home].paused_until <= self.now();
             goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };
@@ -47,7 +47,7 @@ impl World {
         self.rung.push(Rung { which, wanted, at, has_gaps });
     }
 
-    /// Checks that each call that was attributed leads to the visitor who was shown the number.
+    /// Checks that each attribution names the visitor who was shown the number.
     pub(crate) fn check_calls(&mut self) -> Judged {
         for Rung { which, mut wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
             // The number may have been handed out again before the look-up was answered. In that
@@ -59,7 +59,7 @@ impl World {
                 wanted.is_newest &= later.is_empty();
                 later.iter().all(|it| self.was_right(self.cluster.home(it.shard), it.true_us))
             };
-            // If there is no answer, the node was down, or it ended before it answered. If the
+            // If there is no answer, the node was down, or it stopped before it answered. If the
             // visitor's record was not on the disk in time, the call is looked up again later.
             let answer = self.looked.remove(&which).and_then(Result::ok);
             let answer = answer.filter(|it| was_right && (it.held.is_some() || !has_gaps));

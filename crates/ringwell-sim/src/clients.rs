@@ -26,7 +26,7 @@ use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
 /// The maximum delay of an answer beyond its deadline, apart from delays of the thread that
-/// answers. An answer with a number is never excused.
+/// answers. An answer that contains a number must meet this limit even if the thread was delayed.
 const LATE_MAX_US: u64 = 5 * MS;
 /// The time after which the numbers of a disconnected client must be free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
@@ -34,7 +34,7 @@ const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
 /// Batches with this number or a higher one are probes.
 const PROBES: u32 = 1 << 20;
-/// The number of keys that clients use for more than one batch.
+/// The number of idempotency keys that clients use for more than one batch.
 const KEYS_SHARED: u64 = 3;
 /// A row of a batch.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct RowAsk {
     pub(crate) mark: Mark,
 }
 
-/// The contents of a row's parameters, which identify the row everywhere.
+/// The contents of a row's parameters, which identify the row throughout the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) batch: u64,
@@ -98,13 +98,12 @@ pub(crate) struct Clients {
     gap_us: u64,
     pub(crate) length_us: u64,
     only: Option<BTreeSet<u32>>,
-    /// Batches that are to be repeated, because their clients got no answer.
+    /// Batches that their clients will send again.
     again: Vec<u32>,
     probes: u32,
 }
 
-/// The id of one attempt to send a batch, which consists of the batch's index and the number of the
-/// attempt.
+/// The id of one attempt to send a batch: the batch's index and the attempt's number.
 fn sent(index: u32, attempt: u8) -> u64 {
     u64::from(index) << 8 | u64::from(attempt)
 }
@@ -144,7 +143,7 @@ impl Clients {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
 
-    /// Handles a batch that will get no answer.
+    /// Marks a batch to be sent again, if it is repeatable and has attempts left.
     pub(crate) fn unsent(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&index(id)) else { return };
         if batch.key.is_some() && batch.attempts < ATTEMPTS_MAX {
@@ -253,8 +252,8 @@ impl World {
             return Err(Violation { rule: "panic", text, number: 0, shard });
         }
         let last_us = deadline_us + LATE_MAX_US;
-        // If the thread was idle after the deadline, it had time to answer earlier, so the thread
-        // itself caused the late answer.
+        // If the thread was idle after the deadline, it had time to answer, so the late answer is a
+        // violation.
         let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
         let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
         Model::answered_late(id, shard, late_us)?;
@@ -283,8 +282,8 @@ impl World {
             };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // Clients release only numbers that they cannot request again, so numbers for visitors and
-        // for repeatable batches are left out.
+        // A repeated batch or a returning visitor gets the same number again, so clients do not
+        // release such numbers.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -306,7 +305,7 @@ impl World {
         self.send_batch(index);
     }
 
-    /// Lets clients that have no answer repeat their batches after a while.
+    /// Schedules the batches that clients send again.
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);
@@ -388,7 +387,7 @@ impl Clients {
 }
 
 impl Batch {
-    /// Returns the text that follows the pool's id in a row's request.
+    /// Returns the query of a row's request.
     fn query(row: &RowAsk) -> String {
         let visitor = row.visitor.map_or_else(String::new, |v| format!("&ringwell_visitor=v{v}"));
         format!("ring_pool_key={KEY}&{}{visitor}", row.mark.text())

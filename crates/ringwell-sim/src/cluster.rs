@@ -167,7 +167,7 @@ fn ring_pool(id: u64, lifetime_ms: u64, numbers: Vec<NumberRange>) -> RingPool {
     RingPool::new(fields).unwrap_or_else(|faults| unreachable!("pools made here: {faults:?}"))
 }
 
-/// Combines numbers in ascending order into ranges.
+/// Combines numbers, which must be in ascending order, into ranges.
 pub(crate) fn ranges(numbers: &[u64]) -> Vec<NumberRange> {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let range = |run: &[u64]| {

@@ -1,11 +1,11 @@
-//! Data directories that are restored from copies, and the facts that such a copy lacks but other
-//! nodes know.
+//! Restores data directories and journals from copies, and finds the facts that a copy lacks but
+//! other nodes have recorded.
 //!
 //! An operator may mark the restored data (`ringwell restore`, `serve --restored`). Without a mark,
 //! only the other nodes can detect that the data is a copy. The simulated operators follow the
-//! documented rules. They do not restore a copy if there is a map newer than the copy, or if a move
-//! is newer than the copy and a node that knows of the move is down. They also wait until no
-//! lockout can last that is longer than its pool's present lifetime.
+//! documented rules. They do not restore a copy that is older than the newest map. If buckets have
+//! moved since the copy was made, they restore it only while all other nodes serve. They also wait
+//! until every lockout that is longer than its pool's present lifetime has ended.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -155,8 +155,8 @@ impl World {
     pub(crate) fn bring_back(&mut self, lost: &Lost) {
         let Lost { node, shard, at, before, .. } = *lost;
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
-        // If a new disk has no `identity.json` yet, nothing shows that the journal to be brought
-        // back is not the one that was written last.
+        // On a new disk that has no `identity.json` yet, startup could mistake an older journal for
+        // the newest one.
         let may_not = known.is_none()
             || self.faults.are_over
             || self.is_in_between()
@@ -171,9 +171,8 @@ impl World {
         let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
-                // The node served nothing while it lacked this journal, so no answer is missing
-                // after the journal was brought back. However, a copy may have been restored in the
-                // meantime.
+                // The node did not serve while this journal was missing, so the journal lacks no
+                // answered allocation. However, a copy may have been restored in the meantime.
                 let since = self.nodes[node].older.filter(|older| !older.is_marked);
                 since.or(before)
             } else {
@@ -212,8 +211,8 @@ impl World {
         self.stop(node, false);
         let mark = if is_marked { restored_mark() } else { None };
         self.nodes[node].files.disk().put_back(&copied.files, mark);
-        // If the node has not served with the data that is replaced here, the answers that were
-        // already missing from that data are missing from the copy too.
+        // If the node has not served with the data that is replaced here, allocations that this
+        // data lacks are missing from the copy too.
         let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
         let since_us = before.min(copied.at);
         self.nodes[node].older = Some(Older { is_marked, since_us });
@@ -224,8 +223,9 @@ impl World {
         self.tell(node, &[], || format!("its data is restored from the copy, {how}"));
     }
 
-    /// Returns the buckets of a node that has only given buckets away since the copy was made, if
-    /// all other nodes serve and therefore know of the moves.
+    /// Returns the node's buckets if it has only given buckets away since the copy was made.
+    /// Returns `None` if another node is not serving, because only the other nodes have records of
+    /// these moves.
     fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
         let node = copied.node;
         if self.nodes[node].before_moves.is_some() {
@@ -246,7 +246,7 @@ impl World {
             if is_own(now) {
                 own.insert(bucket);
                 // If the node has gained a bucket since the copy was made, no node would serve that
-                // bucket until there is a new map.
+                // bucket after the restore until there is a new map.
                 has_gained |= now != then;
             }
         }
@@ -254,8 +254,8 @@ impl World {
         (serve && is_quiet && !has_gained).then_some(own)
     }
 
-    /// Finds the nodes whose record shows another journal of this shard of `node`, or a journal
-    /// that ends after `next_n`.
+    /// Finds the other nodes that have recorded, for this shard of `node`, a data directory other
+    /// than the present one or a journal that ends after `next_n`.
     pub(crate) fn known_by(&self, node: usize, shard: u16, next_n: u64) -> Known {
         let data = Path::new(DATA);
         let own = Identity::read(&self.nodes[node].files, data).ok().flatten();

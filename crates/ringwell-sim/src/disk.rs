@@ -12,7 +12,7 @@ use crate::fault::{Faults, Kind};
 use crate::older::Copy;
 use crate::random::Random;
 
-/// The unit of a write, in bytes. After a power cut, a write may end after any of its sectors.
+/// The unit of a write, in bytes. After a power cut, any subset of a block's sectors may be stored.
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
@@ -99,19 +99,19 @@ pub(crate) struct Disk {
     pub(crate) lies: u64,
     /// The bits that have flipped. An operator can restore them from a copy.
     flips: Vec<(Name, usize, u8)>,
-    /// The ends that files have lost. An operator can restore them from a copy.
+    /// The truncated ends of files. An operator can restore them from a copy.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
     /// Whether an earlier disk of this machine, which was lost, had violated its guarantees.
     pub(crate) former_was_to_blame: bool,
     /// Whether groups count as stored without a flush, which is the durability `os`.
     pub(crate) is_os: bool,
-    /// Whether groups may have been answered since the last orderly shutdown.
+    /// Whether the node may have answered batches since the last orderly shutdown.
     pub(crate) has_served: bool,
-    /// Whether a power cut or a failed flush has lost groups that may have been answered, since the
-    /// last start.
+    /// Whether, since the last start, a power cut or a failed flush may have lost records of
+    /// answered batches.
     pub(crate) has_lost_groups: bool,
-    /// Whether a power cut or a failed flush has ever lost groups that may have been answered.
+    /// Whether a power cut or a failed flush may ever have lost records of answered batches.
     lost_groups: bool,
     /// Whether a snapshot or a map was published since this was last checked.
     pub(crate) has_published: bool,
@@ -163,7 +163,7 @@ impl Disk {
         lost
     }
 
-    /// Replaces the files that were written since a shard's loss with the files that it lost.
+    /// Replaces the files that were written since a shard's loss with the shard's earlier files.
     pub(crate) fn bring_back(&mut self, shard: u16, lost: &Copy) {
         drop(self.lose_shard(shard));
         self.lies += u64::from(lost.was_to_blame);
@@ -184,8 +184,7 @@ impl Disk {
         Copy { files: files.collect(), directories: self.directories.clone(), was_to_blame }
     }
 
-    /// Replaces the files with those of a copy, durably. If the operator sets a mark, the mark is
-    /// added.
+    /// Replaces the files with those of a copy, durably. Adds the operator's mark, if there is one.
     pub(crate) fn put_back(&mut self, copy: &Copy, mark: Option<Name>) {
         self.wipe();
         self.directories.clone_from(&copy.directories);
@@ -249,7 +248,7 @@ impl Disk {
         self.open(name, false)
     }
 
-    /// Writes bytes into the cache. The faults of a write appear at a flush, at a crash, or never.
+    /// Writes bytes into the cache. A write that is lost or misplaced reports success.
     pub(crate) fn write(
         &mut self,
         faults: &mut Faults,
@@ -306,8 +305,8 @@ impl Disk {
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
         // The map is text, so a damaged map is detected when it is read. However, nothing can
-        // detect a map that is intact but outdated. A flush of the map that reports success has
-        // therefore always stored it.
+        // detect a map that is intact but outdated. A flush of the map therefore never reports
+        // success without storing the map.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;
@@ -383,8 +382,8 @@ impl Disk {
         }
     }
 
-    /// Handles a process that is killed: only a part of each of its unflushed writes that bypass
-    /// the cache is stored.
+    /// Handles a process that is killed: each unflushed write that bypasses the cache is stored
+    /// only in part.
     pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
         self.life += 1;
@@ -496,8 +495,8 @@ impl Disk {
         Some(name)
     }
 
-    /// Flips bits, but only one in each block until a start of the node has noticed the flipped
-    /// bit. Two flipped bits in one block may hide a frame, and no format can detect that.
+    /// Flips bits of a byte, unless its block contains a flipped bit that startup has not detected
+    /// yet. Two flipped bits in one block may hide a frame, and no format can detect that.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
         let is_there =
             |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;

@@ -17,22 +17,22 @@ pub(crate) enum Event {
     Client,
     /// A client sends its batch again.
     Again(u32),
-    /// A batch arrives at a shard, if the shard's node is still in this life.
+    /// A batch arrives at a shard, unless the shard's node has stopped in the meantime.
     Batch { node: usize, life: u32, shard: u16, batch: u64 },
     /// A second has passed, so faults may happen to machines.
     Second,
-    /// A stopped node starts again, if it is still in this life.
+    /// A stopped node starts again, unless it was stopped again in the meantime.
     Start(usize, u32),
-    /// An operator stops a node so that it starts again.
+    /// An operator restarts a node.
     Restart(usize, u32),
-    /// An operator takes care of a node that does not start.
+    /// An operator repairs a node that does not start.
     Repair(usize, u32),
     /// The second half of a map change: the node that gets a pool restarts.
     MapArrives(usize),
     /// Every node gets the newest map.
     RollOut,
-    /// The complete list of pools arrives at a node that started without some of them, if it is
-    /// still in this life.
+    /// The complete list of pools arrives at a node that started without some of the pools, unless
+    /// the node has stopped in the meantime.
     ListArrives(usize, u32),
     /// A client returns a number.
     Release { number: u64, at_ms: u64 },
@@ -46,8 +46,8 @@ pub(crate) enum Event {
     Manage,
     /// Numbers that were just added to a pool move on to another pool.
     LendOn(u64, Vec<u64>, Random),
-    /// The process is killed or its machine loses power just after some step, if the node is still
-    /// in this life.
+    /// Shortly after a node has begun to serve, or has published a snapshot or a map, it is killed
+    /// or its machine loses power, unless the node has stopped in the meantime.
     CrashAfter(usize, u32),
     /// A node begins to serve, and an operator acts immediately.
     Hasty(usize, u32),
@@ -61,13 +61,13 @@ pub(crate) enum Event {
     JournalCopyBack(crate::older::CopiedJournal),
     /// A journal that a node has lost is brought back.
     BroughtBack(crate::older::Lost),
-    /// A changed list of pools arrives at a node, if it is still in this life.
+    /// A changed list of pools arrives at a node, unless the node has stopped in the meantime.
     ListReaches(usize, u32),
     /// A changed list of pools has arrived at the last node.
     ListSpread,
     /// The period with faults is over.
     Calm,
-    /// Every pool is requested from every shard.
+    /// A number from every pool is requested through every shard.
     Probe,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Rung {
     pub(crate) which: usize,
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
-    /// Whether it was known at the time of the call that history is missing. This is recorded with
-    /// the call, because a node that later loses its disk also loses this information.
+    /// Whether any node knew, at the time of the call, that history was missing. This is recorded
+    /// with the call, because a node that later loses its disk also loses this information.
     pub(crate) has_gaps: bool,
 }

@@ -117,7 +117,8 @@ pub(crate) struct Faults {
     struck: Vec<u64>,
     /// If set, only these faults happen, each given as its kind and its index within the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
-    /// The number of opportunities of each kind at which a fault was drawn.
+    /// For each kind, the number of faults that were drawn, including those that did not happen
+    /// because of `only`.
     drawn: Vec<u64>,
     /// All faults that have happened, for the shrinker.
     pub(crate) history: Vec<(Kind, u64)>,
@@ -125,8 +126,8 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Draws which kinds are enabled. The kinds in `on` always are, with their highest rate, and
-    /// the kinds in `off` never are.
+    /// Draws which kinds are enabled. Kinds in `on` are always enabled, at their highest rate.
+    /// Kinds in `off` are never enabled.
     pub(crate) fn draw(
         seed: u64,
         on: &[Kind],
@@ -205,8 +206,8 @@ impl Faults {
         &mut self.streams[kind as usize]
     }
 
-    /// Returns the number of faults of each kind, added up over this table and `others`, without
-    /// the kinds that never happened.
+    /// Returns, for each kind that has happened, the number of faults in `self` and `others`
+    /// together.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

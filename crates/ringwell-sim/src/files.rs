@@ -1,5 +1,5 @@
-//! A simulated disk behind the driver's trait for files, which executes the file calls of
-//! production code.
+//! Implements the driver's trait for files on a simulated disk, for the file calls of production
+//! code.
 
 use std::io;
 use std::path::Path;
@@ -31,14 +31,15 @@ pub(crate) fn restored_mark() -> Option<Name> {
     name(Path::new("RESTORED"))
 }
 
-/// The file that marks a log's copy as incomplete, and its name while it is being written.
+/// The names of the file that marks an incomplete copy of a log: the final name, and the name while
+/// the file is being written.
 const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
 
 /// The disk of one machine, as seen by one process.
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
     disk: Arc<Mutex<Disk>>,
-    /// The faults that happen in calls. All machines share them.
+    /// The faults that happen in file calls. All machines share these faults.
     faults: Arc<Mutex<Faults>>,
     salts: Arc<Mutex<Random>>,
     life: u32,
@@ -55,12 +56,12 @@ impl SimFiles {
         ServedMap::read(self, Path::new(DATA)).ok().flatten()
     }
 
-    /// The disk. It must not be borrowed while production code runs.
+    /// The disk. It must not be locked while production code runs.
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, the files belong to the next process.
+    /// Assigns the files to the next process.
     pub(crate) fn next_life(&mut self) {
         let life = self.disk().life;
         self.life = life;

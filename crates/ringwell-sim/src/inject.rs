@@ -23,7 +23,7 @@ use crate::world::{MS, ORIGIN_US, SECOND, World};
 /// The sizes of the steps by which clocks are set: small enough for the new time to be trusted, or
 /// large enough for it to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
-/// Other steps of the clock, which are so small that lockouts are lengthened by more than the step.
+/// Clock steps that end no lockout early, because lockouts are lengthened by more than the step.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
@@ -135,7 +135,7 @@ impl World {
         self.queue.add(self.now() + after, Event::Remount(node));
     }
 
-    /// Sets the wall clock to a wrong time, because the clock that runs while a machine is off is
+    /// Sets the wall clock to a wrong time at boot, because a machine's hardware clock is
     /// inaccurate.
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// Loses a disk, often just after one of the node's pools was removed from the list.
+    /// Loses a node's disk, often just after one of the node's pools was removed from the list.
     fn befall_disk(&mut self) {
         let random = self.faults.stream(Kind::LostDisk);
         let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
@@ -405,8 +405,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns two look-ups for each allocation: at the time when it was made, and at the last time
-    /// when it was still the newest one of its number.
+    /// Returns two look-ups for each allocation: one at the time when it was made, and one at the
+    /// last time when it was the number's newest allocation.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -440,7 +440,7 @@ impl World {
         look_ups
     }
 
-    /// Returns the precision, in microseconds, of look-ups that give a wall-clock time.
+    /// Returns the precision, in microseconds, of look-ups by wall-clock time.
     pub(crate) fn dated_within_us(&self) -> u64 {
         self.pace.dated_within_us(self.clients.length_us)
     }
@@ -505,7 +505,7 @@ impl World {
         }
         let has_gaps = self.has_gaps();
         // With the durability `memory`, records are lost when their process ends, but other nodes
-        // may still know of the allocation.
+        // may still know of the allocations.
         let is_memory = self.durability == Durability::Memory;
         let is_to_blame = {
             let disk = self.nodes[node].files.disk();
@@ -516,8 +516,8 @@ impl World {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
                 // The record itself may be too old to be kept, unless it belongs to the newest
-                // allocation. A shard may report an allocation without its record, but a call needs
-                // the visitor.
+                // allocation. A shard may report an allocation without its record, but the look-up
+                // for a call must find the visitor.
                 let is_named = is_unread || matches!(at, Moment::Shard(_));
                 let is_gone = held.pool.is_none() && is_named && (!wanted.is_newest || is_to_blame);
                 if !is_right && !is_gone {
@@ -551,14 +551,14 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether any node knows of a period in which answered allocations may be lost.
+    /// Whether any node knows of a period in which answered allocations may be missing.
     pub(crate) fn has_gaps(&self) -> bool {
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
         { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
-    /// Whether the shard that has the number in rotation may know only an older allocation of the
-    /// number than another shard does.
+    /// Whether another shard may know a newer allocation of the number than the shard that has the
+    /// number in rotation.
     fn is_doubted(&self, wanted: &Wanted) -> bool {
         let Some(number) = PromoNumber::from_code(wanted.number) else { return false };
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
@@ -577,8 +577,8 @@ impl World {
     }
 }
 
-/// Whether the lockout of the visitor that the look-up found has not ended at the time `at`. If an
-/// operator ended the lockout earlier, the record of that may have been lost as well.
+/// Whether the look-up found a visitor whose lockout had not ended at the time `at`. If an operator
+/// ended the lockout early, the record of this may have been lost too.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

@@ -1,4 +1,4 @@
-//! Reports changes on shards to the reference model, except for the rows that shards serve.
+//! Reports changes on shards to the reference model. Does not report the rows that shards serve.
 
 use std::rc::Rc;
 
@@ -23,8 +23,8 @@ impl World {
         Ok(())
     }
 
-    /// Reports a node that begins to serve with data from before some of its moves. The model
-    /// treats the pools that the node still has as its own.
+    /// Reports a node that begins to serve with data that is older than some moves of its buckets.
+    /// In the model, the node then owns the pools that it still has.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
         let shards = self.cluster.shards_of(node);
         shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
@@ -63,7 +63,8 @@ impl World {
             let now = thread.shard.clock_now();
             let is_its =
                 |slot: &&Slot| slot.allocated_at.0 == at_ms && !slot.is_free(now + Millis(1));
-            // An answer to another shard is sent only when its group is stored.
+            // A shard answers another shard only after the group with the records of the answer is
+            // stored.
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
                 let text = format!("the client of batch {batch} disconnected without an answer");
@@ -104,7 +105,7 @@ impl World {
     }
 }
 
-/// Returns a shard's numbers and holds in the form of the model.
+/// Returns a shard's numbers and holds as the model represents them.
 fn state(shard: u16, rules: &Shard, now: (u64, Millis)) -> TakenUp {
     let slots = rules.slots().iter().filter(|slot| rules.find(slot.number).is_some());
     let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
@@ -120,7 +121,7 @@ fn state(shard: u16, rules: &Shard, now: (u64, Millis)) -> TakenUp {
     }
 }
 
-/// Returns a shard's pools in the form of the model.
+/// Returns a shard's pools as the model represents them.
 fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     let mut pools = Vec::new();
     for index in 0..shard.pools_end() {
@@ -136,7 +137,7 @@ fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
     pools
 }
 
-/// Returns a pool's rules in the form of the model.
+/// Returns a pool's rules as the model represents them.
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
     let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
     pool_rule(spec.lifetime, numbers, bug)
@@ -152,7 +153,7 @@ fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug
     PoolRule { lifetime_ms, numbers }
 }
 
-/// Returns the time until which each pool is held, in the form of the model.
+/// Returns the time until which each pool is held, as the model represents it.
 pub(crate) fn pool_holds(shard: &Shard, now: Millis) -> Vec<(u64, u64)> {
     let mut holds = Vec::new();
     for (pool, until) in shard.holds(now) {

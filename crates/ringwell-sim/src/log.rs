@@ -34,13 +34,13 @@ use world::World;
 pub struct LogOptions {
     /// The seed from which everything random is drawn.
     pub seed: u64,
-    /// The faults that happen with their highest rate.
+    /// The faults that happen at their highest rate.
     pub on: Vec<LogFault>,
     /// The faults that never happen.
     pub off: Vec<LogFault>,
     /// A planted bug.
     pub bug: Option<Bug>,
-    /// Whether the story of the run is recorded, for people to read.
+    /// Whether the events of the run are recorded as lines of text.
     pub keeps_tale: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct LogReport {
     pub faults: Vec<(LogFault, u64)>,
     /// A digest of all events. Equal runs have equal digests.
     pub hash: u64,
-    /// The story, if it was requested.
+    /// The events as lines of text, if they were requested.
     pub tale: Vec<String>,
 }
 

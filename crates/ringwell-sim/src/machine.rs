@@ -1,8 +1,9 @@
-//! The machine under one shard, in virtual time. It is the driver's platform.
+//! The simulated machine on which a shard runs, in virtual time. It implements the driver's
+//! platform.
 //!
 //! Owns the state that all processes share and that production code accesses during a poll: time,
-//! clocks, files, the reference model, and the frames to be sent. The world decides when something
-//! is polled.
+//! clocks, files, the reference model, and the frames to be sent. `World` decides when each task is
+//! polled.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer from another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
-    /// Shards that have changed for a reason other than their rows.
+    /// Shards whose pools, holds or lockouts have changed for a reason other than a row.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
     /// Shards that could not store the answers to batches from other shards.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
@@ -94,7 +95,7 @@ pub(crate) enum Sent {
     Reply { call: u64, from: usize, replied: Replied },
     /// The answer to a batch is sent.
     Answered(Answered),
-    /// A client disconnected without having an answer.
+    /// A client disconnected before its batch was answered.
     Aborted { node: usize, batch: u64 },
     /// A shard can serve.
     Ready { node: usize, life: u32 },
@@ -195,8 +196,8 @@ pub(crate) struct Life {
     pub(crate) number: u32,
     /// Whether this life has ended. Destructors have no effect after that.
     pub(crate) is_dead: Cell<bool>,
-    /// Whether a change of the list of pools is in progress. Pools that are added during the change
-    /// come from the list.
+    /// Whether a change of the list of pools is in progress. A pool that is added during the change
+    /// comes from the list, so no earlier answers arrive with it.
     pub(crate) is_listing: Cell<bool>,
     /// For each node that could not be asked about journals at startup, one of its shards.
     pub(crate) away: RefCell<Vec<u16>>,

@@ -18,28 +18,28 @@ struct Cli {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The count of seeds, one after the other.
+    /// The number of consecutive seeds to run.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Threads that run seeds.
+    /// The number of threads that run seeds.
     #[arg(long, default_value_t = 1)]
     threads: u16,
     /// Simulate machines that share a log, instead of a cluster with files.
     #[arg(long)]
     shared_log: bool,
-    /// With a shared log: faults that happen, at their highest rate.
+    /// With a shared log: faults that happen at their highest rate.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_on: Vec<LogFault>,
     /// With a shared log: excludes these faults.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_off: Vec<LogFault>,
-    /// Kinds of faults that happen, as often as possible
+    /// Kinds of faults that happen as often as possible
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     on: Vec<Kind>,
     /// Kinds of faults that do not happen
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     off: Vec<Kind>,
-    /// Only these faults happen: the kind, and the index within the kind.
+    /// The only faults that happen, each given as its kind and its index within that kind.
     #[arg(long, value_name = "KIND:WHICH,…")]
     only_faults: Option<String>,
     /// Only these batches are sent
@@ -51,7 +51,7 @@ struct Cli {
     /// A bug to plant
     #[arg(long, value_parser = bug)]
     bug: Option<Bug>,
-    /// Print only seeds that fail, and the sum
+    /// Print only the seeds that fail, and the totals
     #[arg(long)]
     quiet: bool,
     /// Continue with the next seeds after one that fails
@@ -238,7 +238,7 @@ fn command(options: &Options) -> String {
     command
 }
 
-/// A bug exists in production code only if the crates were built with it.
+/// Plants a bug in the production code, which must have been built with `--cfg canary`.
 #[cfg(canary)]
 fn plant(bug: Option<Bug>) {
     ringwell_sim::plant_in_core(bug);

@@ -2,9 +2,9 @@
 //! removed and added again.
 //!
 //! Numbers can move between the pools of all nodes, at any time. One rule for operators is
-//! respected: while a lockout that is longer than its pool's lifetime may still be in effect, no
-//! new map gives a pool to another owner. Such lockouts exist if the lifetime was shortened, or if
-//! the number came from another pool.
+//! respected: no new map gives a pool to another owner while a lockout may be in effect that is
+//! longer than its pool's lifetime. Such lockouts exist if the lifetime was shortened, or if the
+//! number came from another pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,8 +20,8 @@ use crate::model::{PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, Node, SECOND, World};
 
-/// The time within which a list reaches all nodes. Even with a pause, this is less than the ten
-/// seconds that are permitted.
+/// The time within which a list reaches all nodes. Even if a node is paused as well, it reads the
+/// list within the permitted ten seconds.
 const SPREAD_US: u64 = 6 * SECOND;
 
 /// The pause before a list is read again, if a full disk prevented the change.
@@ -36,7 +36,7 @@ pub(crate) struct Away {
 }
 
 impl World {
-    /// Makes a change, as an operator would.
+    /// Makes a change to the list of pools, as an operator would.
     pub(crate) fn manage(&mut self) {
         if self.is_listing {
             return;
@@ -186,22 +186,22 @@ impl World {
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
     }
 
-    /// Whether lifetimes may be shortened. They may not while a pool may be held for unknown
-    /// lockouts, because such a hold lasts only for the pool's current lifetime.
+    /// Whether lifetimes may be shortened. They must not be shortened while a pool may be held
+    /// because of unknown lockouts. Such a hold lasts only for the pool's current lifetime.
     fn may_be_shorter(&self) -> bool {
         let are_newest = self.nodes.iter().all(|node| node.older.is_none());
         are_newest && !self.is_map_new() && self.now() >= self.unknown_until
     }
 
-    /// Records that a node may hold its pools for unknown lockouts, including pools that it gets
-    /// later.
+    /// Records that a node may hold its pools because of unknown lockouts. This includes pools that
+    /// the node receives later.
     pub(crate) fn holds_unknown(&mut self) {
         let longest_ms = self.pace.lifetimes_ms()[4];
         self.unknown_until = self.now() + self.pace.shortened_us(longest_ms);
     }
 
-    /// Whether a node has not yet served with its map, or has an empty disk. Until it serves,
-    /// buckets that arrive are not held.
+    /// Whether any node has not yet served with its current map, or has an empty disk. Until such a
+    /// node serves, it does not hold the buckets that arrive.
     fn is_map_new(&self) -> bool {
         let is_memory = self.durability == Durability::Memory;
         let is_served = |node: &Node| {
@@ -231,8 +231,9 @@ impl World {
         is_memory || self.nodes.iter().all(|node| node.files.served().is_some())
     }
 
-    /// Whether numbers may move to a pool from a pool with the lifetime `before_ms`. If that
-    /// lifetime is longer, the numbers may have longer lockouts than the pool's own numbers.
+    /// Whether numbers may move to `pool` from a pool with the lifetime `before_ms`. If that
+    /// lifetime is longer than the lifetime of `pool`, the numbers may have longer lockouts than
+    /// the numbers that are already in `pool`.
     fn may_come(&mut self, pool: u64, before_ms: u64) -> bool {
         let lifetime_ms = self.cluster.pools.get(&pool).map_or(0, |rule| rule.lifetime_ms);
         if before_ms > lifetime_ms {
@@ -261,7 +262,7 @@ impl World {
         }
     }
 
-    /// Adds the numbers that are in no pool at present to a pool.
+    /// Adds to `pool` all numbers that are currently in no pool.
     fn grow_pool(&mut self, pool: u64) {
         if !self.have_all_served() {
             return;

@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Returns the result of a call to the caller.
+    /// Sends the result of a call back to its caller.
     pub(crate) fn send_reply(&mut self, call: u64, from: usize, replied: &Replied) {
         let to = self.shared.calls.borrow().get(&call).map(|caller| caller.node);
         let Some(to) = to else { return };
@@ -139,7 +139,7 @@ impl World {
         let threads = running.iter().flat_map(|running| running.threads.values());
         let open: Vec<_> = threads.filter(|thread| thread.is_open.get()).collect();
         let own = open.iter().position(|thread| thread.shard.id == shard).unwrap_or(0);
-        // In about three of four cases, the shard's own thread has the connection.
+        // In about three out of four cases, the shard's own thread has the connection.
         let drawn = self.chance.below(4 * open.len().max(1) as u64);
         let place = usize::try_from(drawn).ok().filter(|drawn| *drawn < open.len());
         let Some(thread) = open.get(place.unwrap_or(own)) else {
@@ -169,8 +169,8 @@ impl World {
         }
     }
 
-    /// Handles the end of a process. Its pending requests no longer matter, and connections from
-    /// other nodes break, unless the machine has lost power.
+    /// Handles the end of a process. Its pending requests are discarded. Connections from other
+    /// nodes break, unless the machine has lost power.
     pub(crate) fn break_calls(&mut self, node: usize, is_power: bool) {
         let mut broken = Vec::new();
         self.shared.calls.borrow_mut().retain(|call, caller: &mut Caller| {

@@ -1,5 +1,5 @@
-//! Values that describe data directories in which some of the node's answered allocations are
-//! missing.
+//! Types that describe a data directory that lacks some of the allocations that its node has sent
+//! to clients.
 
 use std::collections::BTreeSet;
 
@@ -51,11 +51,12 @@ pub(crate) struct CopiedJournal {
     pub(crate) at: u64,
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
-    /// The time after which the original is brought back, if it is.
+    /// The time between the restoration of the copy and the return of the original journal, if the
+    /// original returns.
     pub(crate) back_us: Option<u64>,
 }
 
-/// The journal of one shard, which its node has lost.
+/// A shard's journal that its node has lost.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) node: usize,
@@ -69,7 +70,7 @@ pub(crate) struct Lost {
     pub(crate) before: Option<Older>,
 }
 
-/// Describes data in which some of the answered allocations are missing.
+/// Describes data that lacks some of the allocations that were sent to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {
     /// Whether the operator has marked the data. If not, only other nodes can detect that the data

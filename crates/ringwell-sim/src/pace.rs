@@ -3,8 +3,9 @@
 //!
 //! In a run of seconds, clients send requests all the time. In a run of hours, clients send bursts
 //! of a few seconds, and between the bursts there are quiet times of up to two hours. In a quiet
-//! time, few requests are sent, faults happen every few minutes, and machines stay down for longer.
-//! Owns these intervals, and the lifetimes that suit them.
+//! time, few requests are sent, and faults happen only every few minutes. In a run of hours,
+//! processes may stay down for longer than in a run of seconds. Owns these intervals, and the
+//! lifetimes that suit them.
 
 use crate::random::Random;
 
@@ -25,14 +26,14 @@ const QUIET_US: (u64, u64) = (30 * SECOND, 2 * HOUR);
 const BATCHES_US: (u64, u64) = (SECOND, 10 * MINUTE);
 const FAULTS_US: (u64, u64) = (MINUTE, 15 * MINUTE);
 
-/// The longest times for which a process is down, for which the network is cut, and for which a
-/// client waits before it repeats a batch.
+/// The maximum time that a process is down, that the network is cut, and that a client waits before
+/// it repeats a batch.
 const DOWN_US: u64 = HOUR / 2;
 const CUT_US: u64 = 5 * MINUTE;
 const AGAIN_US: u64 = 2 * HOUR;
 
 /// In each second, shard time approaches the wall clock by half a millisecond. In addition, a shard
-/// converts the times in reports from other shards with its own clocks. After a run of a minute,
+/// uses its own clocks to convert the times in reports from other shards. After a run of a minute,
 /// look-ups that give a wall-clock time are therefore only this precise.
 const DATED_WITHIN_US: u64 = 30 * MS;
 
@@ -76,7 +77,8 @@ impl Pace {
     /// s.
     pub(crate) fn calm_us(&self, lifetime_max_ms: u64) -> u64 {
         let lifetime_us = if self.has_hours {
-            // A damaged node waits until longer lockouts have ended before it begins again.
+            // The repair of a damaged node may have to wait until no lockout lasts longer than its
+            // pool's lifetime.
             self.lifetimes_ms()[4] * MS + MINUTE
         } else {
             lifetime_max_ms * MS
@@ -125,8 +127,9 @@ impl Pace {
         self.random.between(FAULTS_US.0, FAULTS_US.1).min(self.quiet_until - now)
     }
 
-    /// Returns for how long a process stays down. Usually, this is `down_us`. Sometimes it is
-    /// longer, but the process never stays down past `end`.
+    /// Returns for how long a process stays down. This is `down_us` or, in some cases in a run of
+    /// hours, an arbitrary time up to `DOWN_US`. If the process would stay down past `end`, the
+    /// time is at most 3 s.
     pub(crate) fn down_us(&mut self, now: u64, down_us: u64, end: u64) -> u64 {
         let down_us = self.rarely(down_us, DOWN_US);
         if now + down_us < end { down_us } else { down_us.min(3 * SECOND) }
@@ -142,8 +145,8 @@ impl Pace {
         self.rarely(again_us, AGAIN_US)
     }
 
-    /// Returns `usual_us`. In a run of hours, it returns an arbitrary time up to `most_us` in one
-    /// of four cases.
+    /// Returns `usual_us` or, in one out of four cases in a run of hours, an arbitrary time up to
+    /// `most_us`.
     fn rarely(&mut self, usual_us: u64, most_us: u64) -> u64 {
         if self.has_hours && self.random.below(4) == 0 {
             self.random.between(MS, most_us)

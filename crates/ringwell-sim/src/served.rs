@@ -1,4 +1,4 @@
-//! A node's record of the buckets that it serves, which is its file `cluster-map.json`.
+//! Reads `cluster-map.json`, the file in which a node records the buckets that it serves.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,9 @@ use ringwell_directory::{Owners, bucket};
 use crate::world::World;
 
 impl World {
-    /// Returns the owners with which a node starts. These are the owners recorded on its disk if
-    /// they have the same version as its cluster file, and otherwise the owners in that file.
+    /// Returns the bucket owners that a node reads at startup. These are the owners recorded on its
+    /// disk if they have the same version as its cluster file, and otherwise the owners in that
+    /// file.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = self.nodes[node].files.served();
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
@@ -18,10 +19,10 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// Returns the owner of each pool, as the operator sees it. The owner is the shard whose own
-    /// disk records that it owns the pool. If there is no such shard, the owner is the shard to
-    /// which the pool is in transit. If the pool is not in transit, the newest cluster file names
-    /// its owner.
+    /// Returns the owner of each pool, as the operator sees it. The owner is the shard that is
+    /// recorded as the owner on the disk of its own node. If there is no such shard, the owner is
+    /// the shard to which the pool is in transit. If the pool is not in transit, the newest cluster
+    /// file names its owner.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());

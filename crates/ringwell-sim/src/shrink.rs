@@ -1,4 +1,4 @@
-//! Shortens a failed run to a smaller run that fails in the same way.
+//! Reduces a failed run to a smaller run that fails in the same way.
 //!
 //! Omits kinds of faults, then single faults and batches, as long as the same promise is still
 //! broken. If a fault or a batch is omitted, the other faults and batches are drawn as before.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::run::{Options, Report, run};
 
-/// The maximum number of runs that are tried to shorten a failed one.
+/// The maximum number of trial runs for reducing one failed run.
 const RUNS_MAX: u32 = 600;
 
 struct Shrinker {
@@ -16,8 +16,8 @@ struct Shrinker {
     runs: u32,
 }
 
-/// Returns the smallest options found that break the same promise as `options`; `None` if `options`
-/// break none.
+/// Returns the smallest options found that break the same promise as `options`, or `None` if no
+/// promise is broken.
 #[must_use]
 pub fn shrink(options: &Options) -> Option<(Options, Report)> {
     let report = run(options);
@@ -34,7 +34,7 @@ pub fn shrink(options: &Options) -> Option<(Options, Report)> {
 }
 
 impl Shrinker {
-    /// Accepts `options` if the run with them fails in the same way.
+    /// Runs with `options`, and keeps them if the run fails in the same way as the original run.
     fn try_out(&mut self, options: Options) -> bool {
         if self.runs >= RUNS_MAX {
             return false;
@@ -69,7 +69,8 @@ impl Shrinker {
         self.thin(all, |options, kept| options.only_batches = Some(kept));
     }
 
-    /// Leaves out half of the entries, then a quarter, and so on, down to single entries.
+    /// Tries to leave out each half of the entries, then each quarter, and so on, down to single
+    /// entries.
     fn thin<T: Copy + Ord>(
         &mut self,
         mut all: BTreeSet<T>,

@@ -1,15 +1,15 @@
 //! Suspends machines for longer than a list of pools may take to reach all nodes.
 //!
-//! During a suspension, numbers move from the machine's pools to pools of other nodes. The new list
-//! is already on the machine when the machine resumes, or reaches it within the time that operators
-//! have for distributing a list.
+//! During a suspension, numbers move from the machine's pools to pools of other nodes. When the
+//! machine resumes, the list with these changes is already there, or arrives within the time that
+//! operators have for distributing a list.
 
 use crate::fault::Kind;
 use crate::random::Random;
 use crate::world::{MS, SECOND, World};
 
-/// The range of the duration of a suspension. Even the shortest suspension is longer than other
-/// nodes wait for the machine.
+/// The minimum and maximum duration of a suspension. Even the shortest suspension is longer than
+/// other nodes wait for the machine.
 const LENGTH_US: (u64, u64) = (11 * SECOND, 28 * SECOND);
 
 /// The time within which the newest list reaches a machine that has resumed.

@@ -1,4 +1,4 @@
-//! Startup and shutdown of nodes, and what operators do with them.
+//! Starts, stops and repairs nodes, as operators would.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -194,8 +194,8 @@ impl World {
     fn config(&self) -> Config {
         let mut config = Config::new(PathBuf::from(DATA), 1);
         config.journal.segment_bytes = SEGMENT_BYTES;
-        // For this bug, the setting keeps a snapshot in progress nearly always, so that changes
-        // happen during snapshots.
+        // For `ThroughTooEarly`, a snapshot is nearly always in progress, so that changes happen
+        // during snapshots.
         let is_often = self.bug == Some(Bug::ThroughTooEarly);
         config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
         config.journal.history_bytes = 6 * SEGMENT_BYTES;
@@ -255,7 +255,7 @@ impl World {
         reading(boot, since_boot, Duration::from_micros(self.shared.wall_us(node)))
     }
 
-    /// Builds the report to the model about a shard whose files were read.
+    /// Builds the report that the model receives about a shard whose files were read.
     fn recovery(&self, node: usize, read: &Read<SimFiles>, directory: &Directory) -> Recovery {
         let specs = open::specs(directory.pools_of(read.shard));
         Recovery {
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// Returns the reason why a shard may have lost answered groups.
+    /// Returns the reason why a shard may have lost groups whose answers were sent.
     fn loss(&self, node: usize, read: &Read<SimFiles>) -> Loss {
         if self.durability == Durability::Memory {
             return Loss::All;
@@ -334,7 +334,7 @@ impl World {
         }
     }
 
-    /// Draws the pools that are missing from the list that is read at startup.
+    /// Draws the pools to omit from the list that a node reads at startup.
     fn late_pools(&mut self) -> BTreeSet<u64> {
         if !self.faults.strikes(Kind::LateList) {
             return BTreeSet::new();
@@ -462,15 +462,15 @@ impl World {
     pub(crate) fn repair(&mut self, node: usize) {
         let can_mend = self.nodes[node].files.disk().can_mend() && self.nodes[node].older.is_none();
         if self.now() < self.shortened_until && !can_mend {
-            // The repair may discard the node's data, and the node then gets a new map. It must
-            // therefore wait until no lockout lasts longer than its pool's lifetime.
+            // The repair may discard the node's data, and the node then gets a new map. The repair
+            // must therefore wait until no lockout lasts longer than its pool's lifetime.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
         // If the data is older than the answers that were sent, the operator would have to mark a
-        // restored copy as old. The node begins with empty data instead.
+        // restored copy as old. Instead, the node starts with an empty disk.
         let is_whole = self.nodes[node].files.disk().mend() && self.nodes[node].older.is_none();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
@@ -497,7 +497,7 @@ impl World {
         }
     }
 
-    /// Replaces a node's disk with an empty one, with which the node starts again.
+    /// Replaces a node's disk with an empty one, and restarts the node.
     pub(crate) fn lose_disk(&mut self, node: usize) {
         if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
             self.absent = None;
@@ -521,7 +521,8 @@ impl World {
         }
     }
 
-    /// Restarts the node that gets a pool. The node that loses the pool has already ended.
+    /// Restarts the node to which the newest map assigns a pool. The pool's previous node has
+    /// already stopped.
     pub(crate) fn map_arrives(&mut self, node: usize) {
         self.map_change = None;
         self.nodes[node].map = self.cluster.newest();

@@ -25,7 +25,7 @@ pub(crate) struct Filed {
     frames: RefCell<Frames<SimFiles>>,
 }
 
-/// Converts `store`, with which a shard was opened, to the shard's store in the process of `sim`.
+/// Converts the store with which a shard was opened to the store that the simulated process uses.
 pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     match store {
         Either::Left(files) => Either::Left(Filed::new(sim.clone(), files)),

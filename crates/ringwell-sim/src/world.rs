@@ -1,8 +1,8 @@
 //! The world of one run: the machines and their disks, the network, the clients, and time.
 //!
-//! It polls the tasks of processes one at a time. After a poll, the thread is busy for a while, and
-//! the other threads continue. Which of a thread's ready tasks is polled next is random, so that no
-//! code can rely on an order. Usually it is the first task, so that no task starves.
+//! It polls the tasks of processes one at a time. After a poll, the task's thread is busy for a
+//! while, and other threads continue. A thread usually polls the first of its ready tasks, so that
+//! no task starves. Sometimes it polls a random one, so that no code can rely on an order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
 use crate::run::Options;
 
-/// The Unix time in microseconds at which true time starts.
+/// The Unix time, in microseconds, at which every run begins.
 pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
 /// The maximum duration of a poll on a thread that is not slow.
@@ -40,8 +40,8 @@ const LOOK_UPS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) files: SimFiles,
-    /// The boots of the machine: the time of each, and whether the wall clock was ever wrong
-    /// between it and the next boot. The last entry is the current boot.
+    /// The machine's boots. Each entry contains the time of a boot, and whether the wall clock was
+    /// ever wrong before the next boot. The last entry is the current boot.
     pub(crate) boots: Vec<Boot>,
     /// Increases whenever the process ends, so that events for an earlier process are dropped.
     pub(crate) life: u32,
@@ -51,8 +51,8 @@ pub(crate) struct Node {
     pub(crate) map: Rc<Map>,
     /// Whether the node refused to start and waits for an operator.
     pub(crate) is_refused: bool,
-    /// Set from the time at which the node's data becomes older than its answers until the node
-    /// serves again.
+    /// Set when the node's data becomes older than the answers that the node has sent, until the
+    /// node serves again.
     pub(crate) older: Option<Older>,
     /// The buckets that the node owns, if its data is from before a move.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
@@ -99,25 +99,26 @@ pub(crate) struct World {
     /// Whether a list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
-    /// A pool that was not in the list when its node lost its disk. The pool moves before it is
-    /// added again.
+    /// A pool that was not in the list when its node lost its disk. The pool's bucket moves before
+    /// the pool is added to the list again.
     pub(crate) absent: Option<u64>,
     /// The latest time at which a lockout that is longer than its pool's lifetime may end.
     pub(crate) shortened_until: u64,
-    /// The time until which pools may be held for unknown lockouts, if lifetimes do not change.
+    /// The time until which pools may be held because of unknown lockouts, if lifetimes do not
+    /// change.
     pub(crate) unknown_until: u64,
     /// The results of look-ups.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
     /// The calls that were made during the run.
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
-    /// Requests over links that got no answer or an invalid one.
+    /// The link requests that are in progress, or that got no fast answer.
     pub(crate) links: crate::net::Links,
-    /// The random stream from which the next turn is drawn.
+    /// The random stream that determines the task and the duration of each poll.
     turns: Random,
     pub(crate) polls: u64,
     /// Whether nothing is promised any more, because a node with data from before a move could not
-    /// ask the other nodes.
+    /// ask all other nodes about its journals.
     pub(crate) is_beyond: bool,
 }
 
@@ -435,8 +436,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether the wall clock of a machine was right from its boot until `true_us`, or has been
-    /// corrected since then without another boot.
+    /// Whether a machine's wall clock was right during the whole boot that includes `true_us`, or
+    /// is right now and the machine has not rebooted since `true_us`.
     pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let is_last = boots.last().is_none_or(|boot| boot.at <= true_us);
@@ -455,7 +456,7 @@ impl World {
         self.nodes[node].running.as_mut()?.threads.get_mut(&shard)
     }
 
-    /// Returns the owner of a pool's bucket according to a node that runs.
+    /// Returns the owner of a pool's bucket according to a running node.
     pub(crate) fn owner(&self, node: usize, pool: u64) -> Option<Owner> {
         let running = self.nodes[node].running.as_ref()?;
         running.node.owners()?.get(ringwell_directory::bucket(PoolId(pool)))

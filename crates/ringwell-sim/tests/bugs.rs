@@ -1,7 +1,7 @@
 //! Bugs that are planted on purpose. Each must be found within a limited number of seeds.
 //!
-//! A simulator that finds nothing proves something only if it is known to find bugs. The bugs are
-//! in production code only if the code is built with them, as `planted_bugs.rs` does.
+//! A simulator that finds nothing proves something only if it is known to find bugs. Only the
+//! builds that `planted_bugs.rs` makes contain the bugs.
 #![cfg(canary)]
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -16,9 +16,9 @@ const SEEDS_MAX: u64 = 400;
 /// Bugs that are tested elsewhere. Bugs in the rules of `ringwell-core` affect the whole process,
 /// so `rule_bugs.rs` tests them. Bugs in the code for a log shared by machines are found by runs
 /// with such a log (`log_bugs.rs`). The other bugs need a coincidence that is too rare for the
-/// seeds tried here, so tests of the driver find them (see its `bugs.rs`). An example is the bug
-/// that a copy of a data directory keeps the original's name. It rarely has an effect, because all
-/// buckets of data that is in doubt are held.
+/// seeds tried here, so tests of the driver find them (see its `bugs.rs`). In one of these bugs, a
+/// copy of a data directory keeps the original's name. This rarely has an effect, because a node
+/// holds all buckets of data that may be incomplete.
 const ELSEWHERE: &[Bug] = &[
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
@@ -56,7 +56,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OneServerAsked,
 ];
 
-/// Bugs that none of the first seeds finds, each with the seed at which the search starts.
+/// Bugs that none of the first `SEEDS_MAX` seeds finds, each with the seed at which the search
+/// starts.
 const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867)];
 
 /// A bug that only a few seeds find, and only if several kinds of faults have their highest rates
@@ -64,7 +65,7 @@ const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867)];
 struct Coincidence {
     bug: Bug,
     on: &'static [Kind],
-    /// Whether the runs take hours.
+    /// Whether each run simulates hours.
     has_hours: bool,
     /// The first seed to try, which is the seed that found the bug most recently.
     from: u64,
@@ -324,8 +325,8 @@ const CASES: &[Case] = &[
     (Bug::StaleTake, &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed], &["two owners"]),
 ];
 
-/// Bugs that are found only after more than 40 seeds. They take most of the time, so they are left
-/// out if `RINGWELL_PLANTED_BUGS=common` is set.
+/// Bugs that are found only after more than 40 seeds. The search for them takes most of this test's
+/// time, so they are left out if `RINGWELL_PLANTED_BUGS=common` is set.
 const RARE: &[Bug] = &[
     Bug::CutAtBadFrame,
     Bug::WallAtStart,

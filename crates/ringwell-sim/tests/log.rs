@@ -1,4 +1,4 @@
-//! Runs many seeds of machines that share a log. None of them may break a promise.
+//! Simulates machines that share a log, with many seeds. No seed may break a promise.
 
 use std::collections::BTreeSet;
 

@@ -69,8 +69,8 @@ fn every_bug_planted_in_the_log_is_found() {
         // Without the bug, the same seed must break nothing.
         let holds = |seed: &u64| run_log(&of(*seed, None)).violation.is_none();
         let breaks = |seed| run_log(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
-        // In many seeds, the bug first breaks a promise other than those that are listed for it, so
-        // such seeds do not count.
+        // With many seeds, the bug first breaks a promise that is not listed for it. Such seeds do
+        // not count.
         let is_promise = |(_, broken): &(u64, Violation)| rules.contains(&broken.rule);
         let mut broken = (0..SEEDS_MAX).filter_map(breaks).filter(is_promise);
         match broken.find(|(seed, _)| holds(seed)) {

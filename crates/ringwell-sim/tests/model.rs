@@ -1,4 +1,4 @@
-//! Compiles the reference model alone, to run the tests beside it.
+//! Compiles the reference model alone, to run the model's unit tests.
 
 #[path = "../src/model/mod.rs"]
 #[allow(

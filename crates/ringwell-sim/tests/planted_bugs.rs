@@ -1,8 +1,8 @@
 //! Bugs that are planted in production code must be found. For this, the project's crates are built
 //! again with the bugs in them.
 //!
-//! Dependencies are not built again, because only the project's own crates get `--cfg canary`, and
-//! the features are those of the whole workspace.
+//! Dependencies are not built again: only the project's own crates get `--cfg canary`, and the
+//! build enables the same features as a build of the whole workspace.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds the test program `program` with `--cfg canary`, runs its tests with `name` in their
-/// names, and returns how many have passed.
+/// Builds the test program `program` with `--cfg canary`, runs its tests whose names contain
+/// `name`, and returns how many tests passed.
 fn passed(program: &str, name: &str) -> u32 {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -31,14 +31,14 @@ fn passed(program: &str, name: &str) -> u32 {
     before.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap()
 }
 
-/// Returns a compiler that sets `canary` for the crates of the workspace.
+/// Returns the path of a compiler wrapper that sets `canary` for the crates of the workspace.
 fn compiler() -> &'static Path {
     static COMPILER: OnceLock<PathBuf> = OnceLock::new();
     COMPILER.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rustc-with-planted-bugs");
         let script = "#!/bin/sh\nexec \"$@\" --cfg canary\n";
-        // The file is written only if its contents differ, because a new modification time makes
-        // cargo build everything again.
+        // The script is written only if it has changed, because a new modification time makes cargo
+        // build everything again.
         if fs::read_to_string(&path).is_ok_and(|text| text == script) {
             return path;
         }

@@ -57,7 +57,7 @@ fn engine() -> (Engine, PoolId, PromoNumber) {
     (engine, pool.id(), pool.numbers()[0].first())
 }
 
-/// Tests an undo after another shard has reported a lockout of the number without a visitor.
+/// Tests that another shard's report of an undone allocation does not replace a known allocation.
 fn an_undone_allocation_ends_no_other() -> bool {
     let (mut engine, pool, number) = engine();
     let mut report = |allocated_at, locked_until, local_at, visitor| {

@@ -38,8 +38,8 @@ fn no_seed_breaks_a_promise_and_every_kind_of_fault_strikes() {
                         return;
                     }
                     let on = match seed {
-                        // Only runs that request calls make calls. The test of calls below gives
-                        // the reason.
+                        // Calls are made only in runs with `Kind::Call`: see the test of calls
+                        // below.
                         0 => vec![Kind::Call],
                         // At its normal rate, this fault would happen too rarely in these seeds.
                         1..10 => vec![Kind::LostWrite],
@@ -82,8 +82,8 @@ fn no_seed_of_many_hours_breaks_a_promise() {
 }
 
 /// Calls are made while nodes crash, buckets move and clocks are set. The runs of other tests make
-/// no calls, because the look-ups would change the order of all other events. The seeds that are
-/// known to find planted bugs would then no longer find them.
+/// no calls, because looking up the calls would change the order of all other events. The seeds
+/// that are known to find planted bugs would then no longer find them.
 #[test]
 fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() {
     let (mut calls, seeds) = (0, seeds() / 2);
@@ -121,7 +121,7 @@ const ENDS: [Kind; 15] = [
     Kind::CrashAfter,
 ];
 
-/// Faults under which visitors call numbers while disks are slow and processes end.
+/// Frequent faults for seeds in which visitors call numbers while disks are slow and processes end.
 const CALLS: [Kind; 5] = [Kind::Visitor, Kind::Retry, Kind::Kill, Kind::Power, Kind::Call];
 
 /// Seeds that once broke a promise: see docs/spec/simulation.md.

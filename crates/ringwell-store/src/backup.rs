@@ -8,16 +8,17 @@ use crate::database::{create_private, sqlite_url};
 use crate::file::examine_side_files;
 use crate::{FileFault, StoreError};
 
-/// Copies the SQLite database at `from` to the new file `to`, as it is at a single point in time,
-/// and checks the copy. Readers and writers of `from` are not blocked. The tables of `from` are not
-/// changed, because its schema may be from another release.
+/// Copies the SQLite database at `from`, as of a single point in time, to the new file `to`, and
+/// checks the copy. Readers and writers of `from` are not blocked. The schema of `from` may be from
+/// another release, and is not upgraded.
 ///
 /// # Errors
 /// [`StoreError`] if `from` cannot be read, `to` is not empty, or the copy is damaged.
 pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
     examine_side_files(from)?;
-    // SQLite would treat an empty file as a new database.
+    // SQLite treats an empty file as a new database, so the target can be created with private
+    // permissions first.
     create_private(to)?;
     let copied = async {
         let mut source = AnyConnection::connect(&sqlite_url(from, "rw")).await?;

@@ -20,15 +20,15 @@ pub struct Network {
     pub id: String,
     /// The count of numbers in its pools, including promised and quarantined numbers.
     pub numbers: u64,
-    /// The maximum of that count, or `None` if there is no limit.
+    /// The maximum of `numbers`, or `None` if there is no limit.
     pub ceiling: Option<u64>,
     /// Whether `ceiling` was set for this network; otherwise it is the default for all networks.
     pub is_own: bool,
 }
 
-/// The count of further numbers that one network may have, cached during a change. The time to
-/// count numbers is proportional to the count of the network's pools, so counting must not be
-/// repeated for every line of a list.
+/// The count of numbers that one network may still add, cached during a change. The time to count
+/// numbers is proportional to the count of the network's pools, so counting must not be repeated
+/// for every line of a list of pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
@@ -42,8 +42,8 @@ const USED: &str = "SELECT CAST((SELECT COALESCE(SUM(last_number - first_number 
      + (SELECT COUNT(DISTINCT overflow_number) FROM ring_pools WHERE network = $1) AS BIGINT)";
 
 impl Change {
-    /// Returns the count of further numbers that the pools of `network` may have, or `None` if
-    /// there is no limit.
+    /// Returns the count of numbers that the pools of `network` may still add, or `None` if there
+    /// is no limit.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -53,7 +53,7 @@ impl Change {
         Ok(Some(most.saturating_sub(used(&mut self.tx, network).await?)))
     }
 
-    /// Sets or removes the ceiling of `network`. Pools of a network that now exceeds the ceiling
+    /// Sets or removes the ceiling of `network`. If the network now exceeds its ceiling, its pools
     /// keep their numbers.
     ///
     /// # Errors
@@ -82,14 +82,15 @@ impl Change {
 
     pub(crate) fn check_pool_ceiling(&self, size: u32, before: u32) -> Result<(), StoreError> {
         let most = self.inventory.pool_numbers_max;
-        // If a ceiling was lowered, a pool that exceeds it may still be changed in other ways.
+        // If the ceiling was lowered, a pool that exceeds it may still be changed, as long as its
+        // maximum size does not grow.
         if size > most && size > before {
             return Err(Refusal::PoolCeiling(most).into());
         }
         Ok(())
     }
 
-    /// Returns the count of further numbers that the network of `pool` may have. Does not count
+    /// Returns the count of numbers that the network of `pool` may still add. Does not count
     /// numbers again if the result is known.
     pub(crate) async fn known_room(&mut self, pool: PoolId) -> Result<Room, StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
@@ -103,8 +104,8 @@ impl Change {
         Ok(Room { network, ceiling })
     }
 
-    /// Refuses `count` numbers that a pool has just received if they exceed the `room` that its
-    /// network had before. Otherwise records the remaining count of numbers that the network may
+    /// Refuses the `count` numbers that a pool has just received if they exceed `room`, as
+    /// determined before they were added. Otherwise records how many numbers the network may still
     /// add.
     pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
         let Room { network, ceiling } = room;

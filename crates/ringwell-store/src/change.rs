@@ -1,6 +1,6 @@
-//! One change of the directory, which is applied as a whole or not at all.
+//! One change to the directory, which is applied as a whole or not at all.
 //!
-//! Owns the version, the audit log and the changes of pools. Changes of numbers are in
+//! Owns the version, the audit log and the changes to pools. Changes to numbers are in
 //! `rotation.rs`. Invariants: each change has its own version, and each changed pool gets this
 //! version. A change is committed together with its lines in the audit log. Dropping a change
 //! without committing it rolls it back. A trial run is a change that is never committed.
@@ -32,14 +32,15 @@ pub struct Change {
     pub(crate) margin: Millis,
     pub(crate) inventory: Inventory,
     pub(crate) orders: Orders,
-    /// The count of further numbers that one network may have, if it is already known.
+    /// The count of numbers that one network may still add, if it is already known.
     pub(crate) room: Option<Room>,
-    /// The scope that was created last, cached because most lines of a list have the same scope.
+    /// The scope that was created last, cached because most lines of a list of pools have the same
+    /// scope.
     scope: Option<Scope>,
     /// The value of `room` at the save point.
     saved_room: Option<Room>,
     who: String,
-    /// The only network that the author may access, if the author's token is limited.
+    /// The only network that the author may access, if the author's token is limited to one.
     pub(crate) only: Option<String>,
     touched: BTreeSet<PoolId>,
     /// The count of lines written to the audit log so far.
@@ -75,9 +76,9 @@ impl Change {
         })
     }
 
-    /// Limits the change to an author who may only access `network`, if it is given. A pool then
-    /// cannot get the id of another network's pool, and refusals do not describe the numbers of
-    /// other networks.
+    /// Records that the change's author may only access `network`, if `network` is given. A pool
+    /// then cannot get the id of another network's pool, and refusals do not describe the numbers
+    /// of other networks.
     #[must_use]
     pub fn limited_to(self, network: Option<&str>) -> Self {
         Self { only: network.map(str::to_owned), ..self }
@@ -372,7 +373,7 @@ impl Change {
         Ok((nodes > 0).then_some(self.version))
     }
 
-    /// The count of lines that this change has written to the audit log, which grows with each
+    /// The count of lines that this change has written to the audit log. It grows with each
     /// modification.
     #[must_use]
     pub const fn modifications(&self) -> i64 {
@@ -427,8 +428,8 @@ impl Change {
         Ok(())
     }
 
-    /// Ensures that no pool created later gets `id` or a lower id. Ids from [`FAR`] onward are
-    /// reserved only if they are the next id, so that a single such id does not use up all others.
+    /// Ensures that no pool created later gets `id` or a lower id. An id of [`FAR`] or more is
+    /// reserved only if it is the next id. Otherwise, a single such id would use up all lower ids.
     pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
         let Ok(next) = i64::try_from(id.0.saturating_add(1)) else { return Ok(()) };
         let query = sqlx::query(
@@ -441,9 +442,9 @@ impl Change {
     }
 
     /// Prepares for a new pool with the id of a removed pool. The new pool does not have the
-    /// removed pool's lockouts, so numbers must wait before they enter it, as for any other pool.
-    /// Sites may still refer to the removed pool. An author limited to one network can therefore
-    /// only reuse ids that belonged to that network.
+    /// removed pool's lockouts. The removed pool's numbers must therefore wait before they enter
+    /// the new pool, as for any other pool. Sites may still refer to the removed pool. An author
+    /// limited to one network can therefore only reuse ids that belonged to that network.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let db_id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1 RETURNING network");
@@ -486,7 +487,8 @@ pub(crate) fn check_length(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(Refusal::LongId(ID_BYTES_MAX).into()) }
 }
 
-/// A number with which a pool without numbers is checked. Any valid number would work.
+/// Stands in for the missing number when a pool without numbers is checked. Any valid number would
+/// work.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,

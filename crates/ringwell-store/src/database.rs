@@ -1,7 +1,7 @@
 //! The connection to SQLite or PostgreSQL: where the database is, how it is opened, and how
 //! transactions begin.
 //!
-//! Does not depend on the tables. Each statement is written once, in the dialect that both
+//! Does not depend on particular tables. Each statement is written once, in the dialect that both
 //! databases understand: `$1` for arguments, and BIGINT, TEXT and NULL for values.
 
 use std::fs::OpenOptions;
@@ -22,7 +22,7 @@ use crate::file::{self, FileFault};
 use crate::schema::{self, Schema};
 use crate::{Repeated, StoreError};
 
-/// The time for which a change waits until another change ends.
+/// The maximum time for which a change waits for another change to end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The maximum count of connections. Each change that waits for a long change occupies one, and
 /// readers need some too.
@@ -56,8 +56,8 @@ pub enum Kind {
 pub struct Database {
     kind: Kind,
     pool: AnyPool,
-    /// The connections that changes use. With SQLite there is only one. The pages that it has read
-    /// stay valid, because only its own changes replace them.
+    /// The connections that changes use. With SQLite there is only one connection. The pages in its
+    /// cache stay valid, because only its own changes replace them.
     writers: AnyPool,
     /// The connections that [`Self::read_rows`] uses.
     short_reads: AnyPool,
@@ -77,8 +77,8 @@ pub struct Database {
 
 impl Kind {
     /// Returns the statement that begins a change. `IMMEDIATE` takes SQLite's only write lock at
-    /// once. Without it, a transaction that reads before it writes would be aborted if another
-    /// writer holds the lock by then.
+    /// once. Without it, a transaction that reads first would be aborted at its first write if
+    /// another writer held the lock.
     pub(crate) const fn begin_write(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -100,8 +100,8 @@ impl Kind {
             // The undo data of a long change stays in memory, because an import of 10,000 lines
             // wrote 580 MB of it to a file. Changed pages stay in memory too until the change is
             // complete. The write-ahead log is copied into the database once it reaches 64 MB,
-            // instead of 4 MB. Each copy flushes many pages, and the flushes of allocations on the
-            // same disk must wait for it.
+            // instead of 4 MB. This flushes many pages each time, and the flushes of allocations on
+            // the same disk must wait.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -126,10 +126,10 @@ pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a connection that was returned to the pool may be used again. If a transaction was
-/// dropped, it is rolled back first. If the disk was full, SQLite has already rolled the
-/// transaction back. The driver's own rollback then fails, and the driver refuses every later
-/// transaction on that connection.
+/// Whether a connection that was returned to the connection pool may be used again. If a
+/// transaction was dropped, it is rolled back first. If the disk was full, SQLite has already
+/// rolled the transaction back. The driver's own rollback then fails, and the driver refuses every
+/// later transaction on that connection.
 async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
@@ -202,14 +202,14 @@ impl Database {
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(WAIT_MAX)
-            // A database server may have closed the connection, so it is tested before use. A file
-            // cannot.
+            // A database server may have closed a connection, so each connection is tested before
+            // use. With a file, this cannot happen.
             .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
                 let (found, path) = (found.clone(), path.clone());
                 Box::pin(async move {
-                    // The connection pool tries again until its timeout expires, and then reports
-                    // no reason.
+                    // If this fails, the connection pool retries until its timeout expires, and
+                    // then reports no reason.
                     greet(connection, kind).await.inspect_err(|error| {
                         note(&found, error);
                         if let Some(left_out) = UNUSABLE.pass() {
@@ -258,9 +258,9 @@ impl Database {
         })
     }
 
-    /// Connects if this is the first use, as every read or change does. After that, returns an
-    /// error if the file was removed or replaced: SQLite would otherwise continue with the old
-    /// file, and its changes would be lost when the last connection is closed.
+    /// Connects if this is the first use. Every read or change begins with this call. Later calls
+    /// return an error if the file was removed or replaced. SQLite would otherwise continue with
+    /// the old file, and the changes would be lost when the last connection is closed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -328,16 +328,15 @@ impl Database {
         Some(fault)
     }
 
-    /// The damage that an error of SQLite has shown since the file was opened.
+    /// The damage that a SQLite error has shown since the file was opened.
     #[must_use]
     pub fn damage(&self) -> Option<FileFault> {
         let what = self.damage.borrow().clone()?;
         Some(FileFault::Damaged { path: self.file.clone()?, what })
     }
 
-    /// Waits until an error shows that the file is damaged. This is needed because, if new
-    /// connections fail, the connection pool returns an error only when its timeout expires, and
-    /// gives no reason.
+    /// Waits until an error shows that the file is damaged. This is needed because the connection
+    /// pool reports failed connections only when its timeout expires, and gives no reason.
     pub async fn damaged(&self) -> FileFault {
         // The sending end of the channel stays open as long as `self` exists.
         let _ = self.damage.subscribe().wait_for(Option::is_some).await;
@@ -366,7 +365,7 @@ impl Database {
     }
 
     /// Returns the rows of a single short read. Runs a single statement. A transaction would need
-    /// two more statements, and the check of its connection a third.
+    /// two more statements, and checking its connection would need a third.
     ///
     /// # Errors
     /// [`StoreError::Database`].

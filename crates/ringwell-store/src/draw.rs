@@ -1,8 +1,8 @@
 //! Chooses the numbers that a pool draws from the inventory, and the numbers that it returns first.
 //!
-//! A pool without a preference gets the lowest numbers. A local pool gets numbers of the nearest
-//! area code first. Toll-free numbers follow, unless the pool is set to wait instead. The pool
-//! returns numbers in the opposite order.
+//! A pool without a preference gets the lowest numbers. A local pool gets numbers with the nearest
+//! area code first. Toll-free numbers follow, unless the pool is set to wait for local numbers. The
+//! pool returns numbers in the opposite order.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_directory::AreaCode;
@@ -66,9 +66,9 @@ impl Change {
         Taste { wanted: Some(wanted), local: count }
     }
 
-    /// Draws at most `count` free numbers for `pool` that no visitor can hold, in order of
-    /// preference. If the pool has a preference, the counts of numbers drawn and still missing are
-    /// recorded in the audit log.
+    /// Draws for `pool`, in order of preference, at most `count` free numbers that are not locked
+    /// for any visitor. If the pool has a preference, the counts of numbers drawn and still missing
+    /// are recorded in the audit log.
     pub(crate) async fn draw(
         &mut self,
         pool: &Pool,
@@ -104,8 +104,8 @@ impl Change {
         Ok(drawn.ranges)
     }
 
-    /// Draws at most `count` numbers of `span` for `pool`: the lowest free numbers. If automatic
-    /// purchases are on, missing numbers are bought.
+    /// Draws the lowest free numbers in `span` for `pool`, at most `count`. If automatic purchases
+    /// are on, missing numbers are bought.
     async fn draw_or_buy(
         &mut self,
         pool: &Pool,
@@ -120,7 +120,7 @@ impl Change {
         self.draw_from(pool, span, count).await
     }
 
-    /// Draws the lowest free numbers of `span` for `pool`, at most `count`.
+    /// Draws the lowest free numbers in `span` for `pool`, at most `count`, without buying any.
     async fn draw_from(
         &mut self,
         pool: &Pool,

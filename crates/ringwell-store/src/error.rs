@@ -18,7 +18,7 @@ pub enum StoreError {
     /// The file cannot be used as a database.
     #[error(transparent)]
     File(#[from] FileFault),
-    /// The database was written by a newer program.
+    /// The database was written by a newer version of the program.
     #[error(
         "the database has schema {found}, but this version of Ringwell supports {known}: use a \
         newer version"
@@ -26,7 +26,7 @@ pub enum StoreError {
     NewerSchema {
         /// The schema version of the database.
         found: usize,
-        /// The newest schema version that this program knows.
+        /// The newest schema version that this program supports.
         known: usize,
     },
     /// The stored data breaks a rule that every writer obeys.
@@ -105,21 +105,21 @@ pub enum Refusal {
     /// The directory already contains the maximum count of sites.
     #[error("a directory has at most {0} sites")]
     SitesMax(i64),
-    /// The id is too long for an index of PostgreSQL.
+    /// The id is too long for a PostgreSQL index.
     #[error("ids of networks, advertisers, campaigns and ring pools have at most {0} bytes")]
     LongId(usize),
     /// The database cannot store the value.
     #[error("{0}")]
     Unfit(String),
-    /// PostgreSQL cannot store the character NUL in a text.
+    /// PostgreSQL cannot store a NUL character in text.
     #[error("text must not contain the character NUL")]
     Nul,
 }
 
-/// Whether PostgreSQL refused a text because the text contains a NUL.
+/// Whether PostgreSQL refused text because it contains a NUL character.
 #[must_use]
 pub fn is_nul(error: &sqlx::Error) -> bool {
-    // Errors of Rust's own checks have no code, and SQLite's codes are shorter than these.
+    // Only errors that the database returns have a code, and SQLite's codes are shorter than these.
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
 }
@@ -139,22 +139,23 @@ impl StoreError {
         matches!(self, Self::Database(error) if is_full(error))
     }
 
-    /// Whether a change failed because another change in PostgreSQL did not end in time. SQLite has
-    /// no such error, because only one server uses it.
+    /// Whether a change failed because another change in PostgreSQL did not end in time. This does
+    /// not happen with SQLite, because only one server uses the database.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };
         error.code().is_some_and(|code| code == "55P03")
     }
 }
 
-/// Describes the fault of a database, as in `the database {}`. An error that the database returns,
-/// such as a missing table, has a different text from a failure to reach the database.
+/// Describes a database error in words that complete the sentence `the database {}`. An error that
+/// the database returns, such as a missing table, has a different text from a failure to reach the
+/// database.
 #[must_use]
 pub fn trouble(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => format!("answers with an error: {error}"),
-        // The library retries a refused connection until its timeout expires, and then reports no
-        // reason.
+        // The connection pool retries a refused connection until its timeout expires, and then
+        // reports no reason.
         sqlx::Error::PoolTimedOut => "does not answer: connection timed out: check that the \
                                       database is running, and check its address, user and password"
             .to_owned(),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The text in the lock file of a database that has been used.
 const USED: &str = "A server has used this database.\n";
-/// The size in bytes of the header and the first byte of the first page's tree.
+/// The size of the header in bytes, plus one byte for the type of the first page.
 const HEAD_BYTES: usize = 101;
 
 /// The reason why a file cannot be used as a database.
@@ -98,7 +98,7 @@ impl FileFault {
     }
 
     /// The message to show if the file is a call log. A damaged call log is repaired separately,
-    /// because restoring the whole data directory would replace the journals by older ones.
+    /// because restoring the whole data directory would replace the journals with older ones.
     #[must_use]
     pub fn of_calls(&self) -> String {
         let path = match self {
@@ -126,7 +126,7 @@ impl FileFault {
         )
     }
 
-    /// Converts an error of SQLite about the file at `path`.
+    /// Converts a SQLite error about the file at `path` to a fault.
     pub(crate) fn of_sqlite(path: &Path, error: sqlx::Error) -> Self {
         Self::of_damage(path, &error).unwrap_or_else(|| Self::Unreadable {
             path: path.to_owned(),
@@ -134,8 +134,7 @@ impl FileFault {
         })
     }
 
-    /// Returns the fault if an error of SQLite shows that the content of the file at `path` is
-    /// damaged.
+    /// Returns the fault if a SQLite error shows that the content of the file at `path` is damaged.
     #[must_use]
     pub fn of_damage(path: &Path, error: &sqlx::Error) -> Option<Self> {
         if !is_damage(error) {
@@ -146,7 +145,7 @@ impl FileFault {
     }
 }
 
-/// Whether an error of SQLite is about the content of its file.
+/// Whether a SQLite error reports damage to the content of the file.
 #[must_use]
 pub fn is_damage(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
@@ -174,7 +173,7 @@ pub fn lock_of(path: &Path) -> PathBuf {
     beside(path, ".lock")
 }
 
-/// Returns the file beside the database whose name is the database's name followed by `ending`.
+/// Returns the path of the database with all links resolved and `ending` appended.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = place(path).into_os_string();
     name.push(ending);
@@ -216,9 +215,9 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Checks the beginning of the file at `path`, and whether SQLite can write its files beside it. A
-/// missing file passes, and so does an empty one: SQLite creates the database in it. An empty file
-/// that a server has used before is damaged.
+/// Checks the beginning of the database at `path`, and whether SQLite can write to the files beside
+/// it. A missing file passes, and so does an empty one: SQLite creates the database in it. An empty
+/// file that a server has used before is damaged.
 ///
 /// # Errors
 /// [`FileFault`].
@@ -250,7 +249,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else {
         return Err(damaged("the file ends within its header"));
     };
-    // The first page must be an ordinary page of a tree: an inner page or a leaf.
+    // The first page must be an ordinary b-tree page: an interior page or a leaf.
     if ![0x05, 0x0d].contains(&head[100]) {
         return Err(damaged("the first page is not a database page"));
     }
@@ -270,7 +269,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
 }
 
 /// Checks the files beside the database, any of which may be missing. Does not open them: closing
-/// any file descriptor of `-shm` would end the locks that SQLite holds in this process.
+/// any file descriptor of `-shm` would release the locks that SQLite holds in this process.
 pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     let lock = lock_of(path);
     for side in ["-wal", "-shm", "-journal", ".lock"].map(|ending| beside(path, ending)) {
@@ -365,7 +364,7 @@ mod tests {
         assert!(fault(&path).contains("first page"));
     }
 
-    /// Files are cut short by a power failure, or when they are copied to a full disk.
+    /// A power failure can leave a file empty, and so can copying it to a full disk.
     #[tokio::test]
     async fn an_empty_file_is_a_new_database_unless_a_server_has_used_it() {
         let folder = TempDir::new().unwrap();
@@ -409,7 +408,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = database(&folder).await;
         let mut bytes = fs::read(&path).unwrap();
-        // The tree of the schema has more cells than fit into its page.
+        // The schema's b-tree page now claims to contain more cells than fit into it.
         bytes[103..105].fill(0xff);
         fs::write(&path, bytes).unwrap();
         assert_eq!(fault(&path), "none");

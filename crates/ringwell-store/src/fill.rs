@@ -34,8 +34,8 @@ impl PoolSize {
 }
 
 /// Returns the count of numbers that a pool with `settings` gets at first. This is the pool's
-/// maximum size if the pool is filled immediately. Otherwise it is a tenth of that, rounded up, but
-/// at least one number, plus the overflow number if the pool has one.
+/// maximum size if the pool is filled immediately. Otherwise it is a tenth of the maximum size,
+/// rounded up, but at least one number, or two if one of them is the overflow number.
 #[must_use]
 pub fn first_size(settings: &crate::PoolSettings) -> u64 {
     let all = u64::from(settings.max_pool_size);
@@ -69,7 +69,8 @@ impl Change {
         Ok(rotation.filter_map(part).collect())
     }
 
-    /// Raises the pool's maximum size to its current size, because numbers were added by hand.
+    /// Raises the pool's maximum size to at least its current size. Called after numbers are added
+    /// by hand.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -83,9 +84,9 @@ impl Change {
     }
 
     /// Draws free numbers from the inventory until the pool has `target` numbers, no further number
-    /// is suitable, or the pool's network reaches its limit. The first number goes into rotation,
-    /// and the second becomes the overflow number if the pool is to have one. Returns the count of
-    /// numbers drawn.
+    /// is suitable, or the pool's network reaches its limit. If the pool still lacks its overflow
+    /// number, the last number drawn becomes it, unless that number is the pool's only one. Returns
+    /// the count of numbers drawn.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

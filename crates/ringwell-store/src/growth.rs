@@ -1,8 +1,9 @@
-//! Lets busy pools grow, and returns unused numbers.
+//! Lets busy pools grow, and returns unused numbers to the inventory.
 //!
-//! Owns the sizes of the steps. Only the shards record which pools are busy and which numbers are
-//! unused, so both are passed in as arguments. The time is an argument too. The audit log records
-//! all changes under a separate author. With `dry_run`, the changes are not applied.
+//! Determines by how many numbers a pool grows in one step. Only the shards record which pools are
+//! busy and which numbers are unused, so both are passed in as arguments. The time is an argument
+//! too. The audit log records all changes under a separate author. With `dry_run`, the changes are
+//! not applied.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
@@ -12,10 +13,10 @@ use crate::{Change, Leave, Store, StoreError, pools};
 /// The rules for the growth of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The percentage of its size by which a busy pool grows in one step. The pool grows by at
-    /// least one number.
+    /// The growth of a busy pool in one step, as a percentage of the pool's size. The pool grows by
+    /// at least one number.
     pub percent: u32,
-    /// The largest step, in numbers.
+    /// The maximum count of numbers that a pool gets in one step.
     pub step_max: u32,
     /// Whether the changes are only planned and not applied.
     pub dry_run: bool,
@@ -57,7 +58,7 @@ impl Store {
             }
             let step = (before * u64::from(growth.percent)).div_ceil(100);
             let step = step.clamp(1, u64::from(growth.step_max).max(1));
-            // Even if this exceeds the largest step, a pool grows to its initial size.
+            // A pool grows at least to its initial size, even if this exceeds the largest step.
             let target = (before + step).max(first_size(&pool.settings)).min(most);
             let after = before + change.fill(*id, target).await?;
             resized.push(Resized { pool: *id, before, after });
@@ -65,9 +66,10 @@ impl Store {
         Ok((end(change, growth.dry_run).await?, resized))
     }
 
-    /// Gives numbers to pools that are below their initial size. This happens if the inventory was
-    /// too small or had no local numbers. Should be called from time to time. Returns the
-    /// directory's version and the changes. Pools that still get no number are not listed.
+    /// Gives numbers to pools that are below their initial size. Pools are too small if the
+    /// inventory contained too few numbers, or no local numbers. Should be called from time to
+    /// time. Returns the directory's version and the changes. Pools that still get no number are
+    /// not listed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -90,9 +92,10 @@ impl Store {
         Ok((end(change, dry_run).await?, resized))
     }
 
-    /// Moves `unused` numbers from a pool to the inventory until the pool has its initial size. The
-    /// published API does this at the end of a month. The least preferred numbers go first. Numbers
-    /// that are not in the pool's rotation are ignored. `who` is the author of the change.
+    /// Moves `unused` numbers from a pool to the inventory until the pool has its initial size.
+    /// According to the published API, this happens at the end of a month. The least preferred
+    /// numbers go first. Numbers that are not in the pool's rotation are ignored. `who` is the
+    /// author of the change.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

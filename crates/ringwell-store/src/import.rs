@@ -1,9 +1,10 @@
 //! Imports a whole list of pools into an empty directory. Used to move the pools of a configuration
 //! file to a database.
 //!
-//! Ranges are stored as ranges, and each statement inserts several rows: 10 million numbers in
-//! 100,000 pools take 200,000 rows. The import does not repeat the checks that were made when the
-//! list was read. The database itself, however, refuses numbers that are in two pools.
+//! Each range of numbers is stored as one row, so 10 million numbers in 100,000 pools take only
+//! 200,000 rows: one for each pool, and one for its range. Each statement inserts several rows. The
+//! import does not repeat the checks that were made when the list was read. The database itself,
+//! however, refuses numbers that are in two pools.
 
 use std::fmt::Write;
 
@@ -20,8 +21,8 @@ use crate::row::{digits, ms, to_db};
 use crate::{Refusal, Store, StoreError};
 
 /// The maximum number of rows per statement. SQLite searches for each argument from the first one
-/// onward, so long statements are slower. An import of 100,000 pools took 6.6 s with 8 rows per
-/// statement, 10.8 s with 25 and 25.6 s with 200 (examples/import.rs).
+/// onward, so statements with more rows take longer per row. An import of 100,000 pools took 6.6 s
+/// with 8 rows per statement, 10.8 s with 25 and 25.6 s with 200 (examples/import.rs).
 const ROWS: usize = 8;
 /// The maximum number of times that an import waits for the import of another server. For a list of
 /// the maximum size, PostgreSQL takes longer than a single wait.
@@ -30,7 +31,8 @@ const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;
 
 impl Scope {
-    /// The scope of the pools of a configuration file, which contains no tenants.
+    /// The scope of pools from a configuration file. Such a file does not specify networks,
+    /// advertisers or campaigns.
     #[must_use]
     pub fn of_file() -> Self {
         let own = || "local".to_owned();
@@ -179,7 +181,7 @@ async fn insert_numbers(
 }
 
 impl PoolSettings {
-    /// Returns the settings of a pool of a configuration file.
+    /// Returns the settings of a pool from a configuration file.
     #[must_use]
     pub fn of_file(pool: &RingPool, scope: &Scope) -> Self {
         let overflow = u64::from(pool.overflow().is_some());
@@ -213,6 +215,6 @@ fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, Any
         }
         text.push(')');
     }
-    // The text is a constant, to which only placeholders for arguments were added.
+    // Safe: the text consists only of a constant and placeholders for arguments.
     sqlx::query(AssertSqlSafe(text))
 }

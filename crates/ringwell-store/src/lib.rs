@@ -1,10 +1,10 @@
 //! The directory of ring pools in a database: SQLite inside the process, or PostgreSQL.
 //!
 //! Owns pools, numbers, tokens and nodes, and records the author of each change. The time is passed
-//! in as an argument. Does not depend on HTTP, and does not record which numbers are locked: only
-//! the shards have this information. Invariants: a number is in a single place. Each change has one
-//! version, one author and its own lines in the audit log. A number that a visitor may hold enters
-//! no other pool. Source: docs/spec/directory.md.
+//! in as an argument. Does not depend on HTTP. Does not record lockouts: only the shards do.
+//! Invariants: the directory contains each number at most once. Each change has one version, one
+//! author and its own lines in the audit log. A number that a visitor may hold enters no other
+//! pool. Source: docs/spec/directory.md.
 
 mod backup;
 mod ceiling;

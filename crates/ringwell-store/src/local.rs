@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub(crate) search: Search,
-    /// Whether the pool takes toll-free numbers if there are no local ones; otherwise it waits.
+    /// Whether the pool takes toll-free numbers if there are no local ones. If `false`, the pool
+    /// waits for local numbers.
     pub(crate) or_toll_free: bool,
 }
 
@@ -19,7 +20,7 @@ pub(crate) struct Local {
 const RADIUS_MILES: u64 = 240;
 
 impl Local {
-    /// Returns the preferences in `kept`, or `None` if any number is suitable.
+    /// Returns the preferences in `kept`, or `None` if the pool accepts every number.
     pub(crate) fn of(kept: &Map<String, Value>) -> Option<Self> {
         let center = kept.get("local_center").and_then(center);
         let only: Vec<_> = list(kept.get("tn_prefix_whitelist")).filter_map(area).collect();
@@ -60,7 +61,7 @@ fn area(value: &Value) -> Option<AreaCode> {
     AreaCode::new(text(value).trim().parse().ok()?)
 }
 
-/// Returns a text, or the digits of a number.
+/// Returns the contents of a JSON string, or any other value as JSON text.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

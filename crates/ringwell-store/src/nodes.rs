@@ -1,5 +1,5 @@
-//! The nodes that serve the directory, and the data directory that each of them last served. If a
-//! node returns with a different data directory, the difference is detected.
+//! The nodes that serve the directory of ring pools, and the name of the data directory that each
+//! node last used. The name shows whether a node has restarted with a different data directory.
 //!
 //! Source: docs/spec/cluster.md, "A lost disk".
 
@@ -21,7 +21,7 @@ pub struct NodeRecord {
     pub name: String,
     /// The newest version of the directory that all shards of the node use.
     pub version: u64,
-    /// The time since which these shards have used that version.
+    /// The time from which all these shards have used that version.
     pub at: Millis,
 }
 
@@ -63,8 +63,8 @@ impl Store {
         Ok(is_known)
     }
 
-    /// Forgets the entry that this server had before it became a node of a cluster, or before it
-    /// left the cluster: an entry with the same data directory. Returns whether there was one.
+    /// If this server has joined or left a cluster, removes the entry with its former name. That
+    /// entry has the same data directory. Returns whether an entry was removed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Confirms `version`, as [`Self::confirm`] does. If the disk is full, the confirmation cannot
-    /// be recorded. A node may serve `version` nevertheless if it had confirmed the same version
+    /// be recorded. In that case, the node may still serve `version` if it confirmed this version
     /// before its restart. Returns whether the confirmation was recorded.
     ///
     /// # Errors
@@ -116,8 +116,7 @@ impl Store {
         row.map(|row| from_db(row.try_get(0)?, "a version")).transpose()
     }
 
-    /// Returns the name of the data directory that `node` served last, or `None` if none is
-    /// recorded.
+    /// Returns the name of the data directory that `node` last used, or `None` if none is recorded.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -128,8 +127,8 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
-    /// Records the name of the data directory that `node` serves. The node must have confirmed a
-    /// version before.
+    /// Records the name of the data directory that `node` uses. The node must already have
+    /// confirmed a version.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,4 +1,4 @@
-//! Numbers as rows. Each row is a run of consecutive numbers whose other properties are all equal.
+//! Numbers as rows. Each row is a run of consecutive numbers with the same properties.
 //!
 //! Owns the splitting and merging of rows. `rotation.rs` owns the rules for changes. Invariant:
 //! rows do not overlap, which the database enforces too.
@@ -11,15 +11,14 @@ use sqlx::any::AnyRow;
 use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
 use crate::{Refusal, StoreError};
 
-/// The current state of a number. The state does not include whether the number is locked, which
-/// only the shards record.
+/// The current state of a number. The state does not include lockouts: only the shards record them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NumberState {
     /// In a pool's rotation.
     Available,
     /// The overflow number of a pool.
     Overflow,
-    /// Promised to a pool, which the number enters once no visitor can hold it any more.
+    /// Promised to a pool, and waiting until no visitor can hold the number any more.
     Waiting,
     /// In the inventory.
     Free,
@@ -43,8 +42,8 @@ pub enum Goal {
 pub(crate) struct Left {
     /// The pool that the number left, if it was in the pool's rotation.
     pub(crate) pool: Option<PoolId>,
-    /// The version of the directory in which the number left, until every node has confirmed that
-    /// version.
+    /// The version of the directory in which the number left its rotation. Cleared once every node
+    /// has confirmed that version.
     pub(crate) version: Option<u64>,
     pub(crate) lockout: Millis,
     pub(crate) ready: Millis,
@@ -62,7 +61,7 @@ pub(crate) struct Run {
     pub(crate) left: Left,
 }
 
-/// The first and the last number of a run, which may be longer than a range can be.
+/// The first and the last number of a run. A run may exceed the maximum length of a `NumberRange`.
 pub(crate) type Span = (PromoNumber, PromoNumber);
 
 macro_rules! columns {
@@ -176,8 +175,7 @@ impl Run {
         *self == same
     }
 
-    /// Writes the run as a row, merged with an adjacent row if the two are equal in everything but
-    /// the numbers.
+    /// Inserts the run as a row, and merges it with each adjacent row that has the same properties.
     pub(crate) async fn insert(mut self, db: &mut AnyConnection) -> Result<(), StoreError> {
         let before = one(
             db,
@@ -230,7 +228,7 @@ impl Run {
     }
 }
 
-/// Returns the rows that contain numbers of `range`, in rising order.
+/// Returns the rows that contain numbers of `range`, in ascending order.
 pub(crate) async fn touching(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -246,9 +244,9 @@ pub(crate) async fn touching(
     collect(query.bind(digits(range.last())).bind(digits(range.first())).fetch(db)).await
 }
 
-/// Removes `range` from the table, and returns the removed rows in rising order, cut where `range`
-/// begins and ends. Numbers that are not in the table are not in the result either. The caller must
-/// insert the removed rows again.
+/// Removes the numbers of `range` from the table, and returns their rows in ascending order. A row
+/// that extends beyond `range` is split. Numbers that are not in the table are not in the result
+/// either. The caller must insert the returned rows again.
 pub(crate) async fn cut(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -271,7 +269,7 @@ pub(crate) async fn cut(
     Ok(inside)
 }
 
-/// Returns the parts of `range` that are in none of `runs`. The runs must be in rising order.
+/// Returns the parts of `range` that are in none of `runs`. The runs must be in ascending order.
 pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
     let mut next = range.first().to_e164();
     let mut found = Vec::new();
@@ -286,7 +284,7 @@ pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
     found
 }
 
-/// Returns the rows of `pool` in rising order: numbers in rotation, in quarantine and waiting.
+/// Returns the rows of `pool`, in ascending order. They include quarantined and waiting numbers.
 pub(crate) async fn of_pool(db: &mut AnyConnection, pool: PoolId) -> Result<Vec<Run>, StoreError> {
     let query = sqlx::query(concat!(
         "SELECT ",
@@ -309,9 +307,9 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
     collect(query.bind(ms(now)).fetch(db)).await
 }
 
-/// Returns at most `limit` rows of the inventory, in rising order. They contain numbers of `range`
-/// that `network` may use and that no visitor can hold at `now`. The first and the last row may
-/// extend beyond `range`.
+/// Returns at most `limit` rows of the inventory, in ascending order. They contain numbers of
+/// `range` that `network` may use and that no visitor can hold at `now`. The first and the last row
+/// may extend beyond `range`.
 pub(crate) async fn free(
     db: &mut AnyConnection,
     network: &str,
@@ -352,7 +350,7 @@ pub(crate) async fn holding(
     Ok(found.filter(|run| run.last >= number))
 }
 
-/// Returns one page of rows, in rising order.
+/// Returns one page of rows, in ascending order.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     after: i64,
@@ -393,7 +391,7 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
     Ok(())
 }
 
-/// Inserts the part of a row that is outside the range cut from the table. This part differs from
+/// When [`cut`] splits a row, reinserts a part that is outside the range. This part differs from
 /// the adjacent rows, so it is merged with none of them.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await

@@ -1,9 +1,10 @@
 //! Does long work in short pieces, with pauses between them.
 //!
-//! A list of 10,000 pools keeps the directory's thread and the database's thread busy for seconds.
-//! The two wake each other about 200,000 times a second. On a core that these threads shared with a
-//! shard, the kernel threads that complete disk writes had to wait for those seconds. No answer
-//! left the shard for up to two seconds. Source: docs/decisions/015-management-rests.md.
+//! Without pauses, the import of 10,000 pools kept the directory's thread and the database's thread
+//! busy for several seconds. The two woke each other about 200,000 times a second. On a core that
+//! they shared with a shard, the kernel thread that completes disk writes had to wait for seconds.
+//! As a result, the shard sent no answers for up to two seconds. Source:
+//! docs/decisions/015-management-rests.md.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ impl Pace {
         Self { begun: Instant::now() }
     }
 
-    /// Pauses if work has continued for long enough. Must be called after each small step.
+    /// Pauses if a pause is due. Must be called after each small step.
     pub async fn step(&mut self) {
         if self.begun.elapsed() >= WORK {
             tokio::time::sleep(REST).await;

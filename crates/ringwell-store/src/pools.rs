@@ -31,13 +31,13 @@ pub struct Scope {
 pub struct PoolSettings {
     /// Its owner.
     pub scope: Scope,
-    /// The id that the network assigned to the pool, which is unique within the network.
+    /// The pool's id, assigned by the network and unique within it.
     pub id_from_network: String,
     /// Its display name.
     pub name: String,
     /// The time for which an allocation is guaranteed.
     pub lifetime: Millis,
-    /// The maximum number of numbers, including the overflow number.
+    /// The maximum count of the pool's numbers, including the overflow number.
     pub max_pool_size: u32,
     /// Whether pages that do not specify a pool use this one.
     pub preferred: bool,
@@ -78,7 +78,8 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Former {
     pub(crate) lifetime: Millis,
-    /// The version that ended this lifetime, until every node has confirmed the version.
+    /// The version of the directory that ended this lifetime. Cleared once every node has confirmed
+    /// that version.
     pub(crate) version: Option<u64>,
     pub(crate) until: Millis,
 }
@@ -100,7 +101,7 @@ impl fmt::Display for Scope {
 }
 
 impl Pool {
-    /// Returns the longest time for which a number that leaves the rotation at `now` may be locked.
+    /// Returns the longest lockout that a number may have if it leaves the rotation at `now`.
     pub(crate) fn lockout(&self, now: Millis) -> Millis {
         let counts = |former: &Former| former.version.is_some() || former.until > now;
         let former = self.former.filter(counts).map_or(Millis::ZERO, |former| former.lifetime);
@@ -310,8 +311,8 @@ pub(crate) async fn of_scope(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// Returns at most `limit` pools of one network or of all networks, with ids above `after` and in
-/// the order of their ids.
+/// Returns at most `limit` pools whose ids are above `after`, in the order of their ids. With
+/// `network`, returns only pools of that network.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     network: Option<&str>,
@@ -329,7 +330,8 @@ pub(crate) async fn page(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// Returns the ids of pools that may have fewer numbers than their initial size, in rising order.
+/// Returns the ids of pools that may have fewer numbers than their initial size, in ascending
+/// order.
 pub(crate) async fn short(db: &mut AnyConnection) -> Result<Vec<PoolId>, StoreError> {
     let query = sqlx::query(
         "SELECT id FROM ring_pools WHERE (CASE WHEN overflow_number IS NULL THEN 0 ELSE 1 END) \

@@ -1,7 +1,7 @@
 //! Sellers of numbers: a small interface, and an implementation that uses two files.
 //!
 //! Owns offers and purchases. `purchase.rs` owns the limits, and decides for whom numbers are
-//! bought. Invariant: a purchase is recorded before a pool gets its numbers. Source:
+//! bought. Invariant: a purchase is recorded before a pool gets the purchased numbers. Source:
 //! docs/spec/directory.md, "Buying numbers".
 
 mod file;
@@ -39,9 +39,9 @@ pub struct Purchase {
 pub struct ProviderError(pub String);
 
 /// A seller of numbers. The methods may block for a few seconds. They do not run on threads that
-/// hand out numbers, but other changes of the directory wait for them.
+/// hand out numbers, but other changes to the directory wait for them.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// Returns at most `limit` of `numbers` that can be bought, the cheapest first.
+    /// Returns at most `limit` offers of numbers in the range `numbers`, the cheapest first.
     ///
     /// # Errors
     /// If the provider cannot be reached.

@@ -134,7 +134,7 @@ impl Change {
         Ok(false)
     }
 
-    /// Adds numbers to the inventory that were bought for a change that was not committed.
+    /// Adds to the inventory the numbers that were bought for a change that was not committed.
     async fn take_what_was_sold(&mut self, provider: &Arc<dyn Provider>) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.orders.has_looked, true) {
             return Ok(());
@@ -160,7 +160,7 @@ impl Change {
 }
 
 impl Store {
-    /// Returns at most `limit` of `numbers` that can be bought, the cheapest first.
+    /// Returns at most `limit` offers of numbers in the range `numbers`, the cheapest first.
     ///
     /// # Errors
     /// [`Refusal::NoProvider`] or [`StoreError::Provider`].

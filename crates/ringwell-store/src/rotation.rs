@@ -1,10 +1,10 @@
 //! The rules for numbers that enter and leave rotations.
 //!
-//! Owns the rule that protects visitors: a number that a visitor may hold enters no other rotation
-//! and becomes no overflow number. A change that takes a number out of a rotation creates a new
-//! version of the directory. Once every node has confirmed that version, no further visitor gets
-//! the number. One lifetime later, no visitor holds it any more. The number waits until then.
-//! [`Change::move_due`] then moves the number to its promised place.
+//! Owns the rule that protects visitors: a number that a visitor may hold must not enter another
+//! rotation or become an overflow number. A change that takes a number out of a rotation creates a
+//! new version of the directory. Once every node has confirmed that version, no further visitor
+//! gets the number. One lifetime later, no visitor holds it any more. The number waits until then.
+//! [`Change::move_due`] then moves the number to the pool to which it is promised.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -27,7 +27,7 @@ pub struct Placed {
 /// The place to which numbers go when they leave a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// To the inventory, where any pool can draw them.
+    /// To the inventory, from which pools can draw them.
     Inventory,
     /// Into quarantine, until a person has checked them. They still belong to their pool.
     Quarantine,
@@ -182,7 +182,8 @@ impl Change {
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
-                    // Without a former pool, the number waits even if it returns to the same pool.
+                    // A number may return to its former pool at once. Without a former pool, it
+                    // waits until the cooldown is over.
                     run.left.pool = None;
                     run.left.ready = run.left.ready.max(self.now + cooldown);
                 }
@@ -202,8 +203,8 @@ impl Change {
     }
 
     /// Replaces or removes a pool's overflow number. If a visitor may hold the new number, the
-    /// number is only promised to the pool, which keeps its previous overflow number until no
-    /// visitor can hold the new one. Any earlier promise of an overflow number to the pool ends.
+    /// number is only promised to the pool. The pool then keeps its previous overflow number until
+    /// no visitor can hold the new one. Any earlier promise of an overflow number to the pool ends.
     /// Returns `true` if the change took effect at once.
     ///
     /// # Errors
@@ -225,8 +226,8 @@ impl Change {
         let is_counted = run.is_some_and(is_counted);
         let is_there = self.place_overflow(id, number).await?;
         if is_counted || pool.overflow.is_some() {
-            // The new number may replace another one, which still counts if another pool of the
-            // network shares it. All numbers are therefore counted again.
+            // The previous overflow number, if any, still counts if another pool of the network
+            // shares it. All numbers are therefore counted again.
             self.check_network_ceiling(id).await?;
         } else {
             self.use_room(room, 1)?;
@@ -315,8 +316,8 @@ impl Change {
         Ok(true)
     }
 
-    /// Moves waiting numbers to the places promised to them, if they are due. Returns the count of
-    /// moved numbers.
+    /// Moves waiting numbers, once they are due, to the pools to which they are promised. Returns
+    /// the count of moved numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -358,8 +359,7 @@ impl Change {
         self.release_overflow(pool).await
     }
 
-    /// Moves `run` to its destination if no visitor can hold its numbers. Otherwise marks it as
-    /// waiting.
+    /// Gives `run` to `pool` if no visitor can hold its numbers. Otherwise, marks it as waiting.
     async fn place(
         &mut self,
         mut run: Run,
@@ -417,8 +417,8 @@ impl Change {
         Ok(query.fetch_optional(&mut *self.tx).await?.is_none())
     }
 
-    /// Returns the refusal of a change because of `run`. If the author is limited to one network,
-    /// the refusal reveals nothing about the numbers of other networks.
+    /// Returns the refusal for a change that may not use `run`. If the author is limited to one
+    /// network, the refusal reveals nothing about the numbers of other networks.
     async fn taken(&mut self, run: &Run) -> Result<Refusal, StoreError> {
         let Some(own) = self.only.clone() else { return Ok(Refusal::from(run)) };
         let of_pool = match run.pool {
@@ -429,8 +429,8 @@ impl Change {
         Ok(if is_own { Refusal::from(run) } else { Refusal::NumberUnusable(run.first) })
     }
 
-    /// Records the time for which visitors may still hold the numbers of `run`, which leave the
-    /// rotation of their pool.
+    /// Records that the numbers of `run` leave their pool's rotation, and how long visitors may
+    /// still hold them.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };
         let pool = self.pool(id).await?;

@@ -1,4 +1,4 @@
-//! Converts between the integers and texts of the database and the types of the program.
+//! Converts the integers and strings of the database to the types of the program, and back.
 //!
 //! Invariant: all data is checked when it is read. A row that breaks a rule leads to
 //! [`StoreError::Damaged`].
@@ -35,8 +35,8 @@ pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
     number.ok_or_else(|| StoreError::Damaged(format!("{value} is not a promo number")))
 }
 
-/// Returns a promo number in the form that the database stores. It includes the country code, and
-/// its 15 digits always fit.
+/// Returns a promo number in the form that the database stores. It includes the country code. It
+/// has at most 15 digits, so it always fits.
 pub(crate) fn digits(number: PromoNumber) -> i64 {
     i64::try_from(number.to_e164()).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,7 @@ use crate::database::Kind;
 pub struct Schema {
     /// The table that contains the version of the schema.
     pub version_table: &'static str,
-    /// The scripts of each version. The first script creates version 1.
+    /// The scripts of each version. The first step creates version 1.
     pub steps: &'static [Step],
 }
 
@@ -41,8 +41,8 @@ const STEPS: [Step; 6] = [
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
     Step {
         both: include_str!("schema/4.sql"),
-        // The constraint that prevents overlapping numbers was dropped with the table, so it is
-        // created again.
+        // `4.sql` replaces the table of numbers, which drops the constraint against overlaps. These
+        // scripts create the constraint again.
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
     },

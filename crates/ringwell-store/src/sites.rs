@@ -1,7 +1,8 @@
 //! Web sites whose pages show a number to each visitor.
 //!
-//! Owns the rows of sites. A site may refer to a pool that does not exist. Requests for a number of
-//! that pool then get none, and the site's pages keep their own number. Source: docs/spec/site.md.
+//! Owns the rows of sites. A site may refer to a pool that does not exist. Requests for a number
+//! from that pool are then answered without a number, and the site's pages keep the business's own
+//! number. Source: docs/spec/site.md.
 
 use ringwell_config::{Site, SiteText};
 use serde::Serialize;
@@ -15,8 +16,8 @@ use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum count of sites in a directory, which is limited because each site has one metrics
-/// series per outcome.
+/// The maximum count of sites in a directory. The count is limited because each site has one
+/// metrics series per outcome.
 const SITES_MAX: i64 = 1000;
 
 const COLUMNS: &str = "SELECT site_key, origins, swaps, params, consent, edge_key, \
@@ -54,7 +55,8 @@ impl Change {
         Ok(before.is_none())
     }
 
-    /// Returns the site with this key, as this change has left it so far.
+    /// Returns the site with this key, including the modifications that this change has made so
+    /// far.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if the site breaks a rule.

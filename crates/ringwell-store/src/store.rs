@@ -1,6 +1,6 @@
 //! The directory in a database: its contents, and the confirmations of nodes.
 //!
-//! Owns the transactions in which everything that is read together is consistent. Changes of the
+//! Owns the transactions: everything that one transaction reads is consistent. Changes to the
 //! directory are in `change.rs`.
 
 use std::collections::HashMap;
@@ -124,13 +124,13 @@ impl Store {
         Self { inventory, provider, ..self }
     }
 
-    /// Returns the same directory, which buys numbers from `provider`.
+    /// Returns the same directory, with `provider` as the seller of numbers.
     #[must_use]
     pub fn with_provider(self, provider: Arc<dyn Provider>) -> Self {
         Self { provider: Some(provider), ..self }
     }
 
-    /// The limits on pools, and the numbers that are accepted.
+    /// The limits on pools, and the rules for numbers and purchases.
     #[must_use]
     pub const fn inventory(&self) -> &Inventory {
         &self.inventory
@@ -203,7 +203,7 @@ impl Store {
             return Ok(delta);
         }
         let since = to_db(since, "a version")?;
-        // One query reads all pools, with pauses, because an import may change 10,000 pools.
+        // An import may change 10,000 pools, so one query reads them all, with pauses.
         let mut pace = Pace::begin();
         let query = "SELECT pool, first_number, last_number FROM numbers \
              WHERE state = 'available' \
@@ -235,7 +235,7 @@ impl Store {
 
     /// Records that a node has served `version` since the time `at`. A node confirms a version
     /// before it hands out its first number, and again after it has applied each new version. A
-    /// node returns to an older version only if the database itself was set back.
+    /// node returns to an older version only if the database was restored to an older state.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -253,8 +253,8 @@ impl Store {
         Ok(())
     }
 
-    /// Moves waiting numbers that no visitor can hold any more to their promised places. Returns
-    /// the new version, if anything was changed.
+    /// Moves waiting numbers to the pools to which they are promised, once no visitor can hold the
+    /// numbers any more. Returns the new version, if anything was changed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -295,7 +295,8 @@ impl Store {
         pools::of_scope(&mut *self.database.read().await?, scope).await
     }
 
-    /// Returns at most `limit` pools with ids above `after`, of one network or of all networks.
+    /// Returns at most `limit` pools whose ids are above `after`. With `network`, returns only
+    /// pools of that network.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -309,8 +310,8 @@ impl Store {
         pools::page(&mut *self.database.read().await?, network, after, limit).await
     }
 
-    /// Returns the numbers of `pool` in rising order: numbers in rotation, in quarantine and
-    /// waiting.
+    /// Returns the numbers of `pool`, in ascending order. They include quarantined and waiting
+    /// numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -328,7 +329,7 @@ impl Store {
         run.map(Numbers::new).transpose()
     }
 
-    /// Returns at most `limit` runs of numbers that begin above `after`, in rising order.
+    /// Returns at most `limit` runs of numbers, in ascending order. Each run begins above `after`.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -342,7 +343,7 @@ impl Store {
         runs.into_iter().map(Numbers::new).collect()
     }
 
-    /// Returns the page tag of a destination's telephone number.
+    /// Returns the id of the JavaScript tag that is stored with a destination.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -416,7 +417,7 @@ async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     from_db(row.try_get(0)?, "the version")
 }
 
-/// Reads the numbers in rotation, by their pools. With `pace`, pauses so that other requests are
+/// Reads the numbers in rotation, grouped by pool. With `pace`, pauses so that other requests are
 /// served in between.
 async fn rotations(
     mut rows: impl Stream<Item = Result<AnyRow, sqlx::Error>> + Unpin,

@@ -1,9 +1,10 @@
 //! API tokens and their permissions.
 //!
 //! Owns the form of tokens, their hashes and their roles. A token has 256 random bits, so its
-//! SHA-256 reveals nothing, and no slow hash is needed: a copy of the database grants no access.
-//! Earlier versions stored argon2 hashes. Such a hash is replaced by a SHA-256 when its token is
-//! used. Invariant: a token is shown only when it is created, and the token itself is never stored.
+//! SHA-256 reveals nothing about it, and no slow hash is needed. A copy of the database therefore
+//! grants no access. Earlier versions stored argon2 hashes. Such a hash is replaced by a SHA-256
+//! when its token is used. Invariant: a token is shown only when it is created, and the token
+//! itself is never stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,8 +143,8 @@ impl Store {
         rows.iter().map(|row| Ok(grant(row)?.0)).collect()
     }
 
-    /// Returns the SHA-256 hashes of all tokens. Omits tokens that still have an argon2 hash,
-    /// because they have not been used since an earlier version created them.
+    /// Returns the SHA-256 hashes of all tokens. Omits tokens with an argon2 hash: an earlier
+    /// version created them, and they have not been used since.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -156,8 +157,8 @@ impl Store {
         Ok(hashes?.iter().filter_map(sha256).collect())
     }
 
-    /// Returns the hashes of the tokens that are valid in all networks, with any role, because
-    /// every role may read attributions and calls.
+    /// Returns the hashes of the tokens that are valid in all networks. Their roles do not matter,
+    /// because every role may read attributions and calls.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -184,7 +185,7 @@ impl Store {
         Ok(hashes.iter().filter_map(sha256).collect())
     }
 
-    /// Returns the permissions of the token `presented`, or `None` if it is no token or was
+    /// Returns the permissions of the token `presented`, or `None` if that token is invalid or was
     /// revoked.
     ///
     /// # Errors
@@ -210,13 +211,13 @@ impl Store {
         }
         if !hash.starts_with(SHA256) {
             let replaced = self.replace_hash(&grant.id, &hash, presented);
-            // If the replacement fails, the token stays as valid as before.
+            // If the replacement fails, the token remains valid.
             let _ = tokio::time::timeout(REPLACE_MAX, replaced).await;
         }
         Ok(Some(grant))
     }
 
-    /// Replaces a token's stored `hash` by its SHA-256, unless the stored hash has changed.
+    /// Replaces the stored `hash` with the SHA-256 of `token`, unless the stored hash has changed.
     async fn replace_hash(&self, id: &str, hash: &str, token: &str) -> Result<(), StoreError> {
         let Some(token) = Token::parse(token) else { return Ok(()) };
         let mut tx = self.database.write().await?;
@@ -243,8 +244,8 @@ fn is_id(id: &str) -> bool {
     id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether `presented` has this hash, which an earlier version stored: argon2id with the default
-/// parameters of the crate.
+/// Whether `hash` is the argon2 hash of `presented`. An earlier version stored such hashes, with
+/// the default parameters of the `argon2` crate.
 fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else { return false };
     let (Some(salt), Some(stored), Ok(params)) = (hash.salt, hash.hash, Params::try_from(&hash))

@@ -127,8 +127,8 @@ async fn what_a_line_was_refused_for_is_there_for_the_next(rig: Rig) {
     make(&store, "7", 1, 50).await;
     set_ceiling(&store, "7", Some(10)).await;
     let refusal = Refusal::NetworkCeiling { network: "7".into(), most: 10 };
-    // The network may get five more numbers: four are accepted, then two more are refused, and one
-    // more is accepted.
+    // The network has five of at most ten numbers. Without its overflow number, it may get six
+    // more: four and two are accepted, and one more is refused.
     let mut change = store.change("ann", NOW).await.unwrap();
     change.set_overflow(PoolId(1), None).await.unwrap();
     change.add_numbers(PoolId(1), &[range("8885550150", 4)]).await.unwrap();

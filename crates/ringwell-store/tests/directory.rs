@@ -253,7 +253,7 @@ async fn a_number_enters_another_pool_after_every_lockout(rig: Rig) {
     let rest = [range("8885550100", 3), range("8885550105", 5)];
     assert_eq!(rotation(&store, 1).await, rest);
 
-    // The node has not confirmed this version, so the number still waits a year later.
+    // The node has not confirmed the second version, so the two numbers still wait a year later.
     assert_eq!(store.due(at(400 * 86_400)).await.unwrap(), None);
     assert_eq!(store.numbers_of(PoolId(2)).await.unwrap()[0].ready, None);
     store.confirm("n1", 2, at(20)).await.unwrap();
@@ -288,7 +288,6 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);
     assert!(store.due(ready).await.unwrap().is_some());
-    // A later confirmation does not change the time at which the number becomes free.
     assert_eq!(rotation(&store, 2).await, moved);
 }
 

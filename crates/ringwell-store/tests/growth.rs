@@ -17,8 +17,8 @@ fn range(first: &str, count: u32) -> NumberRange {
     NumberRange::new(PromoNumber::parse(first).unwrap(), count).unwrap()
 }
 
-/// Opens a store with one pool of at most `size` numbers, filled to its initial size. The inventory
-/// and the pool have `stock` numbers together.
+/// Opens a store with one pool of at most `size` numbers, filled to its initial size. Together, the
+/// inventory and the pool have `stock` numbers.
 async fn store(rig: &Rig, size: u32, stock: u32) -> Store {
     let store = Store::open(&rig.location).await.unwrap();
     let settings = PoolSettings {

@@ -104,8 +104,8 @@ impl World {
         self.store.confirm(&name, self.nodes[node].version, self.now).await.unwrap();
     }
 
-    /// Makes every pool of the node give a number to one visitor, and show its overflow number to
-    /// others.
+    /// Makes every pool of the node hand out each free number to one visitor, and its overflow
+    /// number to other visitors.
     fn allocate(&mut self, node: usize) {
         for pool in &self.nodes[node].pools {
             let until = self.now + pool.lifetime();

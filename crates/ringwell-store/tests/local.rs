@@ -87,7 +87,7 @@ async fn has(store: &Store) -> Vec<String> {
     runs.iter().map(|run| format!("{}+{}", run.range.first(), run.range.count())).collect()
 }
 
-/// Returns two toll-free numbers, and two numbers each of New York, Nevada, Los Angeles and Santa
+/// Returns two toll-free numbers, and two numbers each from New York, Nevada, Los Angeles and Santa
 /// Barbara.
 fn two_of_each() -> [NumberRange; 5] {
     ["8885550100", "2125550100", "7025550100", "2135550100", "8055550100"].map(|it| range(it, 2))
@@ -177,7 +177,8 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
     settings.max_pool_size = 30;
     change.update_pool(POOL, settings).await.unwrap();
     change.commit().await.unwrap();
-    // The pool began with three numbers, and keeps that many.
+    // With these settings, the initial size of the pool is three, and the pool keeps that many
+    // numbers.
     let unused = two_of_each();
     let (_, resized) =
         store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();

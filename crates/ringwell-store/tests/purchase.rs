@@ -1,4 +1,4 @@
-//! Tests the buying of numbers.
+//! Tests purchases of numbers.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -29,7 +29,7 @@ fn all() -> std::ops::RangeInclusive<PromoNumber> {
     number("2000000000")..=number("9999999999")
 }
 
-/// An empty directory and a provider. The provider sells ten numbers of New York at a price of 100,
+/// An empty directory and a provider. The provider sells ten New York numbers at a price of 100,
 /// and ten toll-free numbers at prices from 150 to 159.
 struct Shop {
     folder: TempDir,
@@ -72,7 +72,7 @@ impl Shop {
         change.commit().await.unwrap();
     }
 
-    /// Creates a pool of `size` numbers of New York, and fills it.
+    /// Creates a pool of `size` New York numbers, and fills it.
     async fn make_pool(&self, size: u32) -> u64 {
         let kept = json!({
             "tn_prefix_whitelist": ["212"],

@@ -55,7 +55,7 @@ async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
     store.confirm("n2", 9, NOW).await.unwrap();
     assert_eq!(store.journal("n2").await.unwrap().as_deref(), Some("another"));
     assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
-    // If an earlier program removed a pool, the pool's network is unknown.
+    // If an earlier version of the program removed a pool, the pool's network is unknown.
     assert!(!takes_id_2(&store, Some("7")).await);
     assert!(takes_id_2(&store, None).await);
 }
@@ -84,11 +84,11 @@ async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
     }
 }
 
-/// Runs only the scripts of `version`, as the program of that version did.
+/// Creates the database with the scripts in the fixture of `version`.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
     let (url, own) = match &rig.location {
-        // The name of the rig's file contains a character that has another meaning in URLs.
+        // The name of the rig's file contains a character that has a special meaning in URLs.
         Location::File(path) => {
             let path = path.display().to_string().replace('%', "%25");
             (format!("sqlite://{path}?mode=rwc"), "sqlite.sql")

@@ -27,7 +27,7 @@ static TRACER: OnceLock<Tracer> = OnceLock::new();
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
-    /// The sampling rate: one trace in `one_in` is recorded, unless the client decides.
+    /// The sampling rate: of the traces that begin here, one in `one_in` is recorded.
     one_in: u64,
     begun: AtomicU64,
     dropped: AtomicU64,
@@ -68,8 +68,9 @@ pub struct Span {
     has_failed: bool,
 }
 
-/// Enables tracing. Records one trace in `one_in`, unless a header decides. Returns the exporter,
-/// which sends to `http://COLLECTOR/v1/traces`, or `None` if tracing is already enabled.
+/// Enables tracing. Of the traces that begin in this process, one in `one_in` is recorded. Returns
+/// the exporter, which sends to `http://COLLECTOR/v1/traces`, or `None` if tracing is already
+/// enabled.
 pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
     let (spans, waiting) = mpsc::channel(WAITING_MAX);
     let (begun, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -222,7 +223,8 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
-    // A span can continue a span of another process. If the parent span is missing, no span begins.
+    // The parent of a span can be in another process. If the parent span is missing, no span
+    // begins.
     let parent = Context::parse(kept).unwrap();
     let of = |parent| tracer.begin("rows", Kind::Client, Parent::Span(parent));
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);

@@ -1,12 +1,12 @@
-//! Measures the time to read and to write batches, in nanoseconds per row. For comparison, also
-//! measures a JSON library in the same run.
+//! Measures the time to parse batches and to render their answers, in nanoseconds per row. For
+//! comparison, also measures a JSON library that parses the same batches.
 //!
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
 //! ```
-//! Each batch contains 40 rows and is 6.3 KB long; the batches of a round use 200 pools. Prints the
-//! best and the median of several rounds. The best round shows the cost of the code; the difference
-//! between it and the median is due to the machine.
+//! Each batch contains 40 rows and is 6.3 KB long; the batches use 200 pools. Runs several rounds
+//! with the same batches, and prints the best and the median time. The best time shows the cost of
+//! the code; the difference between it and the median is due to the machine.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![expect(clippy::cast_precision_loss, reason = "counts of rows are far below 2^52")]
@@ -25,7 +25,7 @@ const ROUNDS: usize = 15;
 /// The count of batches in a round, unless the first argument gives another count.
 const BATCHES: usize = 4_000;
 
-/// A row as the JSON library reads it, with its text copied and not parsed further.
+/// A row as the JSON library reads it: its strings are copied, but not parsed further.
 #[derive(Deserialize)]
 struct TypedRow {
     api_suffix: String,
@@ -86,7 +86,7 @@ fn measure(name: &str, batches: usize, bodies: &[Bytes], once: &mut dyn FnMut(&B
     println!("{name:<26} {:6.1} ns/row best, {:6.1} middle", rounds[0], rounds[ROUNDS / 2]);
 }
 
-/// Returns the batch that requests numbers from the pools from `turn * ROWS + 1` onward.
+/// Returns a batch with [`ROWS`] rows, one for each pool from `turn * ROWS + 1` onward.
 fn body(turn: usize) -> Bytes {
     let row = |row: usize| {
         let pool = turn * ROWS + row + 1;

@@ -1,8 +1,8 @@
-//! The request in a row: reads `api_suffix`, and the query of a single allocation.
+//! Reads the request in the `api_suffix` of a row, or in the query of a single allocation.
 //!
 //! Accepts the variants that clients of the published API send: `16/…`, `ring_pools/16/…`, a whole
-//! path or URL, any of the three extensions or none, and parameters with any escaping or none. If a
-//! parameter occurs twice, the last one counts, as in the published system.
+//! path or URL; the extension `.json`, `.xml`, `.csv` or none; and parameters with any escaping or
+//! none. If a parameter occurs twice, the last one counts, as in the published API.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use crate::route::is_date;
 use crate::scan::text::{BLOCK, FIRST_OF_KEY, pass};
 use crate::span::Span;
 
-/// A row that names a pool and a key.
+/// The request of a row: the pool, the key and the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The pool.
@@ -29,12 +29,13 @@ pub struct Ask {
     pub key: Span,
     /// The raw query without the key, as the part before the key and the part after it.
     pub params: [Span; 2],
-    /// The value of `ringwell_visitor`, which identifies the visitor who wants to keep the number.
+    /// The value of `ringwell_visitor`, which identifies the visitor who requests or keeps a
+    /// number.
     pub visitor: Option<Span>,
     /// Whether the key contains `%` or `+`, so that it must be decoded before it is compared.
     pub(crate) key_is_escaped: bool,
-    /// Whether the whole query was searched for `ring_pool_key` and the visitor's parameter. If
-    /// not, the key is the query's first parameter, and a later one may override it.
+    /// Whether the whole query was searched for `ring_pool_key` and `ringwell_visitor`. If not, the
+    /// key is the query's first parameter, and a later key may override it.
     pub(crate) is_settled: bool,
 }
 
@@ -50,8 +51,8 @@ impl Ask {
         }
     }
 
-    /// Searches the whole query for `ring_pool_key` and the visitor's parameter, unless this has
-    /// already been done.
+    /// Searches the whole query for `ring_pool_key` and `ringwell_visitor`, unless this has already
+    /// been done.
     pub(crate) fn settle(&mut self, text: &[u8]) {
         if !self.is_settled {
             let query = Span::new(self.params[0].start(), self.params[1].end());
@@ -59,7 +60,7 @@ impl Ask {
         }
     }
 
-    /// Whether there is any parameter other than the key and Ringwell's own.
+    /// Whether the query contains any parameter other than `ring_pool_key` and `ringwell_visitor`.
     pub(crate) fn has_params(&self, text: &[u8]) -> bool {
         let pairs = |part: &Span| part.of(text).split(|byte| *byte == b'&');
         let is_param = |pair: &[u8]| {
@@ -78,14 +79,13 @@ pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
-/// The bytes with which `ring_pool_key` and the visitor's parameter begin if they follow another
-/// parameter.
+/// The `&` before a parameter, and the bytes with which both `ring_pool_key` and `ringwell_visitor`
+/// begin.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 
-/// Whether any query in `text` may contain `ring_pool_key` or the visitor's parameter after its
-/// first parameter. One search covers a whole batch, so that its rows need no searches of their
-/// own.
+/// Whether any query in `text` may contain `ring_pool_key` or `ringwell_visitor` after its first
+/// parameter. One search covers a whole batch, so that its rows need no searches of their own.
 pub(crate) fn has_mark(text: &[u8]) -> bool {
     FIND_MARK.find(text).is_some()
 }
@@ -112,8 +112,8 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     if is_known { Ok(parse_query(text, query, pool, pool_text)) } else { Err(bad) }
 }
 
-/// Returns the part that begins with the pool, without the optional prefixes: a scheme and a host,
-/// the date of the API, and the collection.
+/// Returns the part of `suffix` that begins with the pool's id. The optional prefixes before it are
+/// a scheme and a host, `/api/<date>/`, and `ring_pools/`.
 pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     let mut rest = suffix;
     if let Some(host) = behind_scheme(suffix) {
@@ -131,7 +131,7 @@ pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     rest.strip_prefix(b"ring_pools/").unwrap_or(rest)
 }
 
-/// Returns the part after `http://` or `https://`, in upper or lower case.
+/// Returns the part after `http://` or `https://`, which may be in upper or lower case.
 fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
     let (first, rest) = suffix.split_first_chunk::<4>()?;
     if !first.eq_ignore_ascii_case(b"http") {
@@ -170,8 +170,8 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
         // A single search finds the end of nearly every key, and shows that the key needs no
-        // decoding. The search is limited to shortly after the query, because the text of other
-        // rows may follow without a byte that ends the search.
+        // decoding. The search covers at most one block after the query: the text of other rows may
+        // follow, and may contain no byte that ends the search.
         let near = &text[from..text.len().min(end + BLOCK)];
         let usual = pass(near, FIRST_OF_KEY).map(|rest| from + near.len() - rest.len());
         let usual = usual.filter(|stop| *stop >= end || text[*stop] == b'&');
@@ -183,7 +183,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
         });
         let stop = stop.min(end);
         ask.key = Span::new(from, stop);
-        // The `&` between the first part and the key belongs to neither.
+        // The `&` before the key belongs neither to the key nor to the parameters before it.
         let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
         ask.params = [before, Span::new((stop + 1).min(end), end)];
     }
@@ -197,7 +197,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     ask
 }
 
-/// Returns the offsets of the last `ring_pool_key` and of the last visitor parameter.
+/// Returns the offsets of the last `ring_pool_key` and of the last `ringwell_visitor`.
 fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     let (mut key, mut visitor) = (None, None);
     let (mut start, end) = (at.start(), at.end());
@@ -213,9 +213,9 @@ fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     }
 }
 
-/// Returns the next separator before a parameter that may be one of Ringwell's, searched in
-/// `from..end`. Queries are short, so setting up a search for [`MARK`] would cost more than this
-/// loop.
+/// Returns the offset of the next `&` in `from..end` after which `ring_pool_key` or
+/// `ringwell_visitor` may begin. Queries are short, so setting up a search for [`MARK`] would cost
+/// more than this loop.
 #[inline]
 fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     let is = |block: [u8; 16], byte: u8| {

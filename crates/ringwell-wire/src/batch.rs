@@ -2,8 +2,8 @@
 //!
 //! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON contains escapes.
 //! The JSON library reads invalid or unusual batches again ([`crate::relaxed`]). All rows are read
-//! before any row is applied. A `Batch` is reused for the next request. It allocates memory only to
-//! grow, and for decoded text.
+//! before the first number is allocated. A `Batch` is reused for the next request. It allocates
+//! memory only to grow, and for decoded text.
 
 use bytes::{Buf as _, Bytes};
 
@@ -93,7 +93,8 @@ impl Batch {
         self.rows.push(Row { request_id: None, ask });
     }
 
-    /// The text to which the spans of the rows refer: the body, or the body with decoded strings.
+    /// The text to which the spans of the rows refer: the body, or a buffer that contains decoded
+    /// strings.
     #[must_use]
     pub fn text(&self) -> &Bytes {
         &self.text

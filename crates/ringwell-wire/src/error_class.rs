@@ -34,7 +34,8 @@ pub enum RowError {
         /// The pool.
         pool: PoolId,
     },
-    /// The pool's shard could not answer in time, and the pool has no overflow number.
+    /// The pool's shard refused to hand out a number or did not answer in time, and the pool has no
+    /// overflow number.
     Unavailable {
         /// The pool.
         pool: PoolId,
@@ -96,7 +97,7 @@ pub enum RequestError {
     },
     /// The body did not arrive in time.
     TooSlow,
-    /// The bodies of all requests in progress have reached the limit on their memory.
+    /// The memory limit for the bodies of all requests in progress has been reached.
     NoRoom,
     /// The body ended too early, its chunks are malformed, or trailer fields follow the chunks.
     Broken,
@@ -129,7 +130,7 @@ pub enum RequestError {
 }
 
 impl RowError {
-    /// The name of the error class, as in `error_class`.
+    /// The name of the error class, which the answer contains as `error_class`.
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {

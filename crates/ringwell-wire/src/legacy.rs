@@ -93,12 +93,12 @@ impl Format {
 
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The maximum length in bytes of the query of a single allocation. This is the default limit for a
-/// row of a batch. Longer parameters do not fit into a record of the journal.
+/// The maximum length in bytes of the query of a single allocation. By default, an `api_suffix` has
+/// the same limit.
 pub const QUERY_BYTES_MAX: usize = 8192;
 
-/// Reads the pool and the query of a single allocation. Also returns the text to which the spans
-/// refer.
+/// Reads the pool and the query of a single allocation. Also returns the text to which the spans of
+/// the request refer.
 pub(crate) fn parse(
     pool: &str,
     query: &str,
@@ -139,8 +139,8 @@ fn xml_text(text: &str) -> String {
     out
 }
 
-/// Only the tracker's own address can contain a comma or a quote, because everything after it is
-/// escaped.
+/// Quotes a tracking URL if CSV requires it. Only the beginning of the URL, which is the pool's
+/// `tracking_url`, can contain a comma or a quote, because the rest is escaped.
 fn csv_text(text: String) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }

@@ -1,7 +1,7 @@
 //! The codec of the published ring pool API: turns bytes into values and values into bytes.
 //!
-//! Owns the forms of requests and answers. Does not depend on HTTP, on the pools that exist, or on
-//! the choice of numbers. No input leads to a panic. Source: docs/spec/api.md.
+//! Owns the formats of requests and answers. Does not depend on HTTP, on the pools that exist, or
+//! on the choice of numbers. No input leads to a panic. Source: docs/spec/api.md.
 
 mod ask;
 mod batch;

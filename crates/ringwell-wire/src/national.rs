@@ -1,10 +1,10 @@
 //! The national formats of numbers with country codes other than 1.
 //!
 //! Formatting a number with the data of libphonenumber takes thousands of instructions. The format
-//! does not depend on a number's last two digits. Each thread therefore caches the latest texts,
-//! one for every hundred numbers, so that a pool of 500 consecutive numbers needs only five texts.
-//! Numbers with country code 1 are formatted elsewhere. Invariant: the text of a number does not
-//! depend on the contents of the cache.
+//! does not depend on a number's last two digits. Each thread therefore caches formatted texts, one
+//! for each hundred consecutive numbers, so that a pool of 500 consecutive numbers needs only five
+//! texts. Numbers with country code 1 are formatted elsewhere. Invariant: the text of a number does
+//! not depend on the contents of the cache.
 
 use std::cell::RefCell;
 
@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: usize = 40;
 /// The count of numbers that differ only in their last two digits, which do not affect the format.
 const FREE: u64 = 100;
 
-/// The cached text for a hundred consecutive numbers. In an empty cell, `hundred` is zero.
+/// The cached text for a hundred consecutive numbers. In an empty entry, `hundred` is zero.
 #[derive(Clone, Copy)]
 struct Kept {
     hundred: u64,
@@ -32,7 +32,7 @@ struct Kept {
 impl Kept {
     const NONE: Self = Self { hundred: 0, len: 0, text: [0; TEXT_BYTES_MAX], last: [0; 2] };
 
-    /// Returns `None` if `text` is too long, or does not end with the digits of `number`.
+    /// Returns `None` if `text` is too long, or if its last two digits are not those of `number`.
     fn of(number: PromoNumber, text: &str) -> Option<Self> {
         let mut kept = Self { hundred: number.to_e164() / FREE, ..Self::NONE };
         kept.text.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
@@ -54,8 +54,8 @@ thread_local! {
     static TEXTS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the national form of `number`. With country code 1, this is `NNN-NNN-NNNN`, as
-/// published.
+/// Returns the national form of `number`. If the country code is 1, this is `NNN-NNN-NNNN`, as in
+/// the published API.
 #[must_use]
 pub fn national(number: PromoNumber) -> String {
     if number.to_nanp().is_some() {
@@ -83,7 +83,7 @@ pub(crate) fn write(out: &mut Vec<u8>, number: PromoNumber) {
         if texts.is_empty() {
             texts.resize(KEPT, Kept::NONE);
         }
-        // The consecutive hundreds of a pool use different cells.
+        // Consecutive hundreds of numbers use different entries.
         let place = &mut texts[usize::try_from(hundred % KEPT as u64).unwrap_or_default()];
         if place.hundred != hundred {
             let text = look_up(number);

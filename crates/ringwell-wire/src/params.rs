@@ -7,18 +7,19 @@ use percent_encoding::percent_decode;
 
 use crate::ask::{KEY_NAME, VISITOR_NAME};
 
-/// The names of parameters that are never shown: Ringwell's own, and the key, which may be a
-/// secret.
+/// The names of the parameters that are never shown: `ring_pool_key`, whose value may be a secret,
+/// and `ringwell_visitor`.
 const HIDDEN: [&[u8]; 2] = [KEY_NAME, VISITOR_NAME];
 
 /// A byte that no request contains, because requests are UTF-8. Erased parameters begin with this
 /// byte, or have it after `ringwell_visitor=`. Source: docs/spec/journal.md, "Erasure".
 const ERASED: u8 = 0xFF;
 
-/// Decodes a query, including `%20` and `+`, into its parameters in order. If a name occurs several
-/// times, the last value counts. Invalid UTF-8 becomes replacement characters, and broken escapes
-/// stay unchanged. Omits Ringwell's own `ringwell_visitor`. Also omits a `ring_pool_key` that
-/// occurred a second time, because it may be a secret. Returns nothing for erased parameters.
+/// Splits a query into its parameters, in order, and decodes escapes such as `%20` and `+`. If a
+/// name occurs several times, the last value counts. Invalid UTF-8 becomes replacement characters,
+/// and broken escapes stay unchanged. Omits Ringwell's own `ringwell_visitor`. Also omits a
+/// `ring_pool_key` that occurred a second time, because it may be a secret. Returns nothing for
+/// erased parameters.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     if is_erased(raw) {
@@ -32,8 +33,8 @@ pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     parameters
 }
 
-/// Like [`decode`], but returns all parameters of the same name, and also the remains of erased
-/// parameters.
+/// Like [`decode`], but returns every value of a name that occurs several times, and also the
+/// remains of erased parameters.
 pub fn decode_all(raw: &[u8]) -> impl Iterator<Item = (String, String)> {
     raw.split(|byte| *byte == b'&')
         .filter(|pair| !pair.is_empty())

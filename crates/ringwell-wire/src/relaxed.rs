@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 8;
 struct Body<'a> {
     #[serde(borrow)]
     requests: Option<Vec<&'a RawValue>>,
-    /// Another name for `requests`, which the published documentation uses in one place.
+    /// A synonym for `requests`. The published documentation uses it in one place.
     #[serde(borrow)]
     request: Option<Vec<&'a RawValue>>,
 }
@@ -100,8 +100,8 @@ pub(crate) fn parse(
 }
 
 /// Returns the value at the beginning of `rest`, and the text after the value. Returns `None` if
-/// the value is malformed, or if it is nested too deeply within the `around` objects and arrays
-/// around it.
+/// the value is malformed, or if it is nested too deeply. The `around` objects and arrays that
+/// contain the value count as well.
 pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?;
@@ -109,8 +109,7 @@ pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     (around + depth(raw.get().as_bytes()) <= DEPTH_MAX).then_some((raw, behind))
 }
 
-/// Reads a row. The row's `request_id` is appended to `text` unchanged, and its `api_suffix`
-/// decoded.
+/// Reads a row. Appends its `request_id` to `text` unchanged, and its `api_suffix` in decoded form.
 pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
     let members: Result<Members<'_>, _> = serde_json::from_str(raw.get());
     let (members, is_object) = (members.unwrap_or_default(), raw.get().starts_with('{'));

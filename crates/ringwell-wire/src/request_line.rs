@@ -23,7 +23,8 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let target = VERSIONS.iter().find_map(|version| target_and_version.strip_suffix(*version))?;
     let (path, query) = target.split_at_checked(memchr(b'?', target)?)?;
     let is_single = matches!(route(str::from_utf8(path).ok()?), Ok(Route::Allocate { .. }));
-    // A second version shows that a proxy in front of the server may have ended the line elsewhere.
+    // If the query contains another HTTP version, a proxy in front of the server may have ended the
+    // line there.
     let is_ambiguous = memmem::find(query, b" HTTP/").is_some();
     if !is_single || is_ambiguous || !path.iter().all(u8::is_ascii_graphic) {
         return None;
@@ -46,7 +47,8 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Whether a URL's query must not contain `byte`. Returns `false` for control characters.
+/// Whether `byte` must be escaped in a URL's query. Returns `false` for control characters, which
+/// are never repaired.
 const fn is_raw(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }

@@ -19,17 +19,18 @@ pub enum ResponseRow<'a> {
         number: PromoNumber,
         /// Whether the number is the pool's overflow number.
         overflow: bool,
-        /// The base of the number's tracking URL, or `None` if the URL is empty.
+        /// The pool's URLs from which the tracking URL is built, or `None` if the tracking URL is
+        /// empty.
         tracking: Option<Tracking<'a>>,
     },
     /// The reason why the row got no number.
     Error(RowError),
 }
 
-/// The base of a tracking URL.
+/// The URLs of a pool from which its tracking URLs are built.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracking<'a> {
-    /// The tracker's address without a query.
+    /// The pool's `tracking_url`, to which a query is appended.
     pub base: &'a str,
     /// The landing page.
     pub destination: &'a str,
@@ -54,8 +55,8 @@ const ID_AT: usize = 15;
 const SHORT_ID: usize = ID_ROW.len() - ID_AT;
 
 impl<'a> Tracking<'a> {
-    /// Returns the URL, which is `base?us=` followed by the landing page. The landing page contains
-    /// the number.
+    /// Returns the tracking URL: `base?us=`, followed by the escaped URL of the landing page. The
+    /// number is in the query of the landing page's URL.
     #[must_use]
     pub fn url(&self, number: PromoNumber) -> String {
         let mut url = String::new();
@@ -90,7 +91,7 @@ impl<'a> Tracking<'a> {
         utf8_percent_encode(fragment, QUERY_VALUE).for_each(put);
     }
 
-    /// Splits the landing page at its fragment, before which the query is inserted.
+    /// Splits the landing page's URL before its fragment, because the query is inserted there.
     fn landing(&self) -> (&'a str, &'a str) {
         let cut = self.destination.find('#').unwrap_or(self.destination.len());
         self.destination.split_at(cut)
@@ -181,8 +182,8 @@ impl<'a> BulkResponse<'a> {
     }
 }
 
-/// Appends `bytes` and returns the appended copy, so that the caller can change it in place. If the
-/// bytes were changed before they are copied, the copy would stall.
+/// Appends `bytes` and returns the appended copy, so that the caller can change it in place.
+/// Changing the bytes before copying them would stall the copy.
 #[inline]
 fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut [u8; N] {
     out.extend_from_slice(bytes);
@@ -190,7 +191,7 @@ fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut 
     appended
 }
 
-/// Writes the members of a number after the byte `before`, with an empty tracking URL, and ends the
+/// Writes the byte `before` and the members for `number`, with an empty tracking URL, and ends the
 /// row.
 #[inline]
 fn number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
@@ -250,7 +251,7 @@ const fn eight_digits(value: u64) -> u64 {
     digits | 0x3030_3030_3030_3030
 }
 
-/// Returns `NNN-NNN-NNNN`, or the national form for other countries.
+/// Returns `NNN-NNN-NNNN` if the country code is 1, and otherwise the national form.
 pub(crate) fn formatted(number: PromoNumber) -> String {
     if number.to_nanp().is_none() {
         return national::national(number);
@@ -266,7 +267,7 @@ pub(crate) fn json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends the text that goes between the quotes.
+/// Appends the contents of a JSON string, without its quotes.
 fn json_text(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {

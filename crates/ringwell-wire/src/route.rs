@@ -19,8 +19,8 @@ pub enum Route<'a> {
     },
 }
 
-/// Returns the part of a path that belongs to the published API, if there is one. The path may
-/// begin with several slashes, because some base URLs end with a slash.
+/// Returns the part of a path after `/api/`, or `None` if the path is not in the published API. The
+/// path may begin with several slashes, because some base URLs end with a slash.
 #[must_use]
 pub fn api_path(path: &str) -> Option<&str> {
     let mut path = path;

@@ -1,13 +1,13 @@
-//! The fast reader of a body, which accepts the documented form in any style of JSON and reads it
-//! in one pass.
+//! The fast reader of a body. It accepts the documented form in any style of JSON, and reads the
+//! body in one pass.
 //!
-//! Rows in the style that most clients write refer to the body itself ([`usual`]). A separate
+//! Rows in the style that most clients use refer to the body itself ([`usual`]). A separate
 //! function reads rows in other styles, and appends their decoded strings to a copy of the body
-//! ([`row`]). The JSON library reads the few remaining rows one by one. This reader gives up only
-//! if the body is malformed or is not a batch, or if the name of the member that contains the rows
-//! occurs twice or contains an escape. In this case, [`crate::relaxed`] reads the body again and
-//! produces the error. Invariant: from every body that this reader accepts, `relaxed` reads the
-//! same rows.
+//! ([`row`]). The JSON library reads the few remaining rows one by one. This reader gives up if the
+//! body is malformed, is not a batch, or has too many rows. It also gives up if the name of the
+//! member that contains the rows occurs twice or contains an escape. In all these cases,
+//! [`crate::relaxed`] reads the body again, and produces the error if there is one. Invariant: from
+//! every body that this reader accepts, `relaxed` reads the same rows.
 
 mod row;
 pub(crate) mod text;
@@ -26,7 +26,8 @@ pub(crate) struct Scanned {
     /// The text to which the rows refer: the body followed by the decoded strings. If nothing was
     /// decoded, this text is empty and the rows refer to the body itself.
     pub(crate) decoded: Vec<u8>,
-    /// The offset before which queries need not be searched for Ringwell's parameters.
+    /// The offset before which queries need not be searched for `ring_pool_key` and
+    /// `ringwell_visitor`.
     pub(crate) queries_from: usize,
 }
 
@@ -44,7 +45,7 @@ struct Scanner<'a> {
     /// Whether a suffix contained an escape. If so, the next suffix is decoded without trying the
     /// fast way first.
     has_escapes: bool,
-    /// Whether suffixes in the body must be searched for Ringwell's parameters.
+    /// Whether suffixes in the body must be searched for `ring_pool_key` and `ringwell_visitor`.
     is_unsettled: bool,
 }
 
@@ -100,7 +101,8 @@ impl<'a> Scanner<'a> {
     fn rows(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let mut rest = after(rest, b"[")?;
         loop {
-            // The slow reader reports the error, because the body may contain other errors too.
+            // The slow reader reports that there are too many rows, because the body may also
+            // contain other errors.
             if self.rows.len() == self.limits.rows_max {
                 return None;
             }

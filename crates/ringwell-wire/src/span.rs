@@ -1,5 +1,5 @@
-//! A part of a text, given by its offsets, so that rows move between threads without copying their
-//! text.
+//! A part of a text, represented by its offsets. Rows that contain spans move between threads
+//! without a copy of their text.
 
 /// A range of bytes in a batch's text. Texts are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ impl Span {
     pub const EMPTY: Self = Self { start: 0, end: 0 };
 
     /// Returns the span from `start` up to but not including `end`. Limits keep texts far below 4
-    /// GiB. If an offset exceeded 32 bits, the span would be empty.
+    /// GiB. An offset that does not fit into 32 bits becomes `u32::MAX`.
     #[inline]
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {

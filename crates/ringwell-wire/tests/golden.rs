@@ -21,7 +21,8 @@ use ringwell_wire::{
     Ask, Batch, BulkResponse, Limits, RequestError, ResponseRow, Route, RowError, Tracking, route,
 };
 
-/// Whether the case needs more than the codec, such as HTTP limits, remembered batches or drills.
+/// Whether the case needs more than the codec, such as HTTP limits, idempotency keys or environment
+/// variables.
 fn is_above_the_codec(case: &cases::Case) -> bool {
     let mut headers = case.exchanges.iter().flat_map(|(request, _)| &request.headers);
     !case.environment.is_empty()

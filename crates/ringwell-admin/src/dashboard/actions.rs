@@ -1,9 +1,10 @@
-//! Applies the changes that pages offer: to a pool's size and key, to a number's quarantine, and to
-//! web sites. Also replays missed webhooks.
+//! Applies the changes that users request on pages: resizes pools, adds keys, quarantines and
+//! releases numbers, and changes web sites. Also replays missed webhook events and enables webhook
+//! endpoints.
 //!
 //! Each change has the same effect as the corresponding request under `/v1/`, and adds a line to
 //! the audit log, with the session's user as its author. Checks permission: the session's token
-//! must allow writing, and the form must come from the session's own page.
+//! must allow writing, and the form must come from a page that was shown in the same session.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -28,8 +29,8 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};
 
-/// The number of audit log lines to search for changes to the pool, number, site or endpoint of a
-/// page. At most [`AUDIT_SHOWN`] of the matching lines are shown.
+/// The number of audit log lines to search for changes to the pool, number, site or endpoint that a
+/// page shows. At most [`AUDIT_SHOWN`] of the matching lines are shown.
 const AUDIT_MAX: u32 = 500;
 const AUDIT_SHOWN: usize = 20;
 /// The largest pool size that a form accepts.
@@ -232,8 +233,8 @@ async fn webhook(service: &Service, id: &str, action: &str) -> Result<(), NoPage
     if found { Ok(()) } else { Err(NoPage::Missing("There is no such endpoint.")) }
 }
 
-/// Records the author of a change to an endpoint. Endpoints are stored in the call log, but their
-/// changes are recorded in the audit log or, if there is no database, in the server's log.
+/// Records the author of a change to an endpoint. Endpoints are stored in the call log, but changes
+/// to them are recorded in the server's log and, if there is a database, in the audit log.
 async fn audit_webhook(
     context: Option<&Context>,
     session: &Session,

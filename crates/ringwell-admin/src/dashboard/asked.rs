@@ -15,8 +15,8 @@ use super::session::Session;
 use super::table::Table;
 use crate::Context;
 
-/// The maximum length of text in a query, which is longer than any useful input. Longer text is cut
-/// off.
+/// The maximum length of a query parameter, in characters. No useful input is longer. A longer
+/// parameter is truncated.
 const QUERY_TEXT_MAX: usize = 100;
 
 /// The figures that change while a page is open, each with its name.
@@ -93,7 +93,7 @@ impl Asked<'_> {
         self.context.map(|context| &context.store)
     }
 
-    /// A parameter of the query string, cut to [`QUERY_TEXT_MAX`].
+    /// The query parameter `name`, truncated to [`QUERY_TEXT_MAX`] characters.
     pub(super) fn text(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(it, _)| it == name);
         let text = found.map_or("", |(_, value)| value.trim());

@@ -23,7 +23,7 @@ const PAGE: u32 = 50;
 /// The maximum number of calls listed for one promo number.
 const OF_NUMBER: u32 = 20;
 
-/// The outcomes by which calls can be filtered: the name in the log, and the label.
+/// The outcomes by which calls can be filtered, each with its name in the log and its label.
 const OUTCOMES: [(&str, &str); 7] = [
     ("", "any"),
     ("answered", "answered"),

@@ -148,7 +148,7 @@ fn ms(link: &LinkStats, quantile: f64) -> f64 {
     ms
 }
 
-/// Detailed figures of shards and links.
+/// Detailed figures for shards and links.
 fn details(sample: &Sample) -> Markup {
     let links: Vec<_> = sample
         .shards

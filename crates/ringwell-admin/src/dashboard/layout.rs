@@ -126,8 +126,8 @@ impl Tiles {
     }
 }
 
-/// A curve, which the script draws from the page's JSON. A table beside the curve lists the same
-/// figures.
+/// A curve, which the script draws from the page's JSON. `summary` describes the curve in words,
+/// also for screen readers.
 pub(super) fn chart(from: &str, key: &str, label: &str, summary: &str) -> Markup {
     html! {
         h2 { (label) }

@@ -131,7 +131,7 @@ fn fields(body: &[u8]) -> Vec<(String, String)> {
     pairs(str::from_utf8(body).ok())
 }
 
-/// Whether a form was sent by a page of this address. Every browser sends `Sec-Fetch-Site` or
+/// Whether a form was sent from a page of this server. Every browser sends `Sec-Fetch-Site` or
 /// `Origin`. A request with neither is not from a browser, so no page of another site can have
 /// caused it.
 pub(super) fn is_own(headers: &HeaderMap) -> bool {

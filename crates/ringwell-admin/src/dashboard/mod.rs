@@ -47,8 +47,8 @@ use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
 
-/// Permits only scripts, styles and connections of this server itself. Does not permit scripts to
-/// turn text into markup.
+/// Permits scripts and styles only from this server, and connections only to this server. Does not
+/// permit scripts to turn text into markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
@@ -77,8 +77,7 @@ struct Ui {
 }
 
 impl Dashboard {
-    /// A dashboard that shows nothing until a node is attached. It reads `loads`, which the
-    /// directory's thread updates.
+    /// A dashboard that shows nothing until a node is attached. [`Self::run`] updates `loads`.
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
@@ -107,7 +106,7 @@ impl Dashboard {
         self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
 
-    /// Samples the node repeatedly until the node ends.
+    /// Samples the node repeatedly. Never returns.
     pub async fn run(&self) {
         loop {
             if let Some(node) = self.0.node.get() {
@@ -117,8 +116,8 @@ impl Dashboard {
         }
     }
 
-    /// Creates a path below the server's root that logs in its first user with the permissions of
-    /// `token`. Returns `None` if too many such paths are unused.
+    /// Creates a one-time login path below the server's root. The first user who opens it gets the
+    /// permissions of `token`. Returns `None` if too many such paths are unused.
     #[must_use]
     pub fn login_path(&self, token: TokenHash) -> Option<String> {
         let code = self.0.sessions.link(Visitor::configured(), token)?;
@@ -126,7 +125,7 @@ impl Dashboard {
     }
 
     /// The count of pools that are too small now, and the count of pools that will be exhausted
-    /// within an hour. `None` if no sample was taken yet.
+    /// within an hour. `None` if no sample has been taken yet.
     pub(crate) fn in_trouble(&self) -> Option<[usize; 2]> {
         let sample = self.0.sampler.newest();
         (sample.at.0 > 0).then_some([sample.too_small, sample.exhausting])
@@ -165,7 +164,8 @@ impl Ui {
     /// The request's session, if its token is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // The list of tokens was read up to a second ago, so it may not contain a newer token.
+        // The list of tokens may be up to a second old, so it may lack a token that was created
+        // since then.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
@@ -233,7 +233,7 @@ impl Ui {
         session: &Session,
     ) -> Result<Live, NoPage> {
         if let Some(id) = path.strip_prefix("pools/") {
-            // Does not render the whole page, because that would evaluate long formulas and scan
+            // Does not render the whole page, because that requires slow calculations and a scan of
             // the pool's numbers.
             let asked = self.asked(path, query, session)?;
             return Ok(pool::live(&asked, pool_id(id)?).await);

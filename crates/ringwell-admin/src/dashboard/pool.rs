@@ -17,15 +17,15 @@ use super::words::{Cause, count, duration, moment, rate, share, stamp};
 
 /// The number of points on the curve of overflow by pool size.
 const SIZES: u32 = 40;
-/// The highest load for which sizes are computed. For a higher load, no pool size suffices, and the
-/// formula would take a long time.
+/// The lowest load for which the required pool size is not computed. The largest allowed pool is
+/// too small for such a load, and the formula would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 /// The maximum count of number ranges to list.
 const RANGES_MAX: usize = 200;
 
 /// The results of the sizing formulas.
 struct Sizing {
-    /// The smallest count of numbers that keeps overflow below [`OVERFLOW_MAX`].
+    /// The smallest count of numbers with which overflow is at most [`OVERFLOW_MAX`].
     needed: Option<u32>,
     here: Forecast,
     forecasts: Vec<Forecast>,
@@ -120,7 +120,7 @@ fn size(line: &PoolLine, load: f64) -> Option<Sizing> {
     Some(Sizing { needed, here, forecasts })
 }
 
-/// One sentence that says whether the pool is large enough.
+/// A banner that says whether the pool is large enough.
 fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     let Some((line, sizing)) = line.zip(sizing) else {
         return html! { p.lead { "This pool has had no recent requests, so its size cannot be \

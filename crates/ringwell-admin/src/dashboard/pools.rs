@@ -13,7 +13,7 @@ use super::words::{count, duration, rate, several, share};
 
 const PAGE: usize = 50;
 
-/// The sort orders of a list: the name in the address, and the label.
+/// The sort orders of a list, each with its name in the page's address and its label.
 const ORDERS: [(&str, &str); 4] = [
     ("trouble", "most overflow expected"),
     ("used", "most used"),

@@ -42,12 +42,12 @@ const LATENCY_TIME: Duration = Duration::from_mins(1);
 pub(super) const OVERFLOW_MAX: f64 = 0.01;
 /// The minimum time over which a load must be measured to be considered representative of an hour.
 const MEASURED_MIN: Millis = Millis(60_000);
-/// The shortest interval between two events for the same pool.
+/// The shortest interval between two reports that the same pool is running out of numbers.
 const EVENT_EVERY: Millis = Millis(3_600_000);
-/// The maximum number of pools that are logged at once.
+/// The maximum number of pools that are reported at once.
 const EVENTS_MAX: usize = 20;
 
-/// One point of the curve. Rates are in events a second.
+/// One point of the curve. Rates are in rows per second.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Point {
     /// Milliseconds since 1970.
@@ -146,11 +146,11 @@ pub(super) struct Sample {
     pub(super) watched: usize,
 }
 
-/// The figures of another node in the last minute, over all links to its shards.
+/// Figures for another node, measured over the last minute on all links to its shards.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OtherNode {
     pub(super) node: String,
-    /// Whether requests can be sent over all links to the node, because none of them is shut.
+    /// Whether requests can be sent over all links to the node, that is, none of the links is shut.
     pub(super) answers: bool,
     /// The 99th percentile of latency, in milliseconds. `None` if there was no answer.
     pub(super) p99_ms: Option<f64>,
@@ -161,7 +161,7 @@ pub(super) struct OtherNode {
     pub(super) slow: u64,
 }
 
-/// A node's figures of the last minute.
+/// Earlier figures for a node, from which those for the last minute are computed.
 #[derive(Debug, Default)]
 struct NodeBefore {
     latency: VecDeque<(Instant, Histogram<u64>)>,
@@ -253,7 +253,7 @@ impl Sampler {
         (before < most).then(|| (watcher, self.newest.subscribe()))
     }
 
-    /// Samples repeatedly until the node has ended.
+    /// Samples the node repeatedly. Never returns.
     pub(super) async fn run(&self, node: &Handle, calls: &OnceLock<Service>) {
         let mut before: Option<(Instant, Counts)> = None;
         let mut latency: VecDeque<(Instant, Histogram<u64>)> = VecDeque::new();

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq;
 
 use crate::access::Visitor;
 
-/// The maximum number of open sessions, which is more than one server has users.
+/// The maximum number of open sessions. A server has fewer users than that.
 const SESSIONS_MAX: usize = 1_000;
 /// The maximum number of links that have not been used yet.
 const LINKS_MAX: usize = 100;
@@ -126,8 +126,8 @@ impl Sessions {
 }
 
 /// The value of the `Set-Cookie` header that starts a session in the browser. It lacks the
-/// attribute `Secure`, because this address does not use TLS. A proxy that adds TLS must add the
-/// attribute as well.
+/// attribute `Secure`, because the management address does not use TLS. A proxy that adds TLS must
+/// add the attribute as well.
 pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
     let seconds = SESSION_TIME.as_secs();
     let text = format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");

@@ -1,7 +1,8 @@
 //! Forms that create, change and remove web sites.
 //!
-//! Each form contains a checksum of the settings with which it was filled. A form with an outdated
-//! checksum is refused, so that two open pages do not overwrite each other's changes.
+//! A form that changes or removes a site contains a checksum of the settings that the page shows. A
+//! form with an outdated checksum is refused, so that two open pages do not overwrite each other's
+//! changes.
 
 use maud::{Markup, html};
 use ringwell_config::{Site, SiteText, SwapText};
@@ -14,8 +15,8 @@ use super::asked::{Asked, NoPage};
 use super::session::Session;
 use crate::Context;
 
-/// The ways in which a site handles visitors' consent: the value of the setting, and the form's
-/// label.
+/// The ways in which a site handles visitors' consent, each with the value of the setting and the
+/// form's label.
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
@@ -24,14 +25,14 @@ const CONSENTS: [(&str, &str); 3] = [
 
 /// The change that a form about sites requests.
 pub(super) enum Wanted<'a> {
-    /// Create a site. If the configuration has a site with the same key, the created site keeps the
-    /// secret of that site.
+    /// Create a site. If the configuration contains a site with the same key, the new site keeps
+    /// that site's edge key unless the form changes it.
     New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),
 }
 
-/// Returns the field of a form with a given name.
+/// Returns the form field that has a given name.
 pub(super) type Fields<'a> = &'a (dyn Fn(&str) -> &'a str + Sync);
 
 /// Applies the change and returns the site's key.

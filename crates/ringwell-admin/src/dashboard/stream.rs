@@ -118,8 +118,8 @@ pub(super) async fn get(
 }
 
 impl Streamed {
-    /// Whether the page may have changed. A page of calls is rendered again only if the log has
-    /// changed, so open pages cost nothing while no calls arrive.
+    /// Whether the page may have changed. A page of calls is rendered again only if the call log
+    /// has changed, so open pages cost nothing while no calls arrive.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {

@@ -61,7 +61,7 @@ impl Cell {
         Self { shown: html! { (shown) }, value, is_number: true, plain, live: None }
     }
 
-    /// Any other value, as shown to people and as read by programs.
+    /// A value that is not a figure, as shown to people and as read by programs.
     pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
         let plain = Plain::default();
         Self { shown, value: value.into(), is_number: false, plain, live: None }
@@ -130,7 +130,7 @@ impl Table {
         }
     }
 
-    /// The cells that change, by name. If whole rows change, all rows under the name `rows`.
+    /// The cells that change, by name. If whole rows change, also all rows, under the name `rows`.
     pub(super) fn live(&self) -> impl Iterator<Item = (String, String)> {
         let cells = self.rows.iter().flatten();
         let cells = cells.filter_map(|cell| cell.live.clone());

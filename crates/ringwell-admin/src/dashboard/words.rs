@@ -31,7 +31,7 @@ impl Cause {
         }
     }
 
-    /// The cause of overflow that corresponds to the reason with this name in the metrics.
+    /// The cause of overflow that corresponds to the reason called `name` in the metrics.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         Reason::ALL.into_iter().find(|reason| reason.name() == name).map(Self::of)
     }
@@ -79,7 +79,7 @@ pub(super) fn several(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Formats a rate with only its significant digits, such as `0.4`, `12` or `1,234`.
+/// Formats a rate, with one decimal place if it is below 10, such as `0.4`, `12` or `1,234`.
 pub(super) fn rate(value: f64) -> String {
     if value >= 10.0 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]

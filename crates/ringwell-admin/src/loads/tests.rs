@@ -23,8 +23,8 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     let mut counted = u32::MAX - 100;
     loads.take(START, &[asked(100, counted, 0)]);
     assert_eq!(loads.of(POOL), None, "nobody has looked twice");
-    // Two allocations in ten seconds make a load of 360 for a lifetime of half an hour, from the
-    // first measurement on.
+    // With a lifetime of half an hour, two allocations every ten seconds make a load of 360. The
+    // load is correct after only a few measurements.
     watch(&mut loads, 0, 10, 2, &mut counted);
     assert!((loads.of(POOL).unwrap().load - 360.0).abs() < 0.1, "{loads:?}");
     watch(&mut loads, 10, 1000, 2, &mut counted);
@@ -51,7 +51,7 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
-    // The same load is too high for 40 numbers: to keep overflow below 1 %, it needs 50.
+    // The same load is too high for 40 numbers: to keep overflow below 1 %, it needs 48.
     loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
@@ -86,8 +86,8 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     let night = |loads: &Loads| loads.outlook(POOL).unwrap().night().collect::<Vec<_>>();
     assert_eq!(night(&loads), [], "a day is not enough to compare today with");
     assert!(loads.watched() < Loads::WATCHED_MIN);
-    // On the next day, the rate is one and a half times as high. The first hour of that day is
-    // over.
+    // On the second day, the rate is one and a half times that of the first day. The first hour of
+    // the second day is over.
     watch(&mut loads, step, HOUR_STEPS, 3, &mut counted);
     step += HOUR_STEPS;
     watch(&mut loads, step, 10, 3, &mut counted);
@@ -100,7 +100,7 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     // is now one and a half times as high, so the load will reach 540. The forecast may be lower,
     // because the load lags behind the rate by one lifetime.
     assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
-    // The forecast expects the busiest hours at the same time as on the previous day.
+    // In the forecast, the busiest hours are at the same time of day as on the previous day.
     let (_, most) = night[6];
     assert_eq!(night[6].0, Millis(START.0 + 32 * HOUR.0));
     assert!((2_300.0..2_800.0).contains(&most), "{night:?}");

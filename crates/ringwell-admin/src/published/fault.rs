@@ -10,7 +10,7 @@ use super::members::Members;
 use crate::access::Denied;
 use crate::problem::Problem;
 
-/// The published API's error text for an account that has reached its limit of numbers.
+/// The published API's error text for an account that has reached its number limit.
 pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
 
 /// The reason why a request about ring pools fails.
@@ -66,7 +66,7 @@ impl From<StoreError> for Fault {
     }
 }
 
-/// The published API's name for the error.
+/// The published API's name for the invalid field.
 const fn field(fault: PoolFault) -> &'static str {
     match fault {
         PoolFault::Lifetime => "lifetime_seconds",

@@ -1,4 +1,4 @@
-//! The fields of a ring pool that clients send, and their conversion.
+//! The ring pool fields that clients send, and their conversion.
 //!
 //! Owns defaults, conversions and error texts. A value may be a JSON value or a string with the
 //! same meaning, because the published samples contain `"preferred":"true"`. Unknown members are
@@ -42,7 +42,7 @@ pub(super) const OLDER: [&str; 14] = [
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) settings: PoolSettings,
-    /// The name of a tag on the web page, which is stored with the destination.
+    /// The id of a JavaScript tag (`obfuscated_tag_id`). It is stored with the destination.
     pub(super) tag: Option<String>,
 }
 
@@ -53,7 +53,8 @@ struct Reader<'a> {
     faults: Vec<(String, String)>,
 }
 
-/// Applies `body` to the settings `before`, or to those of a new pool with the network's `id`.
+/// Applies `body` to the settings `before` or, if there are none, to the settings of a new pool
+/// whose `id_from_network` is `id`.
 ///
 /// # Errors
 /// [`Fault::Invalid`] with all invalid fields, or [`Fault::Nested`] for an unknown member.

@@ -172,7 +172,8 @@ async fn put(
     show(context, asked, &pool, status).await
 }
 
-/// Creates or changes the pool, and gives it the requested count of numbers.
+/// Changes the pool `before`, or creates a pool if there is none. Then adds or removes numbers as
+/// the settings require.
 async fn write(
     change: &mut Change,
     before: Option<&Pool>,
@@ -188,8 +189,8 @@ async fn write(
         if fills {
             fill(change, before.id, &network, size).await?;
         } else {
-            // If too few numbers were available when the pool was created, adds as many of the
-            // missing ones as are available now.
+            // When the pool was created, too few numbers may have been available. Adds the missing
+            // numbers, as far as they are available now.
             change.fill(before.id, first).await?;
         }
         before.id
@@ -204,8 +205,8 @@ async fn write(
     Ok(id)
 }
 
-/// Fills the pool up to `size` numbers, or up to fewer if the inventory does not contain enough.
-/// Fails if the network would exceed its ceiling.
+/// Adds numbers to the pool until it has `size` numbers or no more are available. Fails if
+/// `network` would exceed its ceiling.
 async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Result<(), Fault> {
     let missing = size.saturating_sub(change.size(id).await?.total());
     if change.room(network).await?.is_some_and(|room| missing > room) {

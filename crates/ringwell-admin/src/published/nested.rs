@@ -51,7 +51,7 @@ fn fault(field: &str, message: &str) -> (String, String) {
     (field.to_owned(), message.to_owned())
 }
 
-/// Whether `value` is empty, so that it deletes the member.
+/// Whether `value` is empty. A member that is set to an empty value is deleted.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -19,7 +19,7 @@ pub(crate) struct TokenView {
     name: String,
     /// `lookup`, `read`, `write` or `admin`.
     role: &'static str,
-    /// The only network in which the token is valid. Absent if it is valid in all networks.
+    /// The only network in which the token is valid. Null if the token is valid in all networks.
     network: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct AuditView {
     after: Option<serde_json::Value>,
 }
 
-/// The error text for a `lookup` token that is limited to one network. No such token is created,
+/// The error text for a `lookup` token that is limited to one network. Such a token is not created,
 /// because every request with it would be refused.
 const LOOKUP_OF_ONE_NETWORK: &str = "a token with the role lookup reads attributions and calls, \
     and cannot be limited to one network: omit the network, or choose the role read to read the \

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::problem::Problem;
 
 /// The maximum time by which a requested time may be ahead of the server's clock. Clocks differ by
-/// less than this, so a later time is a mistake.
+/// less than this, so a time further in the future is a mistake.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ pub(crate) struct Attribution {
     /// The pools whose overflow number this is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
-    /// Shards of other nodes that did not answer and may have older allocations.
+    /// Shards of other nodes that did not answer. They may have other allocations of the number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreachable_shards: Vec<u16>,
 }
@@ -101,7 +101,7 @@ pub(crate) async fn get(
     }
     let directory = node.directory();
     let Joined { past: Past { held, missing, .. }, unreachable } = node.holder(number, at).await?;
-    // At `at`, the number was not an overflow number yet.
+    // Whether the number was not yet an overflow number at the time `at`.
     let is_earlier = node.became_overflow(number).is_some_and(|since| at < since);
     let overflow = if is_earlier { Vec::new() } else { directory.overflow_pools(number) };
     // If the number is now shared, an earlier visitor holds it only until the end of the lockout.
@@ -146,7 +146,7 @@ impl Allocation {
     }
 }
 
-/// The shard time of the newest allocation of `number`, provided that its wall-clock time is
+/// The shard time of the newest allocation of `number`, if that allocation's wall-clock time is
 /// `wall`.
 pub(super) async fn newest_at(
     node: &Handle,

@@ -1,8 +1,8 @@
 //! Ring pools as CSV, with one line for each range of a pool's numbers.
 //!
-//! The columns are those of the demo's list, followed by optional ones. If the pool of a line does
-//! not exist, the line creates it. Otherwise, the line changes the existing pool to the line's
-//! values.
+//! The columns are those of the list that `ringwell demo` creates, followed by optional ones. If
+//! the pool of a line does not exist, the line creates it. Otherwise, the line changes the pool's
+//! settings and adds numbers to the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -336,8 +336,8 @@ impl List<'_> {
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
         {
-            // The overflow number is then part of the range in another line of the same pool,
-            // because a list describes whole pools.
+            // The number is in the pool's rotation already, or an earlier line of this pool has
+            // added it.
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
         let (is_new, modifications) = (before.is_none(), change.modifications());
@@ -370,7 +370,7 @@ impl List<'_> {
 }
 
 /// The settings of a new pool that a line creates. The pool's maximum size is the count of numbers
-/// in the line.
+/// in the line, plus one if the line has an overflow number.
 fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) -> PoolSettings {
     let name = if line.name.is_empty() { format!("Ring pool {}", line.id) } else { line.name };
     PoolSettings {

@@ -82,7 +82,8 @@ pub(crate) struct Trial {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Page {
-    /// The last entry of the previous page.
+    /// The id of the last entry of the previous page or, in the audit log, the version of that
+    /// entry.
     after: Option<u64>,
     /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
@@ -110,7 +111,7 @@ async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Vis
 }
 
 /// Admits a client whose bearer token has at least `role` and is valid in all networks. Used for
-/// the inventory, the tokens and the list of networks, which all networks share.
+/// data that all networks share, such as the inventory, the tokens and the nodes.
 async fn enter_all(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
     let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
     Ok(context.door.enter_all(token, role).await?)
@@ -130,7 +131,7 @@ async fn change_with(
     }
 }
 
-/// The pool with the id in a path, if `visitor` may see it.
+/// The pool whose id is `id`, if `visitor` may see it.
 async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
     let Ok(id) = id.parse::<u64>() else {
         return Err(Problem::not_found("the id of a ring pool must be a whole number"));

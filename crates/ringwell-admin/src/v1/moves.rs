@@ -32,7 +32,7 @@ pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json
     Ok(Json(node.give(buckets, wanted.to).await?))
 }
 
-/// Cancels the moves of all buckets that the other shard has not received yet.
+/// Cancels the move of each bucket that has not arrived at its new shard yet.
 pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Problem> {
     Ok(Json(node.take_back().await?))
 }

@@ -1,5 +1,5 @@
 //! Networks and their ceilings on numbers, and the nodes that serve the directory. Only
-//! administrators of all networks set ceilings and forget nodes.
+//! administrators of all networks can set ceilings and forget nodes.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NetworkView {
     id: String,
-    /// The count of numbers in its pools, including promised and quarantined numbers.
+    /// The count of numbers in its pools, including waiting and quarantined numbers.
     numbers: u64,
     /// The maximum count of numbers in all its pools together. Null means no limit.
     numbers_max: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct SetCeiling {
     numbers_max: Option<u64>,
 }
 
-/// Lists networks by id.
+/// Lists networks, ordered by id.
 #[utoipa::path(get, path = "/v1/networks", params(NetworkPage),
     responses((status = 200, body = [NetworkView])))]
 pub(crate) async fn list(
@@ -114,12 +114,12 @@ pub(crate) struct NodeView {
     name: String,
     /// The newest version of the directory that the node serves.
     version: u64,
-    /// The time since which it serves this version, in milliseconds since 1970.
+    /// The time at which the node began to serve this version, in milliseconds since 1970.
     since_ms: u64,
 }
 
-/// Lists the nodes that serve the directory, by name. Numbers that are removed from a pool wait
-/// until each of these nodes has confirmed the removal.
+/// Lists the nodes that serve the directory, ordered by name. Numbers that are removed from a pool
+/// wait until each of these nodes has confirmed the removal.
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = [NodeView])))]
 pub(crate) async fn nodes(
     State(context): State<Context>,

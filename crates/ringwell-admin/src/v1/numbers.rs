@@ -66,7 +66,7 @@ pub(crate) struct Move {
     cooldown_seconds: u64,
 }
 
-/// The place to which numbers are moved: out of rotation, or back into it.
+/// The place to which numbers are moved.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {

@@ -60,8 +60,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Prefixes the id of an operation with the module, because function names are unique only within a
-/// module. Adds the errors, which all have the same format.
+/// Prefixes the id of an operation with the module's name, because function names are unique only
+/// within a module. Adds the errors, which all have the same format.
 fn complete(operation: &mut Operation) {
     let module = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
     operation.operation_id = operation.operation_id.take().map(|name| format!("{module}_{name}"));

@@ -54,8 +54,8 @@ pub(crate) struct StateView {
     /// The count of numbers handed out since the server started.
     allocated: u64,
     /// The count of rows that got the overflow number since the server started, by reason. The
-    /// pool's shard counts `exhausted`. The other counts include only rows that arrived at this
-    /// node.
+    /// count for `exhausted` comes from the pool's shard and includes rows that arrived at any
+    /// node. The other counts include only rows that arrived at this node.
     overflow: BTreeMap<String, u64>,
     /// The pool's recent demand. Null until the pool has been sampled.
     load: Option<LoadView>,
@@ -230,7 +230,7 @@ pub(crate) struct Rotation {
 }
 
 /// Adds a second key to a ring pool. The first key remains valid. Answers 409 if the pool already
-/// has two keys.
+/// has two keys, unless `replace` is set.
 #[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Rotation),
     responses((status = 200, body = NewKey), (status = 404), (status = 409)))]
 pub(crate) async fn rotate_key(

@@ -50,15 +50,15 @@ pub(crate) struct Order {
     network: String,
     /// The count of numbers to buy.
     numbers: u32,
-    /// The three-digit area code of the numbers. If absent, numbers of all area codes are bought.
+    /// The three-digit area code of the numbers. If absent, the numbers may have any area code.
     area_code: Option<u16>,
 }
 
 /// The purchased numbers or, in a dry run, those that would be purchased.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bought {
-    /// The numbers. They are fewer than ordered if there are too few offers or the network's
-    /// ceiling is reached.
+    /// The numbers. There are fewer than ordered if too few are offered or the network's ceiling is
+    /// reached.
     numbers: Vec<OfferView>,
     /// The monthly price of all numbers together.
     price_cents: u64,

@@ -17,7 +17,7 @@ pub(crate) struct Overview {
     /// The count of bucket moves that this node has learned of since `map_version` took effect.
     moves: Option<u64>,
     shards: Vec<OfShard>,
-    /// The owners of all buckets, as far as this node knows about moves.
+    /// The owners of all buckets. Moves that have not been reported to this node are not included.
     owners: Vec<OfOwner>,
 }
 

@@ -38,12 +38,12 @@ pub(crate) struct SiteView {
     /// The origins whose pages may request numbers.
     origins: Vec<String>,
     swaps: Vec<SwapView>,
-    /// Query parameters of pages that are stored in addition to the parameters of advertisements.
+    /// The query parameters that are stored with an allocation, in addition to advertising
+    /// parameters.
     params: Vec<String>,
     /// `off`, `required` or `cookieless`.
     consent: String,
-    /// Whether the site has a key with which servers that swap numbers themselves can request
-    /// numbers. The key is not shown.
+    /// Whether the site has a key for servers that swap numbers themselves. The key is not shown.
     has_edge_key: bool,
     /// The maximum count of new numbers that one client address can get in a minute.
     leases_per_minute: u32,
@@ -52,7 +52,8 @@ pub(crate) struct SiteView {
     short_lived_ring_pools: Vec<u64>,
 }
 
-/// The settings of a site. They replace all previous settings. An omitted setting gets its default.
+/// The settings of a site. They replace all previous settings. `origins` and `swaps` are required.
+/// Any other omitted setting gets its default, except `edge_key`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSite {

@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::running_server::PoolLoad;
 use crate::{Context, access::Visitor};
 
-/// The largest load for which sizes are computed: twice the size of the largest pool. For a higher
+/// The largest load for which sizes are computed: twice the maximum size of a pool. For a higher
 /// load, no size suffices, and the computation would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 
@@ -145,8 +145,8 @@ pub(crate) async fn show_ring_pool(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// Returns unused numbers of a ring pool to the inventory, as is done at the end of each month. The
-/// pool keeps its initial numbers.
+/// Returns unused numbers of a ring pool to the inventory, as the server does at the end of each
+/// month. The pool keeps at least as many numbers as its initial size.
 #[utoipa::path(post, path = "/v1/pools/{id}/unused", params(("id" = u64, Path), Unused),
     responses((status = 200, body = GivenBack), (status = 404)))]
 pub(crate) async fn give_back(
@@ -178,7 +178,8 @@ async fn sizing(
     let wanted: Wanted = query(uri)?;
     wanted.check()?;
     let load = context.live.load(id).ok_or_else(not_counted)?;
-    // The formulas take a long time, so they run on another thread and do not delay other requests.
+    // The computation takes a long time, so it runs on another thread and does not delay other
+    // requests.
     let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
     let failed = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
     Ok(Json(worked_out.await.map_err(|error| failed(error.to_string()))??))

@@ -14,7 +14,7 @@ use crate::log::{BlockRow, Blocked, moment};
 use crate::provider::Refusal;
 use crate::service::{Service, now};
 
-/// The routes. The token is checked before a request reaches them.
+/// The routes. A request reaches them only after its token has been checked.
 pub(super) fn routes() -> Router<Service> {
     Router::new().route("/v1/blocks", get(list).post(add)).route("/v1/blocks/{id}", delete(remove))
 }

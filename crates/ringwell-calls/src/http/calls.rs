@@ -28,7 +28,7 @@ use crate::service::Service;
 /// The default and the maximum number of entries on one page of a list.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
-/// The tokens that are accepted on these paths.
+/// The tokens that [`routes`] accepts.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     /// Tokens that grant full access, including callers' numbers.
@@ -37,12 +37,12 @@ pub struct Tokens {
     pub lookup: Arc<[TokenHashes]>,
 }
 
-/// Whether the answer to a request may show callers' numbers, because the request has a management
+/// Whether the answer to a request may show callers' numbers. True if the request has a management
 /// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SeesCallers(bool);
 
-/// The routes of calls under `/v1/`. The service's runtime answers the requests.
+/// The routes for calls under `/v1/`. The service's runtime answers the requests.
 pub fn routes(service: Service, tokens: Tokens) -> Router {
     Router::new()
         .route("/v1/calls", get(list))
@@ -77,9 +77,9 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
 }
 
 /// The answer to a request with an unknown token. On the paths for switches, it contains a
-/// challenge for Basic authentication, because switches built on libcurl send a URL's name and
-/// password only after a challenge. On other paths it contains none, because browsers would open a
-/// dialog.
+/// challenge for Basic authentication: switches built on libcurl send the user name and password of
+/// a URL only after such a challenge. On other paths, the challenge is left out, because it would
+/// make browsers open a login dialog.
 fn unknown_token(path: &str) -> Response {
     let mut response = Problem::new(
         StatusCode::UNAUTHORIZED,
@@ -162,7 +162,7 @@ impl Wanted {
 
 pub(super) fn time(name: &str, text: Option<&String>) -> Result<Option<Millis>, Problem> {
     let read = |text: &String| {
-        // If the `+` of an offset was not encoded, it arrives as a space.
+        // If the `+` of a UTC offset was not percent-encoded, it arrives as a space.
         parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
             Problem::bad_request(format!(
                 "{name}: must be an RFC 3339 time, e.g. \
@@ -240,7 +240,7 @@ async fn one(
     Extension(sees): Extension<SeesCallers>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    // No call's id contains other bytes, and the database may refuse them.
+    // A call's id contains only visible ASCII characters, and the database may refuse other bytes.
     if !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Problem::no_call(false));
     }
@@ -251,7 +251,7 @@ async fn one(
     Ok(Json(for_reader(shown(&detail, kept.as_ref()), &detail.call.caller, sees)))
 }
 
-/// Masks the caller in `call` if the request may not see callers' numbers.
+/// Masks the caller in `call` if the answer may not show callers' numbers.
 fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     if !sees.0
         && *caller != Caller::Withheld
@@ -262,8 +262,8 @@ fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     call
 }
 
-/// The JSON of a call with its timeline: the allocation, the visitor's keep-alives, the provider's
-/// reports, and the webhooks that were sent.
+/// The JSON of a call with its timeline: the allocation, the visitor's tap and keep-alives, the
+/// provider's reports, the outcomes, and the webhooks that were sent.
 fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
     let mut timeline: Vec<(Millis, Value)> = Vec::new();
     if let Some(allocation) = &detail.call.attribution.allocation {

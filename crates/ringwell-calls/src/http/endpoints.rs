@@ -18,7 +18,7 @@ use crate::webhook::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
 /// The maximum length of a key for `CallRail`'s signature scheme, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
-/// The routes. The token is checked before a request reaches them.
+/// The routes. A request reaches them only after its token has been checked.
 pub(super) fn routes() -> Router<Service> {
     Router::new()
         .route("/v1/webhooks", get(list).post(create))

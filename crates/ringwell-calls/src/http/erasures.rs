@@ -62,7 +62,8 @@ fn read(number: &str) -> Result<Caller, Problem> {
 
 async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     if service.is_behind() {
-        // Reports that are still waiting would store the person's data again after the erasure.
+        // A report that still waits for the call log would be stored after the erasure, and may
+        // contain the person's data.
         let detail = "waiting reports of calls may concern this person: try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }

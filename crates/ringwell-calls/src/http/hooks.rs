@@ -147,7 +147,7 @@ async fn answer(
     incoming: &Incoming,
     report: Report,
 ) -> Result<Instruction, Refused> {
-    // The URLs of later hooks contain the called number.
+    // A URL that the provider got from an earlier answer contains the called number.
     let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
     let leg = report.leg;
     let call = IncomingCall {

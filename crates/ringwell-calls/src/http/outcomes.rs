@@ -20,8 +20,8 @@ use crate::service::{Service, now};
 const NAME_BYTES_MAX: usize = 200;
 /// The maximum length of a value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
-/// The maximum time by which a result's time may be ahead of the server's clock. Clocks differ by
-/// less than this, so a later time is a mistake.
+/// The maximum by which a result's time may be ahead of the server's clock. Clocks differ by less
+/// than this, so a later time is a mistake.
 const FUTURE_MAX: Millis = Millis(3_600_000);
 /// The maximum number of lines in one upload.
 const LINES_MAX: usize = 2_000;
@@ -125,7 +125,7 @@ pub(super) async fn upload(
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
 }
 
-/// Describes the fault of a line. Leaves out the position, because the line's number is returned
+/// Describes the error in a line. Leaves out the position, because the line's number is returned
 /// separately.
 fn without_place(error: &csv::Error) -> String {
     match error.kind() {

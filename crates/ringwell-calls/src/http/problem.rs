@@ -54,7 +54,8 @@ pub(super) const CALL_MAY_WAIT: &str =
 
 /// Parses the JSON object in a request's body.
 pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // The parser would also accept a JSON array, and use its elements as the values of the members.
+    // The parser would also accept a JSON array, and assign its elements to the fields of `T` in
+    // order.
     if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Err(Problem::bad_request("body: must be a JSON object"));
     }

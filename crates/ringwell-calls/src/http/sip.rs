@@ -1,4 +1,4 @@
-//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: return the destination of a call to a switch.
+//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: return a call's destination to a switch.
 //!
 //! Kamailio, Asterisk and `FreeSWITCH` send a request before they connect a call. The call is
 //! logged with its visitor, like a call that a provider reports. The answer is sent within
@@ -26,13 +26,13 @@ use crate::service::{Decision, IncomingCall, Service, now};
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The maximum length of a switch's name for a call, trunk or gateway, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// The account of calls from switches that do not name a trunk.
+/// The account for calls from switches that do not name a trunk.
 const ACCOUNT: &str = "sip";
 
 /// The paths for switches.
 pub(super) const PATHS: [&str; 2] = ["/v1/sip/route", "/v1/freeswitch/dialplan"];
 
-/// The routes. The token is checked before a request reaches them.
+/// The routes. A request reaches them only after its token has been checked.
 pub(super) fn routes() -> Router<Service> {
     Router::new().route(PATHS[0], post(route)).route(PATHS[1], post(dialplan))
 }
@@ -54,8 +54,8 @@ struct Question {
     headers: BTreeMap<String, String>,
 }
 
-/// Reads a text or number. Any other value is read as empty, because the call must be connected
-/// even if a member is invalid.
+/// Reads a string or number. Any other value is read as an empty string, because the call must be
+/// connected even if a member is invalid.
 fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(value)? {
         Value::String(text) => text,

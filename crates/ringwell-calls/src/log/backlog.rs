@@ -1,8 +1,9 @@
 //! A file of changes that wait for the call log: `calls-waiting.jsonl` in the data directory.
 //!
 //! The file exists only while the log's database cannot store the changes. Changes in the file
-//! survive a restart of the process. Invariant: a change that was reported as kept remains in the
-//! file until it is stored. A change may be applied twice; the second time has no effect.
+//! survive a restart of the process. Invariant: after `keep` has succeeded, the changes remain in
+//! the file until the database contains them. A change may be applied twice; the second time has no
+//! effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -135,8 +136,8 @@ impl Backlog {
             return Ok((empty, Vec::new()));
         }
         let whole = fs::read(path)?;
-        // If the process ended while it wrote the last line, the line is incomplete. Its change was
-        // not reported as kept.
+        // If the process ended while it wrote the last line, the line is incomplete. `keep` did not
+        // return success for such a line.
         let end = whole.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
         let incomplete = whole[end..].strip_prefix(b"\n").unwrap_or(&whole[end..]);
         if !incomplete.is_empty() {
@@ -171,7 +172,8 @@ impl Backlog {
         Ok((Self { count: changes.len(), ..empty }, changes))
     }
 
-    /// Appends `count` changes, given as their [`Self::lines`], and flushes the file.
+    /// Appends `lines` to the file and flushes the file. `lines` contains `count` changes in the
+    /// format of [`Self::lines`].
     ///
     /// # Errors
     /// If the changes cannot be written completely. Some of them may be in the file. The error
@@ -202,15 +204,16 @@ impl Backlog {
     pub(super) fn lines<'a>(changes: impl Iterator<Item = &'a CallChange>) -> Vec<u8> {
         let mut lines = Vec::new();
         for change in changes {
-            // Fails only for maps whose keys are not text, which a change does not contain.
+            // Serialization fails only for maps whose keys are not strings, and a change contains
+            // no maps of this kind.
             let _ = serde_json::to_writer(&mut lines, &Line::from(change));
             lines.push(b'\n');
         }
         lines
     }
 
-    /// Whether the file was removed or replaced while it contained changes that are not stored yet.
-    /// Those changes must be written to a new file.
+    /// Whether the file was removed or replaced while it contained changes that are not in the
+    /// database yet. Those changes must be written to a new file.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {
@@ -219,15 +222,15 @@ impl Backlog {
         is_lost
     }
 
-    /// Records that `count` changes in the file are stored. Removes the file once all of them are
-    /// stored.
+    /// Records that the database now contains `count` of the file's changes. Removes the file once
+    /// the database contains all of them.
     ///
     /// # Errors
     /// If the file cannot be removed. Its changes are then applied again after a restart, without
     /// effect.
     pub(super) fn stored(&mut self, count: usize) -> io::Result<()> {
-        // If the file was removed in the meantime, `count` may include changes that were not
-        // written to the new file.
+        // If the file was removed and a new one was created, `count` may include changes that are
+        // not in the new file.
         self.count = self.count.saturating_sub(count);
         if count > 0 && self.count == 0 && file_exists(&self.path)? {
             fs::remove_file(&self.path)?;

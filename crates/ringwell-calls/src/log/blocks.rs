@@ -1,4 +1,4 @@
-//! Stores the list of blocked callers, and reads the evidence from a caller's earlier calls.
+//! Stores the list of blocked callers, and reads a caller's earlier calls for the robocall score.
 
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
@@ -17,7 +17,7 @@ use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 pub struct BlockRow {
     /// The entry's id.
     pub id: String,
-    /// The callers to block, and the answer to them.
+    /// The callers to block, and the answer that they get.
     pub block: Block,
     /// The time at which the entry was created.
     pub created_at: Millis,
@@ -107,8 +107,8 @@ pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<()
     Ok(())
 }
 
-/// Computes the robocall score of the call `row`. Reads the caller's earlier calls, unless this is
-/// the first.
+/// Computes the robocall score of the call `row`. Reads the caller's earlier calls, unless `row` is
+/// the caller's first call.
 pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
     let began = row.facts.started_at();
     let has_called = row.first_time == Some(false);
@@ -128,8 +128,8 @@ async fn earlier(
     id: &str,
     began: Millis,
 ) -> Result<Vec<Earlier>, LogError> {
-    // The limit is not an argument, because SQLite would then prepare the statement again for each
-    // value.
+    // The limit is part of the statement: if it were a parameter, SQLite would prepare the
+    // statement again for each value.
     let statement = format!(
         "SELECT started_ms, outcome, talk_seconds, number FROM calls WHERE caller = $1 AND \
          started_ms > $2 AND started_ms <= $3 AND id <> $4 ORDER BY started_ms DESC LIMIT {CALLS_MAX}"

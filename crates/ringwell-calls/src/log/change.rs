@@ -23,15 +23,15 @@ pub struct ReportedEvent {
     pub received: Millis,
 }
 
-/// New facts about one call. If several changes contain the same fact, the first change wins,
-/// because facts do not change.
+/// New facts about one call. If several changes contain a value for the same fact, the first value
+/// is kept, because facts do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallChange {
     /// The account that reported the call.
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's id of the call.
+    /// The provider's id for the call.
     pub provider_call: String,
     /// The events that the report contains.
     pub events: Vec<ReportedEvent>,
@@ -51,14 +51,14 @@ pub struct CallChange {
     /// The number and the time for which `attribution` was looked up. If the call's number or time
     /// has changed since the look-up, the attribution is ignored.
     pub looked_up: Option<(Option<String>, Millis)>,
-    /// The entry in the list of blocked callers that refused the call.
+    /// If the call was refused, the id of the matching entry in the list of blocked callers.
     pub blocked: Option<String>,
 }
 
 /// The result of applying a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Ringwell's id of the call.
+    /// Ringwell's id for the call.
     pub call: String,
     /// The called number and the time of the call, if the call must still be attributed.
     pub unattributed: Option<(Option<String>, Millis)>,
@@ -67,14 +67,14 @@ pub struct Applied {
 }
 
 impl CallChange {
-    /// Ringwell's id of the call. It is the same for all reports about the call.
+    /// Ringwell's id for the call. It is the same for all reports about the call.
     #[must_use]
     pub fn id(&self) -> String {
         call_id(&self.account, &self.provider_call)
     }
 }
 
-/// Derives Ringwell's id of a call from the account and the provider's id.
+/// Derives Ringwell's id for a call from the account and the provider's id.
 #[must_use]
 pub(crate) fn call_id(account: &str, provider_call: &str) -> String {
     let hash = digest::sha256_hex(format!("{account}\n{provider_call}").as_bytes());
@@ -89,8 +89,8 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
-/// Marks a call whose published events are outdated: they contain a visitor who was looked up for
-/// another number or time.
+/// Marks a call whose published events are outdated: they contain a visitor who was looked up
+/// before the call's number was added or its beginning was corrected.
 const OUTDATED: char = 'o';
 
 impl CallRow {
@@ -107,7 +107,7 @@ impl CallRow {
     }
 }
 
-/// The marks of a call's published events.
+/// The marks that record which of a call's events were published.
 struct Published<'a>(&'a mut String);
 
 impl Published<'_> {
@@ -167,8 +167,8 @@ async fn apply_in(
         row.caller = caller;
         is_new = true;
     }
-    // If the number or the beginning of the call was corrected, another visitor may have held the
-    // number then.
+    // If the number was added or the beginning of the call was corrected, the attribution may
+    // contain the wrong visitor.
     let is_outdated =
         row.to_look_up() != looked_up && row.redacted_at.is_none() && row.attribution.is_known();
     let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
@@ -293,8 +293,9 @@ pub(crate) async fn publish_to(
 }
 
 /// Assigns places to the events, and returns whether there are webhook endpoints. All places come
-/// from a counter in one row, so transactions assign them one at a time. Therefore, a reader that
-/// continues after a place misses no event that becomes visible later.
+/// from a counter in one row, so transactions assign them one at a time. Events therefore become
+/// visible in the order of their places, and a reader that continues after the last place it has
+/// read misses none.
 async fn placed(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,

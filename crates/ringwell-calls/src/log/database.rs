@@ -1,9 +1,9 @@
 //! The database of the call log. It is reopened if its file was replaced or damaged.
 //!
-//! After its file is unlinked, SQLite continues to use the old file, and loses all changes when the
-//! last connection ends. Invariants: a change is reported as stored only if it is in the file at
-//! the path. A new file is created only after the file has been missing for some time, because an
-//! operator may be copying a file there. Source: docs/spec/calls.md.
+//! If the file is unlinked, SQLite continues to use it, and its contents are lost when the last
+//! connection is closed. Invariants: a change is reported as stored only if it is in the file at
+//! the configured path. A new file is created only after the file has been missing for some time,
+//! because an operator may be copying a file there. Source: docs/spec/calls.md.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -22,7 +22,7 @@ use super::LogError;
 const MISSING_MIN: Duration = Duration::from_secs(3);
 /// The time after which a damaged file is reopened if it has not been replaced.
 const DAMAGED_MIN: Duration = Duration::from_secs(5);
-/// The time limit for operations that still use the previous file.
+/// The time limit for operations that still use the previous file when the database is reopened.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 static DAMAGED: Repeated = Repeated::new();
@@ -170,14 +170,14 @@ impl LogDatabase {
             return Err(StoreError::File(fault).into());
         }
         if is_replaced && database.damage().is_none() {
-            // This also moves all changes from the write-ahead log into the previous file, and
-            // empties the files beside it.
+            // Overwriting deleted data also moves all changes from the write-ahead log into the
+            // previous file, and truncates the log.
             let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
         }
         let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
         // Reopening is not safe while the previous database is in use. An unfinished change could
-        // be written to the write-ahead log, which both files would share. Examining the file would
-        // also release its locks.
+        // be written to the write-ahead log, which the previous file and the new one would share.
+        // Examining the file would also release the locks that SQLite holds on it.
         if closed.is_err() {
             return Err(self.in_use().into());
         }
@@ -215,7 +215,7 @@ async fn until_damaged<T>(
     done.map_err(|error| judged(database, error.into()))
 }
 
-/// Returns `error`, converted to a fault of the file if it shows damage.
+/// Returns `error`, or a [`FileFault`] if `error` shows that the file is damaged.
 fn judged(database: &Database, error: LogError) -> LogError {
     let fault = match &error {
         LogError::Database(error) => database.note_damage(error),
@@ -234,7 +234,8 @@ impl LogTransaction {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// [`LogError`]. If the file was removed or replaced in the meantime, the change is lost.
+    /// [`LogError`]. If the file was removed or replaced during the transaction, the transaction is
+    /// lost.
     pub(crate) async fn commit(self) -> Result<(), LogError> {
         let Self { tx, database } = self;
         let stored = tx.commit().await;
@@ -242,7 +243,8 @@ impl LogTransaction {
         Ok(database.ready().await?)
     }
 
-    /// Returns `result`, with an error that shows damage converted to a fault of the file.
+    /// Returns `result`. An error that shows that the file is damaged is converted to a
+    /// [`FileFault`].
     pub(crate) fn judge<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         result.map_err(|error| judged(&self.database, error))
     }

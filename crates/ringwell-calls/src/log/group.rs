@@ -1,10 +1,9 @@
 //! The changes of one transaction, with combined reads and writes.
 //!
-//! Owns the calls that the changes concern until the calls are written. Invariant: the result is
-//! the same as if each change had been stored before the next one. One statement reads or writes
-//! all calls of a group. The reason is that each statement wakes the connection's thread, which
-//! then wakes the waiting task. With one statement per call, these wake-ups took longer than the
-//! statements.
+//! Owns the affected calls until they are written. Invariant: the result is the same as if each
+//! change had been stored before the next one. One statement reads or writes all calls of a group.
+//! The reason is that each statement wakes the connection's thread, which then wakes the waiting
+//! task. With one statement per call, these wake-ups took longer than the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,7 +25,7 @@ use crate::robocall::Robocall;
 /// The maximum number of rows in one statement. SQLite accepts at most 32,766 values.
 pub(super) const ROWS_MAX: usize = 1_000;
 
-/// The columns of a call that a change sets. The id must be last.
+/// The columns of the table `calls` that a change sets. The id must be last.
 const COLUMNS: [&str; 25] = [
     "account",
     "provider",
@@ -59,7 +58,7 @@ const COLUMNS: [&str; 25] = [
 pub(super) struct Group {
     /// The existing calls that the changes concern, by id.
     calls: BTreeMap<String, GroupCall>,
-    /// For each caller, the beginning of the oldest call, leaving out the calls in `calls`.
+    /// For each caller, the beginning of the oldest call that is not in `calls`.
     oldest: BTreeMap<String, Millis>,
     /// Reports that are not written yet, each with the id of its call.
     reports: Vec<(String, ReportedEvent)>,
@@ -157,8 +156,8 @@ impl Group {
         blocks::robocall(db, row).await
     }
 
-    /// Adds the event `number.leaking` if the call `id` shows that its number leaks. The call must
-    /// have just been attributed.
+    /// Adds the event `number.leaking` if the call `id` shows that its number leaks: that it is
+    /// called although no visitor was shown it recently. The call must have just been attributed.
     pub(super) async fn look_for_leak(
         &mut self,
         db: &mut AnyConnection,
@@ -259,7 +258,7 @@ pub(super) async fn calls_of(
     query.fetch_all(db).await?.iter().map(CallRow::read).collect()
 }
 
-/// Reads the beginning of each caller's oldest call, ignoring the calls `except`.
+/// Reads the start time of each caller's oldest call, ignoring the calls whose ids are in `except`.
 async fn oldest(
     db: &mut AnyConnection,
     callers: &[String],
@@ -337,7 +336,7 @@ async fn write_calls(
     Ok(())
 }
 
-/// Binds the values of [`COLUMNS`].
+/// Binds the values of `row` to `query`, in the order of [`COLUMNS`].
 fn bind<'a>(
     query: Query<'a, Any, AnyArguments>,
     row: &CallRow,

@@ -12,17 +12,18 @@ use sqlx::{AnyConnection, Row};
 use super::{LogError, from_ms, ms};
 use crate::attribution::{Attributed, Attribution};
 
-/// A number counts as leaking after at least this many calls without a visitor.
+/// A number counts as leaking after at least this many calls that visitors are unlikely to have
+/// made.
 const CALLS_MIN: usize = 3;
-/// The period in which calls without a visitor are counted.
+/// The period in which calls count towards [`CALLS_MIN`].
 const SPAN: Millis = Millis(7 * DAY);
-/// Once this much time has passed since the end of the lockout, a call by the visitor is unlikely.
+/// A visitor is unlikely to call once this much time has passed since the visitor's lockout ended.
 const LATE: Millis = Millis(DAY);
 /// The maximum number of calls to examine for one number.
 const CALLS_MAX: i64 = 50;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// Whether it is implausible that a visitor made a call that began at `began`.
+/// Whether a visitor is unlikely to have made a call that began at `began`.
 pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     match (attribution.outcome, &attribution.allocation) {
         (Attributed::None, _) => attribution.pool.is_some(),
@@ -32,9 +33,10 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// The data of the event `number.leaking`, if the calls to `number` up to `began` show a leak.
-/// `None` if the calls show no leak, or if the number was reported in the last week. The call at
-/// `began` must be stored, and it must be implausible that a visitor made it.
+/// The data of the event `number.leaking`, if the calls to `number` show a leak. Calls count if
+/// they began less than [`SPAN`] before `began`, or later. `None` if the calls show no leak, or if
+/// the number was reported in the last week. The call that began at `began` must be stored, and
+/// [`is_implausible`] must be true for it.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

@@ -15,7 +15,7 @@ use crate::digest;
 pub enum Recorded {
     /// The outcome was stored, and the event `conversion.recorded` was written.
     New,
-    /// The call already has an outcome with this `external_id`. It remains unchanged.
+    /// The call already has an outcome with this `external_id`. The outcome remains unchanged.
     Known,
     /// The call does not exist.
     NoCall,

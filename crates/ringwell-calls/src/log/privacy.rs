@@ -21,12 +21,12 @@ const CALLS_MAX: u32 = 500;
 /// 50,000 bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
 
-/// The person to erase.
+/// The person whose data is erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// The caller and the visitor of one call.
     Call(String),
-    /// A caller in all calls, including calls with a hashed caller.
+    /// A caller, in all calls. These include calls for which only a hash of the caller is stored.
     Caller(Caller),
     /// A visitor, identified by a parameter of the page, such as `gclid`.
     Parameter {
@@ -76,8 +76,8 @@ impl Log {
         Ok(row.try_get::<String, _>(0)?.into_bytes())
     }
 
-    /// Removes caller and visitor from calls that began before `before`. Returns the count of
-    /// calls. Handles at most a few hundred calls, so repeat until the count is 0.
+    /// Removes the caller and the visitor from calls that began before `before`. Changes at most a
+    /// few hundred calls and returns their count. Repeat this until it returns 0.
     ///
     /// # Errors
     /// [`LogError`].
@@ -146,8 +146,8 @@ impl Log {
     }
 
     /// Removes calls that began before `before`, with all their data, and events older than
-    /// `events`. Returns the count of calls. Handles at most a few hundred calls, so repeat until
-    /// the count is 0.
+    /// `events`. Removes at most a few hundred calls and returns their count. Repeat this until it
+    /// returns 0.
     ///
     /// # Errors
     /// [`LogError`].
@@ -185,7 +185,7 @@ impl Log {
 }
 
 /// Removes callers, parameters and STIR/SHAKEN verdicts from calls. Keeps times, pools and
-/// outcomes. Events keep their places.
+/// outcomes. Replaces the bodies of the calls' events, but keeps the order of events.
 async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<u64, LogError> {
     for row in rows {
         let id: String = row.try_get(0)?;
@@ -210,8 +210,8 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     Ok(())
 }
 
-/// Removes a visitor's parameters from other calls to `number` whose candidates include the
-/// visitor's allocations, which began at the times `at`.
+/// Removes a visitor's parameters from the attributions of other calls to `number`. The visitor's
+/// allocations are those at the times `at`.
 async fn forget_in_others(
     db: &mut AnyConnection,
     number: &str,

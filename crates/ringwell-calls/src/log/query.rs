@@ -1,6 +1,6 @@
 //! Queries of the log: calls, their timelines, events and endpoints.
 //!
-//! Lists are read in pages. A cursor refers to the last line of the previous page.
+//! Lists are read in pages. A cursor refers to the last entry of the previous page.
 
 use std::fmt::Write as _;
 
@@ -40,15 +40,15 @@ pub struct CallRow {
     pub caller: Caller,
     /// Whether this is the caller's first call. `None` for callers without a number.
     pub first_time: Option<bool>,
-    /// The destination that answered.
+    /// The first destination to which the call was sent.
     pub destination: Option<String>,
     /// The visitor to whom the number was shown.
     pub attribution: Attribution,
     /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The time at which caller and visitor were removed.
+    /// The time at which the caller and the visitor were removed.
     pub redacted_at: Option<Millis>,
-    /// The entry in the list of blocked callers that refused the call.
+    /// If the call was refused, the id of the matching entry in the list of blocked callers.
     pub blocked: Option<String>,
     /// The robocall score. `None` until it is computed.
     pub robocall: Option<Robocall>,
@@ -66,7 +66,7 @@ pub struct CallDetail {
     pub outcomes: Vec<OutcomeRow>,
     /// The events about the call.
     pub events: Vec<EventRow>,
-    /// The deliveries of these events.
+    /// The deliveries of the call's events.
     pub deliveries: Vec<DeliveryRow>,
 }
 
@@ -94,7 +94,7 @@ pub struct OutcomeRow {
     pub currency: Option<String>,
     /// The time of the result.
     pub at: Millis,
-    /// The sender's id of the result.
+    /// The id that the sender assigned to the result.
     pub external_id: String,
 }
 
@@ -181,7 +181,7 @@ pub struct CallFilter {
     /// `true` selects calls that were refused because the caller is blocked, `false` all other
     /// calls.
     pub blocked: Option<bool>,
-    /// Calls with at least this robocall score.
+    /// Calls with a robocall score of at least this value.
     pub robocall: Option<u8>,
 }
 
@@ -449,11 +449,11 @@ impl Log {
     }
 }
 
-/// The statement that lists calls, and its first arguments: numbers, then texts. The time and id of
-/// the cursor and the maximum count of lines follow.
+/// The statement that lists calls, and its first arguments: numbers, then texts. The remaining
+/// arguments are the cursor's time and id, and the maximum number of calls.
 pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
-    // Contains conditions only for the given filters. With optional conditions, databases would not
-    // use the indexes that a million calls require.
+    // The statement contains conditions only for the given filters. With optional conditions,
+    // databases would not use the indexes, and a list of a million calls would be slow.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));
     // A filter for a caller without a number must match no calls.

@@ -1,4 +1,4 @@
-//! Finds calls without a destination whose end was not reported.
+//! Finds calls that have no destination, and whose end was not reported.
 
 use ringwell_core::Millis;
 use sqlx::Row;
@@ -30,7 +30,8 @@ impl RingingCall {
 }
 
 impl Log {
-    /// Lists at most `most` calls without a destination that began before `before` and still ring.
+    /// Lists at most `most` calls that have no destination, began before `before` and are still
+    /// ringing.
     ///
     /// # Errors
     /// [`LogError`].

@@ -1,4 +1,4 @@
-//! Visitors' taps on a number on a web page, which are evidence of who made a call.
+//! Visitors' taps on numbers on web pages. A tap is evidence of who made a call.
 //!
 //! Invariant: at most one tap per number and minute is stored.
 
@@ -49,8 +49,7 @@ impl Log {
         since: Millis,
         until: Millis,
     ) -> Result<Vec<Millis>, LogError> {
-        // The limit is not an argument, because SQLite would then prepare the statement again for
-        // each value.
+        // If the limit were an argument, SQLite would prepare the statement again for each value.
         let statement = format!(
             "SELECT at_ms FROM number_taps WHERE number = $1 AND minute >= $2 AND at_ms >= $3 \
              AND at_ms < $4 ORDER BY minute DESC LIMIT {TAPS_MAX}",

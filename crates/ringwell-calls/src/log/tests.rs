@@ -117,7 +117,7 @@ async fn the_visitor_is_looked_up_again_if_a_call_began_earlier_than_was_known()
     let applied = writer.submit(started.clone()).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, of(10));
     assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
-    // The result of a look-up for the previous number or time is ignored.
+    // The result of a look-up for an outdated number or time is ignored.
     let late = CallChange { events: Vec::new(), ..ended };
     assert_eq!(writer.submit(late.clone()).unwrap().await.unwrap().unattributed, of(10));
     let other = Attribution { outcome: Attributed::Overflow, ..Attribution::default() };
@@ -342,8 +342,8 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     let start = 100 * DAY;
     assert_eq!(leaks("CA1", start, &none).await, 0);
     assert_eq!(leaks("CA2", start + 1, &none).await, 0);
-    // Each of these two calls can be by a visitor: the first lockout has not ended, and the second
-    // ended only half a day earlier.
+    // A visitor may have made either of the next two calls: the lockout ends a day after the first,
+    // and ended half a day before the second.
     assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);
@@ -360,7 +360,7 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     }
 }
 
-/// Checks calls of other people that have the erased visitor among the candidates for their
+/// Checks a call by another person. The erased visitor is one of the candidates for its
 /// attribution.
 #[tokio::test]
 async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
@@ -509,12 +509,12 @@ async fn a_robots_calls_get_a_score_and_a_persons_do_not() {
 
 #[test]
 fn only_errors_about_a_statement_or_its_values_make_a_change_useless() {
-    // SQLite: constraint, unique index, value too big. PostgreSQL: data, constraint, limit.
+    // SQLite errors: constraint, unique index, value too big. PostgreSQL: data, constraint, limit.
     for code in ["19", "2067", "18", "1", "22021", "23505", "54000"] {
         assert!(super::is_about_statement(code), "{code}");
     }
-    // SQLite: full, read or write error, busy, locked. PostgreSQL: full, shutdown, deadlock,
-    // clients.
+    // SQLite errors: disk full, read or write error, busy, locked. PostgreSQL: disk full, shutdown,
+    // deadlock, too many clients.
     for code in ["13", "10", "778", "5", "517", "6", "53100", "57P01", "40P01", "53300"] {
         assert!(!super::is_about_statement(code), "{code}");
     }

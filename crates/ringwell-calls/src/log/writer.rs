@@ -1,7 +1,7 @@
 //! The only writer of calls, which stores waiting changes in groups.
 //!
-//! While the database is unavailable, changes wait in memory and in a file ([`Backlog`]). No change
-//! is lost unless too many are waiting.
+//! While the database is unavailable, changes wait in memory and in the backlog file ([`Backlog`]).
+//! No change is lost unless too many are waiting.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,20 +29,20 @@ const GROUP_MAX: usize = 256;
 /// the next transaction. Each transaction flushes the disk, which delays the flushes of
 /// allocations. It also writes the pages that all calls change: the ends of tables and of indexes
 /// by time. At 500 calls a second, an interval of 10 ms instead of 3 ms reduces the pages written
-/// per call from 12.1 to 6.0, and the flushes from 253 to 96. The difference matters on disks whose
-/// flushes take long.
+/// per call from 12.1 to 6.0, and the flushes per second from 253 to 96. The difference matters on
+/// disks with slow flushes.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
 /// The first and the longest pause before a failed transaction is retried.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// The time after which an unstored change is also written to the file. If the submitter must be
-/// answered soon, it is shortened to half of the remaining time. A caller waits only a quarter of a
-/// second for an answer, but an unavailable database may take ten seconds to fail.
+/// The time after which an unstored change is also written to the backlog file. If the submitter
+/// must be answered soon, half of the remaining time is used instead. A caller waits only a quarter
+/// of a second for an answer, but an unavailable database may take ten seconds to fail.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
 /// The time for which a submitter waits for a slow database although its change is already in the
-/// file. It applies to submitters that require only that the change is not lost. If the database
-/// stores the change within this time, the submitter can read it from the log.
+/// backlog file. It applies to submitters that only need to know that the change is not lost. If
+/// the database stores the change within this time, the submitter can read it from the log.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
-/// The shortest time between two writes to the file.
+/// The shortest time between two writes to the backlog file.
 const KEEP_EVERY: Duration = Duration::from_millis(20);
 
 static NOT_STORED: Repeated = Repeated::new();
@@ -53,7 +53,7 @@ static NOT_KEPT: Repeated = Repeated::new();
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
     waiting: watch::Sender<Waiting>,
-    /// The file for changes that the database cannot store, once the file's path is known.
+    /// The backlog file, once its path is known.
     backlog: SharedBacklog,
 }
 
@@ -62,8 +62,8 @@ pub struct Writer {
 pub struct Waiting {
     /// The count of all waiting changes.
     pub all: usize,
-    /// The count of waiting changes that are also in the file. If this process ends, the next one
-    /// can store them from there.
+    /// The count of waiting changes that are also in the backlog file. If this process ends, the
+    /// next process can store them.
     pub kept: usize,
 }
 
@@ -76,12 +76,12 @@ pub struct WriterFull;
 struct Job {
     change: CallChange,
     reply: oneshot::Sender<Applied>,
-    /// Whether the change is in the file.
+    /// Whether the change is in the backlog file.
     is_kept: bool,
-    /// The time at which the change is written to the file, unless it is stored by then.
+    /// The time at which the change is written to the backlog file, unless it is stored by then.
     keep_at: Instant,
-    /// Answers the submitter when the change is in the file, so that the submitter need not wait
-    /// any longer.
+    /// Answers the submitter when the change is in the backlog file, so that the submitter need not
+    /// wait any longer.
     kept: Option<oneshot::Sender<()>>,
 }
 
@@ -90,11 +90,12 @@ struct Job {
 pub(crate) struct Submitted {
     /// Completes when the change is stored.
     pub(crate) applied: oneshot::Receiver<Applied>,
-    /// Completes when the change is in the file, because the database is slow or unavailable.
+    /// Completes when the change is in the backlog file. This happens if the database is slow or
+    /// unavailable.
     pub(crate) kept: oneshot::Receiver<()>,
 }
 
-/// The file for waiting changes. Unset until its path is known.
+/// The backlog file. Unset until its path is known.
 type SharedBacklog = Arc<OnceLock<Mutex<Backlog>>>;
 
 impl Writer {
@@ -157,8 +158,8 @@ impl Writer {
         Ok(self.submit_report(change, Instant::now() + ANSWER_AFTER)?.applied)
     }
 
-    /// Like [`Self::submit`], but for a submitter that only requires that the change is not lost.
-    /// The submitter stops waiting at `until`.
+    /// Like [`Self::submit`], but for a submitter that only needs to know that the change is not
+    /// lost. The submitter stops waiting at `until`.
     pub(crate) fn submit_report(
         &self,
         change: CallChange,
@@ -219,7 +220,7 @@ impl Run {
                 self.held.push_back(job);
             }
             // If the database has just failed, it is likely to fail again. Therefore, changes are
-            // kept in the file sooner.
+            // written to the backlog file sooner than usual.
             let is_away = pause > PAUSE.0;
             let patience = if is_away { [KEEP_EVERY; 2] } else { [KEEP_AFTER, ANSWER_AFTER] };
             self.keep_during(&mut jobs, patience, tokio::time::sleep_until(next)).await;
@@ -235,9 +236,9 @@ impl Run {
         }
     }
 
-    /// Runs `work` until it completes. If `work` takes longer than the first duration of
-    /// `patience`, or past the [`Job::keep_at`] of a change, writes the changes that are only in
-    /// memory to the file. After the second duration, also answers their submitters.
+    /// Runs `work` until it completes. If `work` is still running after the first duration of
+    /// `patience`, or at the [`Job::keep_at`] of a change, calls [`Self::keep`]. After the second
+    /// duration, [`Self::keep`] also answers the submitters.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
@@ -330,8 +331,8 @@ impl Run {
         });
     }
 
-    /// Writes the changes that are only in memory to the file. If `answers` is true, also answers
-    /// the submitters of all changes in the file.
+    /// Writes to the backlog file all changes that are only in memory. If `answers` is true, also
+    /// answers the submitters of all changes in the file.
     async fn keep(&mut self, answers: bool) {
         self.keep_lost_again().await;
         let new: Vec<&Job> = self.held.iter().filter(|job| !job.is_kept).collect();
@@ -348,8 +349,8 @@ impl Run {
         }
     }
 
-    /// If the file was removed, marks its changes as being only in memory, so that they are written
-    /// again.
+    /// If the backlog file was removed, marks its changes as being only in memory, so that they are
+    /// written again.
     async fn keep_lost_again(&mut self) {
         if self.with_backlog(Backlog::is_lost).await != Some(true) {
             return;
@@ -367,7 +368,8 @@ impl Run {
         );
     }
 
-    /// Writes the lines of `count` changes to the file. Returns whether that succeeded.
+    /// Writes `lines`, which contain `count` changes, to the backlog file. Returns whether that
+    /// succeeded.
     async fn keep_lines(&self, lines: Vec<u8>, count: usize) -> bool {
         match self.with_backlog(move |file| file.keep(&lines, count)).await {
             Some(Ok(())) => true,
@@ -382,8 +384,8 @@ impl Run {
         }
     }
 
-    /// Runs `work` on the file and returns its result. Returns `None` if there is no file. Uses
-    /// another thread, so that a slow disk does not delay answers to callers.
+    /// Runs `work` on the backlog file and returns its result. Returns `None` if there is no file.
+    /// Uses another thread, so that a slow disk does not delay answers to callers.
     async fn with_backlog<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Backlog) -> T + Send + 'static,

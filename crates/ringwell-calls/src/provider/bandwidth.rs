@@ -46,7 +46,7 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
             (Some(kind), text("eventTime"))
         }
-        // The application itself picks up the caller's leg, so that pickup is not an event of the
+        // The application itself picks up the caller's leg. This pickup is not an event of the
         // call.
         "disconnect" => (Some(EventKind::Ended(None)), text("endTime")),
         _ => (None, None),
@@ -59,7 +59,8 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
         && matches!(kind, Some(EventKind::Ended(Some(Outcome::Answered))));
     let talk_seconds = talk.filter(|_| is_talk).and_then(|talk| u32::try_from(talk).ok());
     let key = format!("{event}:{}", leg.place);
-    // In reports about the callee's leg, the numbers are those of the destination.
+    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
+    // leg.
     let is_callers = matches!(event, "initiate" | "answer" | "disconnect")
         && text("direction") != Some("outbound");
     let shaken = &body["stirShaken"];

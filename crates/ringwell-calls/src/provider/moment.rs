@@ -12,7 +12,7 @@ const AHEAD_MAX: Millis = Millis(60_000);
 /// The longest accepted delay of a report. It is long because a report that waited at a switch must
 /// be attributed by the time of the call, not by the time of its arrival.
 const BEHIND_MAX: Millis = Millis(30 * 24 * 60 * 60 * 1000);
-/// The maximum count of characters of an invalid time in a log line.
+/// The maximum number of characters of an invalid time to log.
 const SHOWN_MAX: usize = 40;
 
 /// Parses a time in the format of RFC 2822 or RFC 3339, or in seconds or milliseconds since 1970.
@@ -33,8 +33,7 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }
 
-/// The time of a report: the provider's, unless it cannot be read or cannot be right. A report
-/// without a time has the time of its arrival.
+/// The time in `text`, if it can be parsed and is plausible, otherwise `received`.
 pub(super) fn believed(text: Option<&str>, received: Millis, target: &str) -> Millis {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return received };
     let believed = parse(text).filter(|at| fits(*at, received));

@@ -10,8 +10,8 @@ use crate::digest::{self, Mac};
 use crate::form::Form;
 use crate::markup::Element;
 
-/// The headers that contain signatures: one with the account's token, and one with the token of the
-/// main account.
+/// The headers that contain signatures: one made with the account's token, and one made with the
+/// main account's token.
 const SIGNATURES: [&str; 2] = ["x-plivo-signature-v3", "x-plivo-signature-ma-v3"];
 const NONCE: &str = "x-plivo-signature-v3-nonce";
 /// The maximum duration of a call, in seconds.
@@ -94,7 +94,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         CallEvent { key, kind, at: request.received, talk_seconds }
     });
     let stir = text("STIRVerification");
-    // In reports about the callee's leg, the numbers are those of the destination.
+    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
+    // leg.
     let is_callers = match hook {
         Hook::Answer => true,
         Hook::Status => {

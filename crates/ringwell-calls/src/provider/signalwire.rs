@@ -1,4 +1,5 @@
-//! `SignalWire`: forms and documents as for Twilio, with signatures by the project's signing key.
+//! `SignalWire`: forms and documents as for Twilio, with signatures made with the project's signing
+//! key.
 
 use super::signed::Unsigned;
 use super::{Incoming, twilio};

@@ -9,8 +9,8 @@ use crate::provider::Incoming;
 const NAMES_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 40;
 
-/// The reason why a request is not accepted as sent by the provider. The reason is logged, but not
-/// sent to the client.
+/// The reason why a request failed authentication. The reason is logged, but not sent to the
+/// client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsigned {
     /// The error message.
@@ -46,7 +46,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Extracts the parts of a request to `account`.
+    /// Extracts the parts that may be logged from a request to `account`.
     #[must_use]
     pub fn of(account: &Account, request: &Incoming) -> Self {
         let path = request.target.split('?').next().unwrap_or_default();
@@ -111,8 +111,8 @@ pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     all
 }
 
-/// Searches the URLs that the provider may have called, given typical proxies, for one that
-/// `matches`.
+/// Tries the URLs that the provider may have called if requests pass through a typical proxy. If
+/// one `matches`, returns advice that contains it.
 pub(super) fn hint(
     account: &Account,
     request: &Incoming,

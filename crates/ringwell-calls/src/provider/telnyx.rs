@@ -1,5 +1,5 @@
-//! Telnyx: Ed25519 signatures over timestamp and body; `TeXML`, which is like Twilio's; and Call
-//! Control events, which are only logged.
+//! Telnyx: Ed25519 signatures over timestamp and body; `TeXML`, which is like Twilio's `TwiML`; and
+//! Call Control events, which are only logged.
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value;
@@ -62,7 +62,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let kind = match (data["event_type"].as_str().unwrap_or_default(), is_callers) {
         ("call.initiated", true) => Some(EventKind::Started),
         ("call.initiated", false) => Some(EventKind::Ringing),
-        // The application itself picks up the caller's leg, so that pickup is not an event of the
+        // The application itself picks up the caller's leg. This pickup is not an event of the
         // call.
         ("call.answered", false) | ("call.bridged", true) => Some(EventKind::Answered),
         ("call.hangup", true) => Some(EventKind::Ended(hangup(payload))),

@@ -1,6 +1,7 @@
-//! Twilio: signatures with SHA-1 or a shared key, reports as forms, and answers in `TwiML`.
+//! Twilio: HMAC-SHA1 signatures, or HMAC-SHA256 signatures with a shared key; reports as forms;
+//! answers in `TwiML`.
 //!
-//! The signed string and the test vectors are taken from Twilio's own libraries.
+//! The format of the signed string and the test vectors are taken from Twilio's own libraries.
 
 use ringwell_core::Millis;
 
@@ -128,7 +129,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     };
     let event =
         event.map(|event| CallEvent { key: format!("{}:{}", event.key, leg.place), ..event });
-    // In reports about the callee's leg, the numbers are those of the callee.
+    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
+    // leg.
     let is_callers = parent.is_none();
     Ok(Report {
         call,
@@ -143,7 +145,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
 /// The names, or beginnings of names, of the fields that can follow `CallSid` in the signed string.
 const NEXT: [&str; 8] = ["Call", "Dial", "Digits", "Direction", "Forwarded", "From", "Stir", "To"];
 
-/// Whether `text` can be the id of a call, and does not contain the beginning of another field.
+/// Whether `text` can be the id of a call: it must not contain the beginning of another field.
 pub(super) fn is_sid(text: &str) -> bool {
     !NEXT.iter().any(|field| text.contains(field))
 }

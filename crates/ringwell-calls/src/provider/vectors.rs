@@ -261,8 +261,8 @@ fn vonage_s_events_and_actions_have_its_own_form() {
     let own = r#""direction":"inbound","to":"18005550100","from":"442079460000""#;
     let end = of("leg=0", &format!(r#"{own},"status":"completed","duration":"70""#));
     assert_eq!(kinds(&end), [(EventKind::Ended(None), None)]);
-    // Reports about the caller's leg contain the numbers, so they are known even if the answer hook
-    // was lost.
+    // Reports about the caller's leg contain the called number and the caller's number, so both are
+    // known even if the request to the answer hook was lost.
     for report in [end, of("leg=0", &format!(r#"{own},"status":"ringing""#))] {
         assert_eq!(report.to.as_deref(), Some("+18005550100"));
         assert_eq!(report.from.as_deref(), Some("+442079460000"));

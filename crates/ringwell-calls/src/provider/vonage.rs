@@ -67,7 +67,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
     let call = text("conversation_uuid").or_else(|| text("uuid"));
     let is_callee = text("direction") == Some("outbound");
-    // In reports about the callee's leg, the numbers are those of the destination.
+    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
+    // leg.
     let is_callers = !is_callee && hook != Hook::Whisper;
     let at = moment::believed(text("timestamp"), request.received, &request.target);
     let leg = request.leg();

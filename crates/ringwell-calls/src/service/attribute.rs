@@ -31,7 +31,7 @@ const LOG_AGAIN: Duration =
 const LOOKING_MAX: usize = if cfg!(test) { 4 } else { 10_000 };
 
 impl Service {
-    /// Attributes a call to `number` at `at`.
+    /// Determines which visitor called `number` at `at`.
     ///
     /// # Errors
     /// [`HolderError::Unavailable`]. A later attempt may succeed.
@@ -176,9 +176,9 @@ impl Service {
     }
 }
 
-/// The latest time at which a call may have begun whose reported time is `at`. Most providers cut
-/// off fractions of seconds, and a visitor may see a number in the same second in which it is
-/// called.
+/// The latest time at which a call with the reported time `at` may have begun. Most providers
+/// truncate times to whole seconds, and a visitor may see a number and call it within the same
+/// second.
 fn latest_within(at: Millis) -> Millis {
     if at.0.is_multiple_of(1000) { Millis(at.0.saturating_add(999)) } else { at }
 }

@@ -42,12 +42,13 @@ impl Service {
         }
     }
 
-    /// Whether an entry for this pool may be added. False if the pool does not exist.
+    /// Whether callers may be blocked for the pool with the id `pool`. False if the pool does not
+    /// exist.
     pub(crate) fn may_block_at(&self, pool: u64) -> bool {
         self.inner.numbers.has_pool(PoolId(pool)).unwrap_or(true)
     }
 
-    /// The entry that refuses a call by `caller` to a number that is served by `serving`.
+    /// The list's entry that blocks a call from `caller` to a number in the pools `serving`.
     pub(super) fn block(&self, caller: &Caller, serving: &[Serving]) -> Option<Block> {
         let blocks = Arc::clone(&self.inner.blocks.read().unwrap_or_else(PoisonError::into_inner));
         blocks.find(caller, serving).cloned()

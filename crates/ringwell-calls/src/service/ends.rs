@@ -34,9 +34,10 @@ pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
     change.blocked = Some(block.id());
 }
 
-/// Records the result of a call without a destination, according to the account's setting. A
-/// refused call has ended. Any other call is handled by the provider's fallback. Reports about what
-/// the fallback does take precedence over this record.
+/// Applies the account's `unknown_number` setting to a call without a destination. `Connect` sets a
+/// destination, and `Reject` and `Busy` record the end of the call. With `Unavailable`, the
+/// provider's fallback handles the call, and later reports about the call take precedence over this
+/// record.
 fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
     let kind = match unknown {
         UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),
@@ -94,7 +95,7 @@ impl Service {
                 ..CallChange::default()
             };
             add(&mut change, "unreported", EventKind::Ended(None), call.last);
-            // If the writer is full or has ended, a later pass handles the call.
+            // If the writer's queue is full or the writer has ended, a later pass handles the call.
             if let Ok(stored) = self.inner.writer.submit(change) {
                 let _ = stored.await;
             }

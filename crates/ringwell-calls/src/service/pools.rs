@@ -1,4 +1,4 @@
-//! Events about ring pools, for subscribers of webhooks.
+//! Events about ring pools, for webhook subscribers.
 
 use serde::Serialize;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{Service, now};
 use crate::log::{NewEvent, publish};
 
 /// The data about a pool that is running out of numbers: it is too small now, or will be within an
-/// hour at its present trend.
+/// hour if the present trend continues.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exhausting {
     /// The pool's id.
@@ -18,7 +18,7 @@ pub struct Exhausting {
     pub load: f64,
     /// The expected value of `load` an hour from now.
     pub load_in_an_hour: f64,
-    /// The share of recent visitors who got no number.
+    /// The share of recent visitors who got no number of their own.
     pub overflow: f64,
     /// The expected value of `overflow` an hour from now.
     pub overflow_in_an_hour: f64,

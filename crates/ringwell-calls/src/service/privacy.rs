@@ -1,4 +1,5 @@
-//! Converts callers to the form in which they are stored, and removes them when they are old.
+//! Converts callers to the form in which the call log stores them, and redacts and removes old
+//! calls.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,11 +14,12 @@ use crate::log::LogError;
 
 /// The interval between two searches for calls to remove.
 const EVERY: Duration = Duration::from_mins(10);
-/// The time limit for reading the month's key. Without the key, a caller is stored as withheld.
+/// The time limit for reading the key with which a month's callers are hashed. Without the key, a
+/// caller is stored as withheld.
 const KEY_MAX: Duration = Duration::from_millis(100);
 
 impl Service {
-    /// Converts a caller to the form in which the log stores it, for a call at `at`.
+    /// Converts the caller of a call at `at` to the form in which the log stores callers.
     pub(super) async fn stored_caller(&self, caller: Caller, at: Millis) -> Caller {
         if caller.to_column().is_none() {
             return caller;

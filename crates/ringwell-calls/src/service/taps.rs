@@ -1,4 +1,4 @@
-//! The queue of visitors' taps that wait for the log.
+//! The queue of visitors' taps on promo numbers, which are to be stored in the call log.
 //!
 //! Recording a tap never blocks. If the log is unavailable for long, taps are dropped, and later
 //! calls are attributed by time alone.
@@ -19,13 +19,13 @@ const WAITING_MAX: usize = 10_000;
 const GROUP_MAX: usize = 256;
 /// The pause before a failed transaction is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The largest accepted delay of a provider's clock.
+/// The most by which a provider's clock may lag behind this server's clock.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
 
 static UNREAD: Repeated = Repeated::new();
 static DROPPED: Repeated = Repeated::new();
 
-/// Starts the task that stores taps on the current runtime.
+/// Starts, on the current runtime, the task that stores taps.
 pub(super) fn start(log: Log) -> mpsc::Sender<Tap> {
     let (sender, taps) = mpsc::channel(WAITING_MAX);
     tokio::spawn(run(log, taps));
@@ -60,8 +60,8 @@ impl Service {
         }
     }
 
-    /// Sets, in each allocation of `number` in `held`, the visitor's last tap before a call at
-    /// `at`. Adds no taps if the log does not answer.
+    /// Adds the visitor's last tap on `number` before a call at `at` to each allocation in `held`.
+    /// Adds no taps if the log does not answer.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [ReportedAllocation]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));
@@ -77,8 +77,8 @@ impl Service {
                 return;
             }
         };
-        // Both lists are sorted newest first. A tap belongs to the newest allocation before the
-        // tap.
+        // `taps` and `held` are sorted newest first. A tap belongs to the newest allocation before
+        // it.
         for tap in taps {
             let of = held.iter_mut().find(|it| it.allocated_at <= tap);
             if let Some(held) = of {

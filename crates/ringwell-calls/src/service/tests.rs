@@ -11,7 +11,7 @@ use crate::attribution::{Attributed, FoundKeepAlives, Holders, ReportedAllocatio
 use crate::call::{EventKind, Outcome};
 use crate::log::{CallFilter, Whom};
 
-/// The pool that serves each called number.
+/// The pools that serve `number`. Only one number is in a pool.
 fn serving(number: PromoNumber) -> Vec<Serving> {
     let serving = Serving { pool: PoolId(16), name: None, is_overflow: false };
     if promo_number("+18005551212") == Some(number) { vec![serving] } else { Vec::new() }
@@ -174,7 +174,7 @@ async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     assert_eq!(next.unwrap().to, ["+18005550199"]);
 }
 
-/// Most providers cut off fractions of seconds, so the reported time of a call may be before the
+/// Most providers truncate times to whole seconds, so the reported time of a call may be before the
 /// allocation.
 #[tokio::test]
 async fn a_call_reported_for_the_second_in_which_its_number_was_shown_is_attributed() {
@@ -231,7 +231,7 @@ async fn callers_are_stored_hashed_or_not_at_all() {
         assert_eq!((columns.len(), &columns[0]), (2, &columns[1]));
         assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
         assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
-        // Calls by a hashed caller must be found by the caller's number.
+        // Calls whose caller is stored as a hash must still be found by the caller's number.
         let whom = Whom::Caller(Caller::read("+14155551234"));
         let erased = service.log().erase(&whom, now()).await.unwrap();
         assert_eq!(erased.calls, if mode == CallerIds::Drop { 0 } else { 2 });
@@ -284,7 +284,8 @@ async fn calls_are_redacted_and_removed_by_their_age() {
     assert!(log.events(0, 10).await.unwrap().is_empty());
 }
 
-/// Settings with an account that answers calls without a destination with `unknown_number`.
+/// Settings with one account, which handles calls without a destination according to
+/// `unknown_number`.
 fn without_destinations(unknown_number: UnknownNumber) -> Calls {
     let account = CallAccount {
         name: "main".to_owned(),

@@ -1,8 +1,8 @@
 //! The rules for addresses to which events may be sent. Addresses inside the server's network are
 //! forbidden.
 //!
-//! For each delivery, the server resolves the name once and connects to the address that it
-//! checked. Therefore, a name whose address changes after the check cannot evade it.
+//! For each delivery, the server resolves the endpoint's host name once and connects to the address
+//! that it checked. Therefore, a name whose address changes after the check cannot evade it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, random_id};
 
-/// The time after a rotation for which requests are also signed with the previous secret.
+/// The time for which the previous secret is also used for signing after a rotation.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// All types of events.
 pub const TYPES: [&str; 9] = [
@@ -29,7 +29,8 @@ pub struct NewEndpoint {
     pub url: String,
     /// The types of events to send. Empty means all types.
     pub types: Vec<String>,
-    /// The key for an additional signature header in `CallRail`'s format, if wanted.
+    /// The key for an additional signature header in `CallRail`'s format. `None` for no such
+    /// header.
     pub company_key: Option<String>,
 }
 
@@ -85,7 +86,7 @@ fn new_secret() -> Result<String, LogError> {
     Ok(sign::secret(random))
 }
 
-/// Joins the names with spaces, and adds a space at each end.
+/// Joins the types with spaces, and adds a space at each end.
 fn joined(types: &[String]) -> String {
     if types.is_empty() { String::new() } else { format!(" {} ", types.join(" ")) }
 }
@@ -197,7 +198,7 @@ impl Log {
         Ok(Some(written))
     }
 
-    /// Schedules events for delivery to an endpoint again, under the same ids. Returns the count of
+    /// Schedules events to be sent to an endpoint again, with the same ids. Returns the count of
     /// events, or `None` if the endpoint does not exist.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// The duration of a delivery's lease. A lease is longer than any attempt can take. If a process is
-/// killed, its leases soon end, so that another process can send its deliveries.
+/// The duration of a delivery's lease. No attempt can take this long. If a process is killed, its
+/// leases soon end, so that another process can send its deliveries.
 pub const LEASE: Millis = Millis(20_000);
 
 /// The maximum length of a stored error text.
@@ -25,7 +25,7 @@ pub struct Due {
     /// The secrets with which to sign: the current one, and those that were replaced within the
     /// last day.
     pub secrets: Vec<String>,
-    /// The key for the additional signature header, if wanted.
+    /// The key for the additional signature header. `None` for no such header.
     pub company_key: Option<String>,
     /// The event's place in the order of all events.
     pub place: i64,
@@ -122,8 +122,8 @@ impl Log {
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
         let mut tx = self.database().write().await?;
-        // If two workers select the same row, PostgreSQL checks the condition again for the second
-        // one.
+        // If two workers select the same row, PostgreSQL evaluates the `WHERE` clause again before
+        // the second worker's update.
         let query = sqlx::query(
             "UPDATE webhook_deliveries SET next_ms = $1 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \
@@ -166,7 +166,8 @@ impl Log {
     /// Records the results of attempts that ended at `now`, all in one transaction.
     ///
     /// # Errors
-    /// [`LogError`]. In this case, delivered events are sent again.
+    /// [`LogError`]. In this case, no result is recorded, and the events are sent again, even if
+    /// they were delivered.
     pub async fn record(
         &self,
         results: &[Result],
@@ -221,7 +222,8 @@ async fn note(
         (false, Some(_)) => "pending",
         (false, None) => "failed",
     };
-    // If a delivery was held in the meantime, it remains held, unless it was delivered.
+    // If the endpoint was disabled during the attempt, the delivery stays in the state `held`,
+    // unless the attempt succeeded.
     let query = sqlx::query(
         "UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $1 = 'delivered' \
          THEN $1 ELSE state END, attempts = $2, next_ms = $3, last_ms = $4, last_status = $5, \

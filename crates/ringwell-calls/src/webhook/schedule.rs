@@ -31,7 +31,7 @@ pub fn next(
     Some(now + wait.max(asked))
 }
 
-/// Parses the header `Retry-After`, which contains seconds or a date.
+/// Parses the header `Retry-After`, which contains a number of seconds or a date.
 #[must_use]
 pub fn retry_after(value: &str, now: Millis) -> Option<Millis> {
     let value = value.trim();

@@ -30,7 +30,7 @@ use super::outbox::{Due, Ended};
 use super::{schedule, sign};
 use crate::service::trace;
 
-/// The time limit for connecting, including the TLS handshake.
+/// The time limit for connecting, and a separate one for the TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The time limit for a whole delivery.
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);
@@ -137,7 +137,7 @@ impl Sender {
         checks.find_map(Result::err).map_or(Ok(()), |error| Err(error.to_string()))
     }
 
-    /// Sends a delivery at `now`.
+    /// Sends a delivery. `now` is the current time.
     pub async fn deliver(&self, due: &Due, now: Millis) -> Ended {
         let seconds = now.0 / 1000;
         let secrets: Vec<&str> = due.secrets.iter().map(String::as_str).collect();
@@ -225,7 +225,7 @@ impl Sender {
     }
 }
 
-/// The id of the call that the event describes.
+/// The id of the call that the event in `body` describes.
 fn call_of(body: &str) -> Option<String> {
     let event: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(event["data"]["id"].as_str()?.to_owned())

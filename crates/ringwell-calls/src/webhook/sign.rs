@@ -13,8 +13,8 @@ const PREFIX: &str = "whsec_";
 /// The largest accepted difference between the timestamp and the receiver's clock, in seconds.
 pub const TOLERANCE_S: u64 = 300;
 
-/// Signs `body` with each of `secrets`, for a request with the id `id` that is sent at `seconds`
-/// since 1970. Returns the value of the header `webhook-signature`.
+/// Signs `body` with each of `secrets`, for a request with the id `id` and the timestamp `seconds`,
+/// in seconds since 1970. Returns the value of the header `webhook-signature`.
 #[must_use]
 pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
     let one = |secret: &&str| {

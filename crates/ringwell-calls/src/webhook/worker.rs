@@ -23,7 +23,7 @@ const PER_ENDPOINT_MAX: usize = 10;
 const ALL_MAX: usize = 1_000;
 /// The maximum number of results that are recorded in one transaction.
 const RESULTS_MAX: usize = 256;
-/// The shortest time between two reads of the log after notifications.
+/// The shortest time between two reads of the log that are caused by notifications.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The longest time between two reads of the log, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -102,8 +102,8 @@ impl<T: Transport> Worker<T> {
             }
             let most = u32::try_from(room).unwrap_or(u32::MAX);
             for due in self.log.claim(&endpoint, moment, most).await? {
-                // The delivery was sent and its lease has expired, but its result is not recorded
-                // yet.
+                // A delivery that is still in progress is claimed again if its lease expires before
+                // its result is recorded.
                 if !flying.insert(due.place) {
                     continue;
                 }

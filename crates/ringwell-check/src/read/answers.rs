@@ -1,4 +1,4 @@
-//! Joins each batch with its answer as soon as both were read.
+//! Joins each batch with its answer as soon as both have been read.
 //!
 //! Owns the batches without an answer so far, and the answers without a batch so far. Invariant:
 //! each sent row is stored once.
@@ -11,14 +11,14 @@ use crate::history::{Asked, Batch, End, Fact, SourceLine, What, Whole};
 use crate::line::{Line, Row};
 use crate::spill::Spill;
 
-/// Batches whose answers were not read yet, and answers whose batches were not read yet.
+/// Batches whose answers have not been read yet, and answers whose batches have not been read yet.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Every batch by its id.
     ids: HashMap<Box<str>, u32>,
-    /// Rows of batches whose answers were not read yet, by the index of the batch.
+    /// Rows of batches whose answers have not been read yet, by the index of the batch.
     waiting: HashMap<u32, Vec<Asked>>,
-    /// Answers whose batches were not read yet or do not exist.
+    /// Answers whose batches have not been read yet or do not exist.
     early: HashMap<String, Vec<(End, Option<AnsweredBatch>)>>,
 }
 

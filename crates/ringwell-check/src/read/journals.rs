@@ -54,7 +54,7 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // A dump's only other lines report that the dump ends early, and where.
+        // The only other kind of line in a dump reports where the dump ends early.
         journal.damaged = true;
     }
     Ok(())

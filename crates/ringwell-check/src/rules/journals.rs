@@ -29,7 +29,7 @@ pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Fi
 }
 
 /// C7: frames follow each other without a gap, epochs and times never decrease, and each frame
-/// contains as many records as it claims.
+/// contains as many records as its header states.
 pub(super) fn order(whole: &Whole, findings: &mut Findings) {
     for ((node, shard), journal) in &whole.journals {
         if let Some((words, at, places)) = disorder(journal) {
@@ -123,7 +123,7 @@ pub(super) struct Deviations {
 }
 
 impl Deviations {
-    /// Compares the numbers of a part.
+    /// Compares the final states of a part's numbers with the records.
     pub(super) fn take(&mut self, whole: &Whole, part: &Part) {
         for (owner, index) in &whole.owners {
             let Some(journal) = whole.journals.get(owner) else { continue };

@@ -1,5 +1,5 @@
 //! Cases that need more than one part of the numbers: repeated rows, pools that overflowed, and
-//! allocations and look-ups of a number that name a row which did not get the number.
+//! allocations and look-ups whose row got a different number or none.
 //!
 //! Collects these cases from all parts. A run without faults has almost no such cases, except for
 //! overflow rows.

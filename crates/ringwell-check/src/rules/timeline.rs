@@ -1,7 +1,7 @@
 //! The holders of each number over time, according to the journals.
 //!
 //! Owns the meaning of records for one number. Invariant: an allocation occurs here only once, even
-//! if the journal contains it and a copy of it.
+//! if the journals contain its record and a copy of the record.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) struct Allocation<'a> {
 /// All allocations of a part's numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Timelines<'a> {
-    /// The allocations of each number, in the order of time.
+    /// The allocations of each number, in chronological order.
     pub(crate) numbers: BTreeMap<u64, Vec<Allocation<'a>>>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Timelines<'a> {
 }
 
 /// The periods in which all numbers of a pool were locked out, or the pool was held. The periods
-/// are sorted and do not overlap. `locked` are the lockouts of the pool.
+/// are sorted and do not overlap. `locked` contains the lockouts of the pool's numbers.
 pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let all = i64::try_from(size(whole, pool)).unwrap_or(i64::MAX);
     let holds = whole.holds.iter().filter(|(of, ..)| of.is_none_or(|of| of == pool));

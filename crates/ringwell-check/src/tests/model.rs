@@ -18,14 +18,14 @@ const WALL: i64 = 1_700_000_000_000;
 const POOLS: u64 = 2;
 const NUMBERS: u64 = 3;
 const LIFETIME: i64 = 1_000;
-/// Random histories that both checkers judge.
+/// The number of random histories that `ringwell-check` and `second_opinion.py` both judge.
 const HISTORIES: usize = 240;
 const RUN: &str = "feed0001";
 
-/// One batch: the time since the previous batch, the pools of its rows, and the fate of its answer.
+/// One batch: the time since the previous batch, the pools of its rows, and whether it is answered.
 type Step = (i64, Vec<u64>, bool);
 
-/// The faults that may be planted. Exactly one rule must find each of them.
+/// The faults that may be planted in a history. [`LIES`] names the rule that must find each fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Double,
@@ -162,7 +162,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let Some(index) = found else { return false };
     let mut copy = lines[index].clone();
     match lie {
-        // Hands out the same number again, to an unknown row.
+        // Allocates the number a second time, for a row that is not in the history.
         Lie::Double => {
             copy["params"] = json!("rid=other-0-0");
             lines.insert(index + 1, copy);
@@ -173,7 +173,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
         Lie::Pool => lines[index]["rows"][0]["num"] = json!("2999999999"),
         Lie::TwoAnswers => lines.push(copy),
         Lie::Overflow => {
-            // This time is long after all other events, so no number is locked out any more.
+            // At this time, the lockout of every number has ended.
             let (id, t) = (format!("{RUN}-888"), 80 * SECOND);
             let row = json!({"pool": 0, "rid": format!("{id}-0"), "par": ""});
             lines.push(json!({"k": "inv", "id": id, "t": t, "op": "alloc", "rows": [row]}));
@@ -203,7 +203,7 @@ fn write(lines: &[Value], path: &Path) {
     fs::write(path, text.concat()).unwrap();
 }
 
-/// The names of the rules that a history violates, joined to one text.
+/// The codes of the rules that a history violates, separated by spaces.
 fn violated(lines: &[Value]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.jsonl");
@@ -244,7 +244,7 @@ fn the_second_implementation_agrees_on_random_histories_with_and_without_faults(
     for place in 0..HISTORIES {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         let mut lines = legal(&steps);
-        // Out of each `LIES.len() + 1` histories, one stays without a fault.
+        // One of every `LIES.len() + 1` histories contains no fault.
         if let Some((lie, _)) = LIES.get(place % (LIES.len() + 1)) {
             plant(*lie, &mut lines, place);
         }

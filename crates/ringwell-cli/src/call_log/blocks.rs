@@ -30,7 +30,7 @@ pub(crate) struct Add {
     /// Block only calls to numbers of this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
-    /// Reason that the caller gets: `reject` (the number is not in service) or `busy`
+    /// Reason given to the caller: `reject` (the number is not in service) or `busy`
     #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
     answer: String,
     /// A note, e.g. why the caller is blocked

@@ -37,7 +37,8 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
-    /// Append to this file the allocations whose parameters are in the journal
+    /// Append to this file the erased calls' allocations, whose parameters may still be in the
+    /// journal
     #[arg(long, value_name = "FILE")]
     journal_list: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +54,7 @@ struct Whom {
     /// The caller and the visitor of this call
     #[arg(long, value_name = "ID")]
     call: Option<String>,
-    /// A visitor, by a parameter of the page
+    /// A visitor, identified by a parameter of the page
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Option<(String, String)>,
 }
@@ -67,7 +68,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
 /// Erases the data and prints how much was erased.
 ///
 /// # Errors
-/// If the server cannot be reached, the call does not exist, or the list cannot be written.
+/// If the server cannot be reached, the call does not exist, or the journal list cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let body = match &args.whom {
@@ -78,8 +79,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             json!({ "parameter": { "name": name, "value": value } })
         }
     };
-    // The file is opened first, because the server cannot list the allocations again once they are
-    // erased.
+    // The journal list is opened first, because the server cannot list the allocations of the calls
+    // again once the calls are erased.
     let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();

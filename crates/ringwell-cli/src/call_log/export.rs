@@ -1,4 +1,4 @@
-//! `ringwell calls export`: reads the log page by page, and writes each page as it arrives.
+//! `ringwell calls export`: reads the call log page by page, and writes each page as it arrives.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
@@ -55,10 +55,11 @@ pub(crate) struct Args {
     /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Format,
-    /// Only calls that began since then: 24h, 7d, or 2026-11-21T06:30:00Z
+    /// Only calls that began at this time or later: 2026-11-21T06:30:00Z, or an age such as 24h or
+    /// 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only calls that began before then
+    /// Only calls that began before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
     /// Only calls of this ring pool
@@ -100,7 +101,7 @@ fn moment(text: &str) -> Result<Timestamp, &'static str> {
     Timestamp::now().checked_sub(ago).map_err(|_| "is too long ago")
 }
 
-/// The destination and the format of the output.
+/// The output, its format, and the count of conversions that were left out.
 struct Writer<'a> {
     args: &'a Args,
     out: Box<dyn Write>,
@@ -203,8 +204,8 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Returns the name of the JSON member that contains the lines in each answer, and the request path
-/// without a cursor.
+/// Returns the JSON member in which each answer lists its entries, and the request path without a
+/// cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
     let is_outcomes = args.format.upload().is_some() && conversion.is_none();

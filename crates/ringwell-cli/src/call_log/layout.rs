@@ -21,7 +21,7 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// The columns of a call that precede the columns of parameters.
+/// The columns of a call that precede the parameter columns.
 const COLUMNS: [(&str, &str); 21] = [
     ("id", "/id"),
     ("account", "/account"),
@@ -46,7 +46,7 @@ const COLUMNS: [(&str, &str); 21] = [
     ("confidence", "/attribution/confidence/value"),
 ];
 
-/// The columns that follow the columns of parameters.
+/// The columns of a call that follow the parameter columns.
 const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/robocall/score")];
 
 /// One conversion: a result of a call, or the call itself.

@@ -1,4 +1,5 @@
-//! `ringwell calls outcomes`: reports results of calls from a CSV file.
+//! `ringwell calls outcomes`: reads the results of calls from a CSV file, and reports them to a
+//! server.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -84,8 +85,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends records from the file. Prints the problems that the server reports, with line numbers of
-/// the file.
+/// Sends records from the file. Prints the problems that the server reports, each with its line
+/// number in the file.
 fn send(
     args: &Args,
     client: &ApiClient,

@@ -1,6 +1,6 @@
 //! Calls as Parquet: the columns of the CSV export, each with a type.
 //!
-//! Needs memory for only one row group, whatever the length of the log.
+//! Needs memory for only one row group, however many calls are exported.
 
 use std::io::Write;
 

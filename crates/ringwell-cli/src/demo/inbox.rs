@@ -1,7 +1,7 @@
 //! The demo's receiver of webhooks: receives and verifies events as a user's own program would.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Each startup creates the endpoint again,
-//! because the secret is shown only once and the port may change.
+//! It uses the receiver of `ringwell webhooks listen`. Each startup creates a new webhook endpoint,
+//! because an endpoint's secret is shown only once and the port may change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl Door {
     /// Binds a free port of this machine.
     ///
     /// # Errors
-    /// If the system has no random bytes.
+    /// If no port can be bound.
     pub(super) fn open(runtime: &Runtime) -> anyhow::Result<Self> {
         let any = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
         let receiver = runtime.block_on(Receiver::bind(&any)).context("the demo's receiver")?;

@@ -15,7 +15,7 @@ use super::{Also, Front};
 pub(super) enum Origin {
     /// There was no list.
     Made,
-    /// The list contained the same pools.
+    /// The list contained exactly the pools of this demo.
     Found,
     /// The list contained other pools.
     Changed,
@@ -88,7 +88,7 @@ impl Introduction {
         }
     }
 
-    /// Formats the text, with a final newline.
+    /// Formats the introduction, with a final newline.
     pub(super) fn introduction(
         &self,
         addresses: &[String],
@@ -130,8 +130,7 @@ Look up who got number {number}:
     }
 }
 
-/// Lists the listeners in addition to the server's, and reports those whose usual address is in
-/// use.
+/// Lists the demo's additional listeners, and reports those whose usual address is in use.
 fn also(listeners: &[Also]) -> String {
     let named = listeners.iter().map(|Also { name, address, .. }| format!("{name} {address}"));
     let mut text = format!("  also    {}\n", named.collect::<Vec<_>>().join(", "));

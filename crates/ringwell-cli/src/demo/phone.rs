@@ -11,15 +11,15 @@ use ringwell_config::{
 
 use crate::phone::{Phone, Ring, Rung};
 
-/// The URL that signatures cover, as if the provider reached the server at this URL.
+/// The URL that the provider signs with each request, as if it reached the server at this URL.
 const PUBLIC_URL: &str = "https://calls.demo.example";
 const ACCOUNT: &str = "demo";
 /// The calling visitor's number, which is reserved for fiction.
 const CALLER: &str = "+12005550177";
 /// The shop's real telephone number.
 const SHOP: &str = "+18005550100";
-/// The name of the configuration for `ringwell call`. It is in the data directory, next to its
-/// secret.
+/// The name of the configuration file for `ringwell call`. The file is in the data directory, next
+/// to the file with the secret.
 pub(super) const SETTINGS: &str = "demo-calls.toml";
 const SECRET: &str = "demo-calls.secret";
 const RINGS: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
     })
 }
 
-/// Writes a configuration that lets `ringwell call` use the account.
+/// Writes a configuration that lets `ringwell call` use the demo's account.
 ///
 /// # Errors
 /// If a file cannot be written.

@@ -1,8 +1,7 @@
 //! The demo's shop: a page on which each visitor sees a different number, with two sliders.
 //!
-//! Owns the page, its address and the settings of the sliders. Everything else is done by the
-//! server itself: visitors use its API, and the slow shard is one of the server's own threads,
-//! which is made to sleep.
+//! Owns the page, its address and the settings of the sliders. Visitors use the server's own API.
+//! To slow down a shard, the second slider makes the shard's thread sleep.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +37,8 @@ const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
 /// The interval between two batches.
 const TICK: Duration = Duration::from_millis(100);
-/// The maximum number of visitors per second. A higher rate would exceed the size of a batch.
+/// The maximum number of visitors per second. It keeps the size of each batch below the server's
+/// maximum.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
 /// The time for which a slow shard works between two pauses.
@@ -79,7 +79,7 @@ struct Page {
     /// The server's address, set once the server listens.
     api: Arc<OnceLock<String>>,
     dashboard: String,
-    /// The pool whose numbers the slider requests.
+    /// The pool to which the slider's load is sent.
     pool: u64,
     numbers: u64,
     lifetime: Duration,
@@ -124,7 +124,7 @@ impl Shop {
         Arc::clone(&self.page.controls)
     }
 
-    /// Creates the web site of the shop. Its visitors get numbers of `pool`.
+    /// Creates the web site of the shop. Its visitors get numbers from `pool`.
     ///
     /// # Errors
     /// If the address is not a valid origin, which cannot happen.
@@ -198,8 +198,8 @@ impl Shop {
 }
 
 impl Controls {
-    /// Repeatedly makes the calling shard's thread sleep for the time that the slider sets. Never
-    /// returns.
+    /// Runs on a shard's thread, and repeatedly makes that thread sleep for the time that the
+    /// slider sets. Never returns.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;
@@ -317,8 +317,8 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl Page {
-    /// Returns whether a request's `Host` header names this address. Otherwise, a page of another
-    /// site could reach the shop by making its own host name resolve to this address.
+    /// Returns whether a request's `Host` header names this address. Without this check, a page of
+    /// another site could reach the shop by making its own host name resolve to this address.
     fn is_meant(&self, headers: &HeaderMap) -> bool {
         let port = self.address.port();
         let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];

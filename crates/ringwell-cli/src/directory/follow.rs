@@ -41,7 +41,7 @@ pub(super) struct Follower {
     sites_of_file: watch::Receiver<Vec<Site>>,
     /// The web sites of the database at `version`.
     sites: Vec<Site>,
-    /// The tokens in the database, which the addresses for clients accept.
+    /// The tokens in the database, which are valid at the client addresses.
     tokens: DatabaseTokens,
     /// Notified when this process itself has changed the directory.
     changed: Arc<Notify>,
@@ -53,15 +53,16 @@ pub(super) struct Follower {
     behind: Behind,
 }
 
-/// The nodes that do not serve the version that this node serves.
+/// The nodes that serve an older version than this node.
 #[derive(Debug, Default)]
 struct Behind {
-    /// For each node, the time since which it is behind, and whether that was reported.
+    /// For each node, the time when it fell behind, and whether that was reported.
     since: BTreeMap<String, (Instant, bool)>,
 }
 
 impl Behind {
-    /// Reports nodes that stay behind. Such a node may have been removed from the cluster.
+    /// Reports each node that remains behind for [`BEHIND_MAX`]. Such a node may have been removed
+    /// from the cluster.
     fn note(&mut self, nodes: &[NodeRecord], version: u64, now: Instant) {
         let is_behind = |node: &&NodeRecord| node.version < version;
         let behind: BTreeSet<&str> =
@@ -188,8 +189,8 @@ impl Follower {
     }
 
     /// Confirms `version` to the database if it is not confirmed yet. Every check calls this, so a
-    /// failed confirmation is repeated. Numbers that have left their pools wait for the
-    /// confirmation.
+    /// failed confirmation is repeated. Numbers that have left their pools cannot be handed out
+    /// again before the confirmation.
     async fn confirm(&mut self) -> Result<(), StoreError> {
         if self.confirmed != self.version {
             self.store.confirm(&self.node, self.version, now()).await?;

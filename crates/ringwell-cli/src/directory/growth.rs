@@ -20,12 +20,12 @@ use tokio::time::Instant;
 
 use super::now;
 
-/// The longest interval between two reads of the shards' counts. If decisions are frequent, the
-/// counts are read more often: ten times between two decisions.
+/// The maximum interval between two reads of each pool's demand. The interval is shorter if needed,
+/// so that the demand is read at least ten times between two decisions about growth.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The interval between two reads if growth is off. It can be long because the dashboard takes its
-/// own samples.
+/// The interval between two reads of each pool's demand if growth is off. It can be long because
+/// the dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
 /// The maximum number of pools that grow in one change. Other changes wait for the database until
@@ -56,7 +56,7 @@ impl Grower {
         Self { store, live, loads, changed, growth }
     }
 
-    /// Runs until the node has ended.
+    /// Runs until the node stops.
     pub(super) async fn run(&mut self) {
         let Growth { mode, every, .. } = self.growth;
         let (mut decided, mut month) = (Instant::now(), first_of_month(now()));
@@ -90,8 +90,8 @@ impl Grower {
         Ok(())
     }
 
-    /// Gives pools their missing initial numbers, which the inventory could not supply when the
-    /// pools were created.
+    /// Gives pools the initial numbers that the inventory could not supply when the pools were
+    /// created.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
         self.log("gets numbers that the inventory lacked when the pool was created", &resized);
@@ -147,13 +147,14 @@ fn log_failure(done: Result<(), StoreError>) {
     }
 }
 
-/// Returns the first day of the month (UTC) of `now`.
+/// Returns the first day of the month that contains `now`, in UTC.
 fn first_of_month(now: Millis) -> Option<Date> {
     let at = Timestamp::from_millisecond(i64::try_from(now.0).ok()?).ok()?;
     Some(at.to_zoned(TimeZone::UTC).date().first_of_month())
 }
 
-/// If `month` has ended, returns the time when it began, and sets `month` to the month of `now`.
+/// If `month` has ended, returns the time when it began, and sets `month` to the month that
+/// contains `now`.
 fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
     let current = first_of_month(now)?;
     // A clock that steps back does not end a month, and cannot end the same month twice.
@@ -176,7 +177,7 @@ fn a_month_ends_once_and_names_its_beginning() {
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
     assert_eq!(ended(&mut month, at("2026-01-31T23:59:00Z")), None, "the clock stepped back");
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
-    // After months without checks, a number is considered unused if it was not used since the
-    // beginning of the last checked month.
+    // Several months may end between two checks. A number then counts as unused if it has not been
+    // used since the beginning of the first of these months.
     assert_eq!(ended(&mut month, at("2026-05-03T00:00:00Z")), Some(at("2026-02-01T00:00:00Z")));
 }

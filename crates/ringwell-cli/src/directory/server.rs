@@ -10,11 +10,11 @@ use tokio::sync::{Notify, watch};
 
 use super::now;
 
-/// The state of the handlers.
+/// The state that the handlers of the management API use.
 pub(super) struct Server {
     pub(super) live: RunningNode,
     pub(super) changed: Arc<Notify>,
-    /// The web sites of the configuration.
+    /// The web sites in the configuration file.
     pub(super) sites_of_file: watch::Receiver<Vec<Site>>,
     pub(super) loads: SharedLoads,
 }

@@ -51,7 +51,7 @@ pub(crate) const INTENT: &str = "journal-erase.todo";
 pub(crate) struct Options {
     /// The data directory of a stopped server
     directory: PathBuf,
-    /// A parameter of the visitors to erase; may be repeated
+    /// A parameter that the allocations to erase contain; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, group = "what")]
     parameter: Vec<(String, String)>,
     /// A list of allocations that `ringwell calls erase --journal-list` has written
@@ -128,7 +128,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     }
     let Counts { erased, too_short } = counts;
     writeln!(out, "{} erased", counted(erased, "allocation"))?;
-    // With a log, only the streams record which journals there are.
+    // With `engine = "nats"`, only the streams record which journals exist.
     if Identity::read(&OsFiles, data)?.is_none_or(|it| it.journals.is_empty()) {
         writeln!(
             out,
@@ -178,7 +178,8 @@ impl<'a> Wanted<'a> {
             Record::Allocate { number, .. } | Record::Carry { number, .. } => *number,
             _ => return false,
         };
-        // Every value of a repeated parameter is compared, even those that look-ups do not show.
+        // All values of a repeated parameter are compared, including those that look-ups do not
+        // show.
         if params::decode_all(raw).any(|parameter| self.parameters.contains(&parameter)) {
             return true;
         }
@@ -203,7 +204,8 @@ fn header(files: &ShardFiles, file: &SegmentFile) -> anyhow::Result<SegmentHeade
     SegmentHeader::decode(&block[..got]).with_context(|| damaged(&path_of(files, file)))
 }
 
-/// Erases in one segment. `next` is the first group of the next segment, if there is one.
+/// Erases the parameters of the `wanted` allocations in one segment. `next` is the first group of
+/// the next segment, if there is one.
 fn segment(
     data: &Path,
     wanted: &Wanted<'_>,
@@ -329,8 +331,8 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     })
 }
 
-/// Writes the planned bytes if they were stored completely. Otherwise, no segment has been changed
-/// yet.
+/// Writes the planned bytes if they were stored completely. Otherwise, the segment for which they
+/// were planned has not been changed yet.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
     if !file_exists(&path)? {

@@ -21,7 +21,7 @@ pub(super) struct Options {
     /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
-    /// Show only records of this number: ten digits.
+    /// Show only records of this number: ten digits, or + with a country code.
     #[arg(long, value_parser = |text: &str| PromoNumber::parse(text))]
     number: Option<PromoNumber>,
 }
@@ -188,7 +188,8 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     format!("{offset:>7} {at} {what}")
 }
 
-/// Formats the row's identity, which is recorded if the client may send its batch again.
+/// Formats the row's identity, which is recorded only if the client sent an idempotency key with
+/// its batch.
 fn of_batch(RowKey { batch, row }: &RowKey) -> String {
     format!(", row {row} of batch {}", hex(batch))
 }

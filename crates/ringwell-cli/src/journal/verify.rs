@@ -1,5 +1,5 @@
-//! `ringwell journal verify`: checks every frame, the chain and the snapshots, and prints a
-//! verdict.
+//! `ringwell journal verify`: checks every frame, the chain of hashes and the snapshots, and prints
+//! a verdict.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks that everything in `path` is sound.
+/// Checks whether every journal and snapshot in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
     let unreadable = unreadable_files(path);
     for error in &unreadable {
@@ -121,8 +121,8 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
 }
 
-/// Marks the snapshots whose replay begins with the frame that has `header`, and whose hash of the
-/// previous frame matches.
+/// Marks each snapshot that fits the frame with this `header`: replay after the snapshot begins
+/// with this frame, and the snapshot and the frame contain the same hash of the previous frame.
 fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
     for Whole { snapshot, fits, .. } in snapshots {
         let said = &snapshot.header;

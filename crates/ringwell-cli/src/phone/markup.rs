@@ -1,4 +1,4 @@
-//! The few parts of an XML document that a telephone needs.
+//! Reads the few parts of an XML document that a telephone needs.
 
 /// Returns the text of the first element called `name`.
 pub(super) fn inner<'a>(document: &'a str, name: &str) -> Option<&'a str> {

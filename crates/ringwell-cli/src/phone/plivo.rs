@@ -1,4 +1,4 @@
-//! Plivo: requests are forms, with numbers without their `+`.
+//! Plivo: requests are forms, in which numbers are written without `+`.
 
 use super::markup::{attribute, inner, number};
 use super::{Body, Dial, Report, Ring, Side, Step};

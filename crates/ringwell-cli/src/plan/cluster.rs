@@ -1,5 +1,5 @@
-//! `ringwell plan cluster`: estimates the machines that a given traffic needs. Each figure is shown
-//! with its basis.
+//! `ringwell plan cluster`: estimates the machines that the given traffic needs. Each figure is
+//! shown with its basis.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub(super) struct Args {
     /// Numbers handed out per second, e.g. 127k
     #[arg(long, value_name = "X", value_parser = parse_amount)]
     numbers_per_second: f64,
-    /// Rows of a batch
+    /// Number of rows in each batch
     #[arg(long, value_name = "N", default_value = "40", value_parser = parse_amount)]
     rows_per_batch: f64,
     /// Bytes of a row's parameters
@@ -29,10 +29,10 @@ pub(super) struct Args {
     /// Lockout of a number after its allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
-    /// Numbers of all pools; by default as many as the target requires
+    /// Count of numbers in all pools; by default as many as the target requires
     #[arg(long, value_name = "N", value_parser = parse_amount)]
     numbers: Option<f64>,
-    /// Numbers of one pool
+    /// Count of numbers in one pool
     #[arg(long, value_name = "N", default_value_t = 500)]
     pool_numbers: u32,
     /// Accepted overflow

@@ -16,7 +16,7 @@ use crate::print::print;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {
-    /// The list, with a heading as `export` writes it; - for stdin
+    /// The list, with the heading that `export` writes; - for stdin
     file: PathBuf,
     /// Only print the changes
     #[arg(long)]

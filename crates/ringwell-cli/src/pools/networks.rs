@@ -12,7 +12,8 @@ use super::{say, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Networks {
-    /// Print all networks with the count and limit of their pools' numbers
+    /// Print all networks, and for each of them the count of numbers in its pools and the limit on
+    /// this count
     List,
     /// Limit how many numbers a network's pools may have in total
     Limit {

@@ -21,7 +21,7 @@ pub(super) enum Numbers {
         /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
-        /// The only network that may use them
+        /// The only network that may use the numbers
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },
@@ -37,7 +37,7 @@ pub(super) enum Numbers {
     },
     /// Print numbers that can be bought, the cheapest first
     Offers {
-        /// Only numbers of this area code
+        /// Only numbers with this area code
         #[arg(long, value_name = "CODE")]
         area_code: Option<u16>,
     },

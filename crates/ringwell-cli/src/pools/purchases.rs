@@ -18,7 +18,7 @@ pub(super) struct Buy {
     /// Count of numbers to buy, the cheapest first
     #[arg(long, value_name = "N")]
     count: u32,
-    /// Only numbers of this area code
+    /// Only numbers with this area code
     #[arg(long, value_name = "CODE")]
     area_code: Option<u16>,
     /// Print the numbers that would be bought, without buying them
@@ -26,7 +26,7 @@ pub(super) struct Buy {
     dry_run: bool,
 }
 
-/// Prints the numbers for sale, either of one area code or of all.
+/// Prints the numbers for sale, either with one area code or with any.
 pub(super) fn offers(
     server: &Server,
     area_code: Option<u16>,

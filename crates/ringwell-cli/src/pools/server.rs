@@ -1,4 +1,4 @@
-//! The server that is managed, and the messages for its refusals.
+//! Sends requests to the managed server, and formats error messages for its refusals.
 //!
 //! Uses `/v1/`, and uses the published API only for operations that `/v1/` does not offer.
 
@@ -29,7 +29,7 @@ const CSV: &str = "text/csv";
 /// The base path of the published API. The server accepts any date in the path.
 const PUBLISHED: &str = "/api/2026-05-01";
 
-/// The server to manage, and the format of its answers.
+/// The server to manage, and the format of the output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Management {
     /// The server's management address: http://HOST:PORT or unix:PATH
@@ -80,8 +80,8 @@ impl Server {
         }
     }
 
-    /// Fetches all entries of a paged list. `key` names the member of the last entry from which the
-    /// next page continues.
+    /// Fetches all entries of a paged list. `key` names a member of the entries. Its value in the
+    /// last entry determines where the next page starts.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::get`].
@@ -102,7 +102,7 @@ impl Server {
         }
     }
 
-    /// Sends a change as JSON, or without a body if the value is null.
+    /// Sends a change with `body` as JSON, or without a body if `body` is null.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::get`].

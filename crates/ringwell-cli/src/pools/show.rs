@@ -46,7 +46,7 @@ pub(super) fn pool(server: &Server, id: u64) -> anyhow::Result<Value> {
     Ok(pool)
 }
 
-/// Formats a pool, one property per line, and its numbers.
+/// Formats a pool's properties, one per line, followed by its numbers.
 pub(super) fn lines(pool: &Value) -> String {
     let mut lines = String::new();
     let mut line = |name: &str, value: &str| {
@@ -133,7 +133,7 @@ fn early(load: &Value) -> String {
     let [over, rate, load] = ["over_seconds", "rows_per_second", "load"]
         .map(|name| load[name].as_f64().unwrap_or_default());
     let lifetime = if rate > 0.0 { load / rate } else { 0.0 };
-    // The limit is half a lifetime, because the period of a complete measurement is only about one
+    // The minimum is half a lifetime, because even a complete measurement covers only about one
     // lifetime.
     if over >= lifetime / 2.0 {
         return String::new();
@@ -191,7 +191,7 @@ pub(super) fn counted(pool: &Value) -> String {
     }
 }
 
-/// Formats a member's value for people. Null becomes an empty text.
+/// Returns the value of the field `name` as text. Null becomes an empty string.
 pub(crate) fn text(object: &Value, name: &str) -> String {
     match &object[name] {
         Value::Null => String::new(),
@@ -200,7 +200,7 @@ pub(crate) fn text(object: &Value, name: &str) -> String {
     }
 }
 
-/// Formats milliseconds since 1970 for people.
+/// Formats milliseconds since 1970 as a readable timestamp.
 fn time(millis: &Value) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(millis.as_i64()?).ok()?;
     Some(format!("{at:.3}"))

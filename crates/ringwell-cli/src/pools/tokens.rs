@@ -1,4 +1,5 @@
-//! The tokens that the server stores, in addition to the tokens of its configuration.
+//! `ringwell pools tokens`: manages the tokens in the server's database. The tokens in its
+//! configuration are not affected.
 
 use std::process::ExitCode;
 
@@ -18,17 +19,18 @@ pub(super) enum Tokens {
         /// Owner of the token, for the audit log
         #[arg(long)]
         name: String,
-        /// Permissions of the token: `lookup` reads attributions and calls with masked callers,
-        /// `read` also pools, `write` changes them, `admin` manages tokens and runs `ringwell top`
+        /// Permissions of the token. `lookup`: read attributions, and calls with masked callers.
+        /// `read`: also read pools. `write`: also change pools. `admin`: also manage tokens and run
+        /// `ringwell top`
         #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
-        /// The only network in which it is valid; not for the role `lookup`
+        /// The only network in which the token is valid; not allowed with the role `lookup`
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },
     /// Revoke a token
     Revoke {
-        /// Id of the token, as in the list
+        /// Id of the token, as printed by `ringwell pools tokens list`
         id: String,
     },
 }

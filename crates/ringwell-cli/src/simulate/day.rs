@@ -2,8 +2,8 @@
 //! call.
 //!
 //! The server's own engine hands out the numbers, and the server's own rule attributes the calls.
-//! This module only chooses the callers and times. The same page views and the same seed give the
-//! same day.
+//! This module only chooses which visitors call, and when. The same page views and the same seed
+//! give the same day.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -19,7 +19,7 @@ use super::access_log::View;
 
 /// If a visitor has opened no page for this long, the next page view begins a new visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
-/// The size of the journal's groups. The journal of a long day takes a few megabytes.
+/// The size of the journal's groups. The journal of a busy day takes a few megabytes of memory.
 const GROUP_BYTES: usize = 64 * 1024;
 
 /// The inputs of a simulated day.
@@ -65,7 +65,7 @@ pub(super) struct Found {
     pub(super) crashes: u64,
 }
 
-/// A caller, who dials at a given time.
+/// A visitor's call at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     at: Millis,
@@ -145,8 +145,8 @@ impl World<'_> {
             return;
         }
         self.found.visits += 1;
-        // Draws the random numbers for every visit, whether or not a number was shown, so that
-        // pools of all sizes get the same callers.
+        // Draws random values for every visit, even if no promo number was shown, so that pools of
+        // all sizes get the same callers.
         let (decision, delay) = (self.random.next(), self.random.delay(self.day.callers));
         let Some(number) = shown else {
             self.found.unserved_visits += 1;
@@ -166,7 +166,7 @@ impl World<'_> {
             found.overflow_calls += 1;
             return;
         };
-        // A call is also connected while the server is down. Its visitor is looked up after the
+        // Calls are connected even while the server is down. Their visitors are looked up after the
         // server has started again.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
         let held = self.server.holders(number, call.at);

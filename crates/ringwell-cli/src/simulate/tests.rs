@@ -92,8 +92,8 @@ fn a_repeated_day_has_the_same_results_and_crashes_only_affect_visitors_in_that_
     assert!(wrong(&with) < wrong(&without) + 0.02, "{with:?} {without:?}");
 }
 
-/// Checks that confidence is calibrated: if calls are attributed with probability p, a share of p
-/// must be attributed correctly.
+/// Checks that confidence is calibrated: its mean must match the share of calls that are attributed
+/// correctly.
 #[test]
 fn confidence_matches_the_share_of_right_attributions() {
     let (mut said, mut right, mut named) = (0.0, 0.0, 0.0);

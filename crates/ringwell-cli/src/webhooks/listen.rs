@@ -55,7 +55,8 @@ pub(crate) struct Args {
     /// The file with the endpoint's secret, `whsec_…`
     #[arg(long, value_name = "FILE", conflicts_with = "register")]
     secret_file: Option<PathBuf>,
-    /// Create an endpoint with this address on the server, and remove it at the end
+    /// Create an endpoint for the --listen address on the server, and remove it when this command
+    /// ends
     #[arg(long)]
     register: bool,
     /// With --register: the types of events, separated by commas; by default all
@@ -86,7 +87,7 @@ struct Endpoint<'a> {
 /// Receives webhooks until a signal arrives, or until `--count` events have been received.
 ///
 /// # Errors
-/// If the address cannot be bound, the secret is missing, or the server does not create an
+/// If the address cannot be bound, if the secret is missing, or if the server does not create an
 /// endpoint.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -2,7 +2,7 @@
 //! Webhooks, and passes them on.
 //!
 //! Limits the size and duration of requests, and remembers the ids of earlier deliveries. Does not
-//! depend on the senders or on the further processing.
+//! depend on the sender, or on how the requests are processed afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

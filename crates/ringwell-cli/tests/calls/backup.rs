@@ -31,8 +31,8 @@ fn a_backup_restores_calls() {
     assert_eq!(board.call("CA1", |_| true), before);
 }
 
-/// Some data exists only in separate files: the reports that wait for the call log, unreadable
-/// reports, and the periods of overflow numbers.
+/// Some data is stored in files outside the call log: the reports that wait for it, unreadable
+/// reports, and the periods in which numbers were overflow numbers.
 #[test]
 fn a_backup_restores_reports_that_wait_for_the_call_log() {
     let board = damage::damaged();

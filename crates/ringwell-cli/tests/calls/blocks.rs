@@ -1,4 +1,4 @@
-//! Blocked callers: the command, the provider's document and the call log.
+//! Tests that blocked callers are refused, and that the call log shows this.
 
 use super::Switchboard;
 use super::phone::Provider;

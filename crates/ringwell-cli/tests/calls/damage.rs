@@ -26,7 +26,7 @@ fn doctor(site: &Site) -> (bool, String) {
     said(ringwell(&["doctor", "--config", site.config().to_str().unwrap()]))
 }
 
-/// Creates a configuration with the settings `more`, and with its calls in `database` if one is
+/// Creates a configuration with the settings `more`, and with the call log in `database` if it is
 /// given.
 fn site(database: Option<&str>, more: &str) -> Site {
     let database = database.map(|name| format!("[calls]\ndatabase = \"{name}\"\n"));
@@ -70,8 +70,8 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
         let answer = twilio.post("/t/main/answer", &form);
         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
     }
-    // The server's log contains one line about the damage from startup, one from the thread that
-    // writes calls, and at most two more if the test lasts longer than a minute.
+    // About the damage, the server logs one line at startup, and one in the thread that writes
+    // calls. It logs at most two more if the test lasts longer than a minute.
     let said = board.server.log();
     let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
     assert!((1..=4).contains(&errors.count()), "{said}");
@@ -124,7 +124,7 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     assert!(said.contains("reports of calls are waiting for the next startup"), "{said}");
 }
 
-/// Moves the damaged log away.
+/// Moves the damaged call log away.
 pub(super) fn repair(site: &Site) {
     let log = site.data().join("calls.sqlite");
     fs::rename(&log, log.with_extension("damaged")).unwrap();
@@ -174,7 +174,8 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
     }
 }
 
-/// Waits until the log contains all of the calls with these provider ids, and no others.
+/// Waits until the call log contains all calls with these provider ids, and checks that it contains
+/// no others.
 fn are_logged(board: &Switchboard, calls: &[&str]) {
     for call in calls {
         board.call(call, |call| call["attribution"]["outcome"] == "allocated");
@@ -249,8 +250,8 @@ fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restar
     }
 }
 
-/// No report may be lost because the server wrote it to a call log that had already been removed or
-/// renamed.
+/// After a call log is removed or renamed, the server must not lose reports by writing them to the
+/// old file.
 #[test]
 fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     let board = Switchboard::new("");
@@ -271,8 +272,8 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     assert!(!text.contains("A restart uses"), "{text}");
 }
 
-/// If the write-ahead log is removed, SQLite itself would continue to use it, and its contents
-/// would be lost when the process ends.
+/// SQLite itself would continue to use a write-ahead log that was removed. The changes in it would
+/// be lost when the process ends.
 #[test]
 fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     let board = Switchboard::new("");
@@ -289,8 +290,8 @@ fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
     are_logged(&board, &["CA1", "CA2"]);
 }
 
-/// While reports wait for the call log, a look-up must not answer that a waiting call does not
-/// exist, and an erasure must not skip such a call.
+/// While reports wait for the call log, a look-up must not answer that their calls do not exist,
+/// and an erasure must not skip these calls.
 #[test]
 fn while_reports_wait_no_call_is_called_missing_and_no_person_erased() {
     let board = Switchboard::new("");
@@ -336,7 +337,7 @@ fn a_backup_names_the_damaged_call_log() {
     let good = fs::read(&log).unwrap();
     let mut beginning = good.clone();
     beginning[..4096].fill(b'X');
-    // The root page of the schema claims to have more cells than it can contain.
+    // The cell count in the schema's root page exceeds the page's capacity.
     let mut schema = good;
     schema[103..105].fill(0xff);
     for bytes in [beginning, schema] {
@@ -495,8 +496,8 @@ fn an_orderly_stop_soon_after_calls_logs_no_error() {
             let form = format!("CallSid=CA{round}x{call}&From=%2B14155551234&To=%2B1{number}");
             assert_eq!(twilio.post("/t/main/answer", &form).status, 200);
         }
-        // The webhook sender looks for new events within 20 ms after a call was stored, so some
-        // rounds stop the server before it has looked, and others afterwards.
+        // The webhook sender checks for new events within 20 ms after a call was stored. Some
+        // rounds stop the server before this check, and others after it.
         std::thread::sleep(Duration::from_millis(3) * round);
         let Switchboard { site, server, .. } = board;
         let log = server.stop();

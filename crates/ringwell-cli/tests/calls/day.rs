@@ -25,7 +25,8 @@ const VISITORS: u32 = 20_000;
 /// shown. With so many callers, the share of misattributed calls varies randomly by less than half
 /// a percentage point.
 const CALLERS: f64 = 0.3;
-/// The maximum difference between the measured share of misattributed calls and the formula.
+/// The maximum difference between the measured share of misattributed calls and the share according
+/// to the formula.
 const DIFFERENCE_MAX: f64 = 0.01;
 const KILL_EVERY: Duration = Duration::from_mins(10);
 const NUMBERS: u64 = 500;
@@ -58,7 +59,7 @@ struct Caller {
 #[derive(Default)]
 struct Seen {
     shown: Vec<Shown>,
-    /// Visitors without an answer, because the server was down or was killed before it answered.
+    /// Visitors who got no answer because the server was down or was killed before it answered.
     unserved: Vec<u32>,
     overflow: usize,
     callers: BinaryHeap<Reverse<Caller>>,
@@ -180,7 +181,7 @@ impl World {
         }
     }
 
-    /// Reports a call to the number, and then the end of the call. Repeats each request until the
+    /// Reports the beginning of the caller's call, and then its end. Repeats each request until the
     /// server answers it.
     fn call(&self, caller: Caller) {
         let Caller { visitor, number, .. } = caller;

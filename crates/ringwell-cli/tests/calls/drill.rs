@@ -23,9 +23,9 @@ const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// Long enough for events whose first delivery hangs. The server gives up an attempt after 15 s and
-/// makes the second one 5 s later. If it is killed during an attempt, the lease on the delivery
-/// expires only after 20 s.
+/// The time limit for all deliveries, which includes events whose first delivery hangs. The server
+/// abandons an attempt after 15 s and makes the second one 5 s later. If the server is killed
+/// during an attempt, the lease on the delivery expires only after 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The received events, and the count of attempts for each.

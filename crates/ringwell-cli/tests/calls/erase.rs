@@ -1,5 +1,5 @@
-//! Erasure: afterwards, the data directory contains neither the caller's digits nor the visitor's
-//! parameters.
+//! Tests that after an erasure, the data directory contains neither the caller's digits nor the
+//! visitor's parameters.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -80,7 +80,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert!(
         found(&data, CALLER).iter().any(|path| path.to_string_lossy().contains("calls.sqlite"))
     );
-    // Only one of the visitors has the parameter. Both calls have the same caller.
+    // Only one of the visitors has this value of `gclid`. Both calls have the same caller.
     let erase = |whom: &[&str]| {
         let mut command = ringwell(&["calls", "erase", "--journal-list"]);
         command.arg(&list).args(whom).env("RINGWELL_TOKEN", TOKEN);
@@ -134,8 +134,8 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
     command.arg(&data);
     assert_eq!(say(command), "1 allocation erased\n");
-    // Simulates the state after a crash: the planned bytes are stored in a separate file of the
-    // data directory, and half of them are written to the segments.
+    // Simulates a crash during an erasure: a file in the data directory contains the bytes to
+    // write, and half of them have been written to the segments.
     let mut intent = String::new();
     for (path, old) in before {
         let Ok(new) = fs::read(&path) else { continue };
@@ -163,7 +163,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let board = Switchboard { phone: Phone::at(&server), site, server };
     assert!(board.holder(other).to_string().contains("Cj0other"));
     assert!(!board.holder(theirs).to_string().contains("gclid"));
-    // If the file with the planned bytes is incomplete, no segment was overwritten yet.
+    // If the file with the bytes to write is incomplete, no segment has been overwritten yet.
     fs::write(&noted, &intent[..intent.len() / 2]).unwrap();
     let board = restarted(board);
     assert!(!noted.exists());
@@ -215,8 +215,8 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
         batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
     };
     let hidden = given(&format!("gclid={SECRET}&gclid=x"));
-    // Uses parameters of five to ten bytes. They are too short for the parameter name with which
-    // longer erased parameters are overwritten.
+    // Uses parameters of five to ten bytes. Longer parameters are overwritten with a special
+    // parameter name, for which these are too short.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
     assert!(board.holder(hidden)["parameters"]["gclid"] == "x");

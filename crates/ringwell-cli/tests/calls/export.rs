@@ -1,5 +1,5 @@
-//! `ringwell calls`: exports calls from a real server's log, and reports results of calls to the
-//! server.
+//! `ringwell calls`: exports calls from a real server's log, and uploads the results of calls to
+//! the server.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -76,7 +76,7 @@ fn every_call_is_exported_once_and_filters_apply() {
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("outcome: one of"), "{said}");
 
-    // An export that continues after a position has no second header.
+    // An export that starts after a given position has no header.
     let page = board.get("/v1/calls?limit=1000").json();
     let rest = ["export", "--format", "csv", "--after", page["next"].as_str().unwrap()];
     assert_eq!(board.calls_say(&rest).lines().count(), 51);

@@ -1,8 +1,8 @@
 //! Calls while the disk of the call log is full: they are answered at once, and stored as soon as
 //! the disk has free space.
 //!
-//! Needs the permission to mount a small file system. Without the permission, the tests print a
-//! message and end.
+//! The tests need permission to mount a small file system. Without it, they print a message and are
+//! skipped.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -53,7 +53,7 @@ impl Switchboard {
         names.map(ring).collect()
     }
 
-    /// Waits until the log has all of these calls.
+    /// Waits until the call log contains all calls whose ids are in `names`.
     fn has(&self, names: &BTreeSet<String>) {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -15,7 +15,7 @@ use super::support::site::Site;
 pub(crate) const SECRET: &str = "a-secret-of-the-provider-0123456789";
 const PUBLIC_URL: &str = "https://calls.example";
 
-/// The server's side of an account: its configuration and its address.
+/// The server's configuration of an account, and the address to which the provider sends requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Phone {
     address: String,
@@ -42,7 +42,7 @@ impl Phone {
         fs::set_permissions(&path, mode).unwrap();
     }
 
-    /// Like `new`, but with the address at which `server` listens according to its log.
+    /// Reads the server's address for calls from its log.
     pub(crate) fn at(server: &Server) -> Self {
         server.says("\"calls\"");
         let log = server.log();
@@ -72,7 +72,7 @@ impl Provider {
         Self { phone: phone.clone(), url: PUBLIC_URL.to_owned() }
     }
 
-    /// Returns a provider that reaches the hooks at another URL.
+    /// Returns a provider that signs requests for `url`, not for the configured `public_url`.
     pub(crate) fn at_url(&self, url: &str) -> Self {
         Self { phone: self.phone.clone(), url: url.to_owned() }
     }
@@ -114,7 +114,7 @@ impl Provider {
     }
 }
 
-/// Returns the request targets of all hooks that a document names.
+/// Returns the request targets of all hook URLs in `document`.
 pub(crate) fn urls(document: &str) -> Vec<String> {
     let start = format!("\"{PUBLIC_URL}");
     let all = document.split(&start).skip(1);

@@ -1,5 +1,5 @@
-//! Measures how long the provider waits for the document at 500 calls per second, while batches are
-//! also being sent.
+//! Measures how long a provider waits for the document that answers a call. The load is 500 calls
+//! per second, while batches are also being sent.
 
 use std::sync::Mutex;
 use std::thread;
@@ -16,8 +16,9 @@ const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
-/// The duration of a slot. The first [`SETTLING`] of each slot is not measured, because calls of
-/// the previous slot may still be in progress.
+/// The duration of a time slot. Within a slot, either all calls are sent to the same server or no
+/// calls are sent. The first [`SETTLING`] of each slot is not measured, because calls of the
+/// previous slot may still be in progress.
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
@@ -141,13 +142,13 @@ impl Plan {
     }
 }
 
-/// Lowers this thread's priority in favour of the batches' client and the server, because real
-/// providers use other machines.
+/// Lowers this thread's priority, so that it takes less processor time from the server and from the
+/// client that sends batches. A real provider would run on another machine.
 fn step_back() {
     rustix::process::setpriority_process(None, 19).unwrap();
 }
 
-/// Returns a percentile of `times`. The rank `of` is given in thousandths.
+/// Returns a percentile of `times`. `of` is in thousandths: 990 is the 99th percentile.
 fn percentile(mut times: Vec<Duration>, of: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of).div_ceil(1000) - 1]
@@ -162,16 +163,17 @@ fn every_call_is_connected_at_500_a_second() {
     assert_eq!(calls, 400, "a fifth of each slot does not count");
 }
 
-/// Measures batches in three cases: without calls, with calls to the same server, and with the same
-/// calls to another process. Slots of a quarter of a second alternate, so that other load on the
-/// machine affects all three cases. Calls to the other process take the same processor time, so the
-/// difference between the last two cases shows how calls and batches affect each other inside one
-/// server. `RINGWELL_RATE_DATABASE` sets the database of both call logs, which are otherwise in the
-/// data directories: `sqlite:PATH` or `postgres://...`.
+/// Measures the latencies of batches in three cases: without calls, with calls to the same server,
+/// and with the same calls to another process. The cases alternate in slots of a quarter of a
+/// second, so that other load on the machine affects all three. In the last two cases, the calls
+/// take the same processor time. The difference between these cases therefore shows how calls and
+/// batches affect each other inside one server. `RINGWELL_RATE_DATABASE` (`sqlite:PATH` or
+/// `postgres://...`) sets the database of both call logs. Without it, each call log is in its
+/// server's data directory.
 #[test]
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn a_document_is_out_soon_at_500_calls_a_second() {
-    // All blocks together take four minutes.
+    // A block is one of the `ORDERS`. All blocks together take four minutes.
     const BLOCKS: usize = 320;
     // Numbers become free after a minute, so the pool is large enough for any number of blocks.
     let pool = || Pool::new(16, 90_000, Duration::from_mins(1));
@@ -213,8 +215,8 @@ fn batches(slots: &[&Times]) -> Vec<Duration> {
     slots.iter().flat_map(|times| times.batches.iter().copied()).collect()
 }
 
-/// Returns the ratio of two percentiles with its confidence interval, from 400 random resamplings
-/// of the slots.
+/// Returns the ratio of a percentile of `over` to the same percentile of `under`, between the ends
+/// of its confidence interval. The interval comes from 400 random resamplings of the slots.
 fn ratio(over: &Vec<&Times>, under: &Vec<&Times>, of: usize) -> [f64; 3] {
     let mut state = 1_u64;
     let mut draw = |slots: &Vec<&Times>| -> Duration {

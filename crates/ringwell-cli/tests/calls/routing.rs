@@ -1,4 +1,5 @@
-//! A user's program that decides the destinations of calls, and reloads by SIGHUP.
+//! Tests a user's program that decides the destinations of calls, and reloads of the configuration
+//! by SIGHUP.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -112,8 +113,8 @@ fn a_program_decides_the_destination_of_calls_and_the_default_applies_if_it_fail
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);
     assert_eq!(board.call("CA0", |_| true)["destination"], "+18005550001");
-    // If the program's answer is late, invalid, an error or without a decision, the default
-    // destination is chosen in time.
+    // If the program's answer is late, invalid or an error, or contains no decision, the server
+    // chooses the default destination within a second.
     for call in 1..6 {
         let (answer, took) = ring(&format!("CA{call}"));
         assert!(answer.body.contains(">+18005550199</Number>"), "{call}: {}", answer.body);

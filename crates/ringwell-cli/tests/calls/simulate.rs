@@ -53,7 +53,7 @@ fn a_log_of_a_day_yields_the_expected_attributions() {
     assert!((500..700).contains(&count("all")) && count("unknown") == 0, "{said:#}");
     assert_eq!(count("right") + count("wrong"), count("all"));
     assert!(count("right") > count("wrong") && count("wrong") > 0, "{said:#}");
-    // Two numbers, each locked for ten minutes, are not enough for one visitor per minute.
+    // Two numbers, each locked out for ten minutes, are not enough for one visitor per minute.
     assert!(small["overflow_visits"].as_u64().unwrap() > 800, "{said:#}");
 
     let (code, said, _) = run(&["--config", config, "--pool", "17", "--seed", "2"]);

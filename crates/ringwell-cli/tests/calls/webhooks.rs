@@ -1,4 +1,4 @@
-//! Webhooks that the server sends, to receivers that fail, hang and reset connections.
+//! Webhooks that the server sends to receivers that fail, hang or reset connections.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -156,8 +156,8 @@ impl Switchboard {
     }
 }
 
-/// Verifies a delivery according to the specification of Standard Webhooks, without the server's
-/// code.
+/// Returns whether `delivery` is signed according to the Standard Webhooks specification. Does not
+/// use the server's code.
 pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);
@@ -167,8 +167,8 @@ pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     delivery.headers["webhook-signature"].split(' ').any(|one| one == wanted)
 }
 
-/// Verifies `deliveries` with the libraries of Python and JavaScript, if `cargo xtask telephony`
-/// has installed these libraries.
+/// Verifies `deliveries` with the Standard Webhooks libraries for Python and JavaScript, if
+/// `cargo xtask telephony` has installed them.
 pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
     let Some(home) = std::env::var_os("RINGWELL_TELEPHONY") else { return };
     let (home, here) = (Path::new(&home), Path::new(env!("CARGO_MANIFEST_DIR")));
@@ -193,7 +193,8 @@ pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
 
 #[test]
 fn every_event_arrives_signed_at_a_receiver_that_fails() {
-    // Every third request fails. The event is sent again five seconds later with the same id.
+    // Every third request fails. Five seconds after a failure, the server sends the event again
+    // with the same id.
     let receiver = Receiver::start(|count| Some(if count % 3 == 2 { 500 } else { 200 }));
     let board = board(&[&receiver]);
     let (_, secret) = board.endpoint(&receiver);

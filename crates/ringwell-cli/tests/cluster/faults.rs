@@ -32,7 +32,7 @@ fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
 }
 
 /// Sends 200 batches and pauses the calling node three times. Returns the link's window before and
-/// after.
+/// after the pauses.
 fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
     let mut client = servers[0].client();
     cluster.ask_until(&mut client, 0, true);

@@ -118,7 +118,7 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     for (from, to) in [(1, 0), (0, 1)] {
         assert_eq!(move_buckets(&mut servers[from].client(), "512-520", to).status, 200);
     }
-    // Simulates that node a's answer at the end of the first move was lost, so that node b still
+    // Simulates the loss of node a's answer at the end of the first move. Node b therefore still
     // records the buckets as leaving.
     let [a, b] = servers;
     b.stop();

@@ -106,7 +106,7 @@ fn data_from_before_a_move_do_not_serve_what_a_running_node_has() {
     moves::assert_each_once(given, 2 * 8);
 }
 
-/// Node b, which knows of the move, is stopped when node a starts.
+/// Node b, which has recorded the move, is stopped before node a starts.
 #[test]
 fn numbers_given_by_data_from_before_a_move_are_held_when_the_owner_comes() {
     let (cluster, second) = moved_and_put_back();

@@ -219,7 +219,7 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
 }
 
 /// The taker hangs when it is about to take over the buckets. As soon as the taker continues, the
-/// operator cancels the move while the giver waits for its next attempt.
+/// operator cancels the move. The giver is then still waiting to try again.
 #[test]
 fn moving_buckets_can_be_taken_back() {
     let cluster = Cluster::new(20, HALF_AN_HOUR);

@@ -1,7 +1,7 @@
 //! A server whose database of ring pools is on a full disk.
 //!
-//! Needs the permission to mount a small file system. Without the permission, the tests print a
-//! message and end.
+//! The tests need permission to mount a small file system. Without it, they print a message and are
+//! skipped.
 
 use tempfile::TempDir;
 

@@ -9,7 +9,8 @@ fn is_overflow(managed: &Managed, server: &Server) -> bool {
     batch::one(&mut server.client(), &managed.site.pools[0], "after").overflow
 }
 
-/// Waits until the database contains the name of the data directory.
+/// Waits until the database contains a name of the data directory other than `before`, and returns
+/// this name.
 fn named(managed: &Managed, before: Option<&str>) -> String {
     let journal = || managed.runtime.block_on(managed.store.journal("the only node")).unwrap();
     soon("the name of the data directory", || {
@@ -53,9 +54,9 @@ fn postgres_detects_a_lost_disk() {
     a_lost_disk_is_noticed(Rig::postgres());
 }
 
-/// When a single server becomes a node of a cluster, the database must forget the server's former
-/// name. Otherwise, numbers that leave a pool would wait forever for that server to confirm the
-/// change.
+/// When a single server becomes a node of a cluster, its former name must be removed from the
+/// database. Otherwise, numbers that leave a pool would stay unusable, because no server with that
+/// name would ever confirm the change.
 #[test]
 fn a_single_server_that_becomes_a_node_of_a_cluster_is_forgotten_and_a_live_node_is_not() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 3, LONG)]);
@@ -97,7 +98,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     managed.start().stop();
 }
 
-/// Data that is not stored cannot be lost, so no name is recorded.
+/// Data that is not stored cannot be lost, so the name of the data directory is not recorded.
 #[test]
 fn a_server_without_stored_data_records_no_data_directory() {
     let rig = Rig::sqlite();

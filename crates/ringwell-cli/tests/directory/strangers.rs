@@ -174,8 +174,8 @@ fn bodies_of_unauthenticated_clients_stay_within_their_memory_limit() {
         let _ = stream.write_all(&part);
         stream
     };
-    // The memory limit is just large enough for a list of 32 MiB, so ten of these bodies fit, but
-    // no more.
+    // The memory limit is 32 MiB, the maximum length of a list of pools. Ten of these bodies fit,
+    // but no more.
     let mut open: Vec<TcpStream> = (0..16).map(stalled).collect();
     let mut refused = 0;
     for stream in &mut open {

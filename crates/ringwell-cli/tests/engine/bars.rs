@@ -1,7 +1,8 @@
-//! Measures the cost of journals on three servers, relative to journals on the disk, in one run on
-//! one machine.
+//! Measures the cost of journals on three nats-servers, relative to journals on the local disk. One
+//! run measures both on the same machine.
 //!
-//! Ignored by default, because it needs the machine to itself: `cargo xtask engine --bars`.
+//! Ignored by default, because it needs the machine to itself. Run it with
+//! `cargo xtask engine --bars`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,7 +25,7 @@ use crate::support::server::{Server, signal};
 use crate::support::site::{Pool, Site};
 use crate::trial::wait_until;
 
-/// The length of a message in a stream, and of a block that is written to the file and flushed.
+/// The length of a message in a stream, and of a block that is written to a file and flushed.
 const BYTES: usize = 16 << 10;
 
 /// The length of the file whose blocks are overwritten in a loop.
@@ -40,7 +41,7 @@ const LENGTH: Duration = Duration::from_secs(4);
 const CONNECTIONS: usize = 16;
 const ROWS: u64 = 40;
 
-/// The rate of batches per second at which latencies are measured.
+/// The rate, in batches per second, at which latencies are measured.
 const RATE: u64 = 1_000;
 
 /// The latencies of one kind of operation.

@@ -42,8 +42,10 @@ impl Powered {
     fn start(setting: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let images = images(folder.path())?;
-        // A node refuses nats-servers that do not flush each message. The node therefore reads the
-        // settings of this additional nats-server, which does.
+        // A node reads the nats-servers' settings from their monitoring addresses. It refuses
+        // nats-servers that do not flush each message, but some tests use such nats-servers. The
+        // node therefore gets only the monitoring address of this additional nats-server, which
+        // flushes each message.
         let shown = Nats::start(1)?;
         let stores = places(&images);
         let nats = Nats::start_in(&Layout { setting, stores: &stores, ..Layout::default() })?;
@@ -261,7 +263,8 @@ fn a_full_stream_gives_overflow_until_it_has_room() {
     server.stop();
 }
 
-/// Flips a bit at each of several places in the files with a stream's messages.
+/// Flips single bits in the files that contain the stream's messages. Returns the count of flipped
+/// bits.
 fn rot(store: &Path) -> usize {
     let messages = store.join("jetstream/$G/streams").join(STREAM).join("msgs");
     let files = fs::read_dir(&messages).unwrap().map(|file| file.unwrap().path());
@@ -301,7 +304,8 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
     fs::remove_dir_all(trial.site.data()).unwrap();
     let server = match Server::try_start(trial.serve()) {
         Ok(server) => server,
-        // If no server has the messages, startup is refused, and no message is skipped.
+        // If no nats-server has an intact copy of a message, the node must refuse to start. It must
+        // not skip the message.
         Err(refused) => {
             println!("refused: {}", refused.log);
             assert!(refused.log.contains("of the log of shard"), "{}", refused.log);

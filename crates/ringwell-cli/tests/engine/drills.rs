@@ -61,7 +61,7 @@ fn rounds() -> u32 {
     std::env::var(ROUNDS).ok().map_or(FEW, |text| text.parse().unwrap())
 }
 
-/// Starts a standby with its own data, and with the address of the process that serves.
+/// Starts a standby with its own data directory, at the same address as the serving process.
 fn standby(trial: &Trial, round: u32) -> JoinHandle<Server> {
     let command = on_machine(trial, round % 2);
     thread::spawn(|| Server::start(command))
@@ -186,9 +186,9 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     };
     let mut server = start(&trial, 0).join().unwrap();
     trial.load(&server);
-    // The last process runs on the first machine, whose copy of the log contains all groups. If a
-    // copy did not begin with the first group, the checker would have to use the wrong clocks to
-    // determine from which time on the copy is complete.
+    // The last process runs on the first machine, whose copy of the log contains all groups. If the
+    // copy did not begin with the first group, the checker would need the time from which the copy
+    // is complete, but the clocks in this test are wrong.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
         // Waits long enough for the standby to receive a heartbeat.
@@ -304,7 +304,7 @@ fn restart_servers(nats: &mut Nats, trial: &Trial) {
     }
 }
 
-/// Requests a number of each pool. Checks that the numbers are not in `given`, and adds them to
+/// Requests a number from each pool. Checks that the numbers are not in `given`, and adds them to
 /// `given`.
 fn numbers_of_each(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "large".to_owned() };

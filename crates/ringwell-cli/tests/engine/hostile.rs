@@ -1,5 +1,5 @@
-//! Operators and programs violate the guide: they purge or edit streams, revoke credentials, and
-//! start servers again without their stores.
+//! Operators and programs violate `docs/guides/journals-on-nats.md`: they purge or edit streams,
+//! revoke credentials, and start servers again without their stores.
 
 use std::collections::BTreeSet;
 use std::fs;

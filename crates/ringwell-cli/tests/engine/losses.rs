@@ -24,7 +24,7 @@ fn site_with(settings: &str) -> Site {
     Site::new(pools.collect(), settings)
 }
 
-/// Starts a server on a simulated machine: with its own data directory `name`.
+/// Starts a server with its own data directory `name`, as on a separate machine.
 pub(crate) fn on_machine(site: &Site, name: &str) -> Server {
     Server::start(command(site, name))
 }
@@ -46,8 +46,8 @@ fn delete_streams(nats: &Nats, shards: &[u16]) {
     });
 }
 
-/// Requests a number of each pool, and checks that none was given before. Returns the number of
-/// pools that handed out a number.
+/// Requests a number from each pool. Checks that the numbers are not in `given`, and adds them to
+/// `given`. Returns the count of pools that handed out a number.
 pub(crate) fn ask(site: &Site, server: &Server, given: &mut BTreeSet<u64>) -> usize {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "loss".to_owned() };
     let asks: Vec<Ask> = site.pools.iter().map(ask).collect();
@@ -139,7 +139,7 @@ fn a_shard_that_is_added_and_a_first_start_that_is_killed_hold_nothing() {
     server.stop();
 }
 
-/// Requests a number of each pool. Every pool must hand out one.
+/// Repeats [`ask`] until every pool hands out a number in one batch.
 pub(crate) fn ask_all(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     wait_until("a pool gives no number", || ask(site, server, given) == site.pools.len());
 }

@@ -18,8 +18,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Creates a network with this many hosts, in addition to this process. If the system does not
-    /// allow it, prints the reason to stderr and returns `None`.
+    /// Creates a network with this many hosts, in addition to the host of this process. If the
+    /// system does not allow it, prints the reason to stderr and returns `None`.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let net = Self { name: format!("rwn{}", process::id()), hosts };
         match net.make() {
@@ -69,7 +69,8 @@ impl Net {
         format!("{}h{host}", self.name)
     }
 
-    /// Returns the address number `nth` of the range that is reserved for measurements (RFC 2544).
+    /// Returns an address whose last byte is `last`, from the range that is reserved for benchmarks
+    /// (RFC 2544).
     fn nth(last: usize) -> String {
         format!("198.18.{}.{last}", process::id() % 256)
     }

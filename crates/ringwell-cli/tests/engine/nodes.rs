@@ -22,7 +22,7 @@ use crate::trial::wait_until;
 
 const NAMES: [&str; 2] = ["a", "b"];
 const POOLS: u64 = 8;
-/// The count of numbers in a pool. More are available than a test requests while links are being
+/// The count of numbers in a pool. A test requests fewer numbers than this while links are being
 /// opened.
 const NUMBERS: u64 = 20_000;
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
@@ -218,7 +218,7 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("another program has published to the journal's stream");
     second.says("not a group");
     second.says("subject ringwell_1.groups");
-    // Publishes messages that the node itself has written a second time.
+    // Publishes again two messages that the node itself wrote.
     for place in [2, 4] {
         nats.client().publish_again("RINGWELL_1", place);
         nodes.wait_for_all(&second);

@@ -13,8 +13,8 @@ const OWNER: usize = 3;
 const STANDBY: usize = 4;
 const SERVERS: [usize; 3] = [0, 1, 2];
 
-/// The duration of a partition. It is longer than the silence for which a standby waits, and longer
-/// than an election.
+/// The duration of a partition. It is longer than the time without heartbeats after which a standby
+/// takes over, and longer than an election.
 const CUT: Duration = Duration::from_secs(15);
 
 fn servers(net: &Net) -> Option<Nats> {

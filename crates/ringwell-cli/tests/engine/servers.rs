@@ -430,12 +430,12 @@ fn free_ports() -> [u16; 3] {
     bound.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// Returns the server that leads `stream`, according to one server.
+/// Returns the name of the server that leads `stream`, according to the server at `monitor`.
 fn leader_of(monitor: (&str, u16), stream: &str) -> Option<String> {
     stream_of(monitor, stream)?["cluster"]["leader"].as_str().map(str::to_owned)
 }
 
-/// Returns the state of `stream`, according to one server.
+/// Returns the state of `stream`, according to the server at `monitor`.
 fn stream_of(monitor: (&str, u16), stream: &str) -> Option<Value> {
     let page = get(monitor, "/jsz?streams=true&config=true&accounts=true")?;
     let accounts = page["account_details"].as_array()?;

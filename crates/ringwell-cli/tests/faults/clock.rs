@@ -1,7 +1,7 @@
-//! Changes of the machine's clock, while the server is running and while it is stopped.
+//! Changes to the machine's clock, while the server is running and while it is stopped.
 //!
-//! libfaketime provides a wall clock that the test sets, even while the server runs. A time
-//! namespace has its own clock since boot, which simulates a reboot of the machine.
+//! libfaketime provides a wall clock that the test can set, even while the server runs. A time
+//! namespace has a separate boot-time clock, which simulates a reboot of the machine.
 
 use super::support::server::Server;
 use super::support::wall::Wall;
@@ -10,8 +10,8 @@ use super::trial::{Trial, can_run, wait_until, within};
 const HOUR: i64 = 3_600;
 const TEN_YEARS: i64 = 87_660 * HOUR;
 
-/// Returns the seconds by which a server's wall clock is ahead, according to the newest line of its
-/// log.
+/// Returns the number of seconds by which a server's wall clock is ahead of the machine's wall
+/// clock. Reads the server's time from the log line of a reload.
 fn ahead(server: &Server) -> i64 {
     let line: serde_json::Value = serde_json::from_str(&server.reload()).unwrap();
     let logged: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
@@ -53,8 +53,8 @@ fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     server.stop();
 }
 
-/// A clock that was set ahead looks like a long time in which no server ran. Only the length of the
-/// clock's leap distinguishes the two.
+/// At startup, a clock that was set ahead looks like a long time in which no server ran. Only the
+/// size of the jump distinguishes the two cases.
 #[test]
 fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {
     let mut trial = Trial::new("");

@@ -8,12 +8,12 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
-/// The limit of descriptors. It is high enough for the server's own files, the connections of
+/// The limit on file descriptors. It is high enough for the server's own files, the connections of
 /// `ringwell load` and a few more clients, but not for the crowd of clients.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 
-/// Reads a value of `/metrics` over an existing connection.
+/// Reads a metric from `/metrics` over an existing connection.
 fn figure(client: &mut Client, name: &str) -> f64 {
     let text = client.get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split([' ', '{']).next() == Some(name);

@@ -1,5 +1,5 @@
-//! A disk that fails, is full, or interrupts system calls. strace changes the results of the
-//! running server's system calls.
+//! A disk that fails or is full, and system calls that are interrupted. strace changes the results
+//! of the running server's system calls.
 
 use std::process::{Child, Command, Stdio};
 
@@ -101,8 +101,8 @@ fn a_full_disk_costs_numbers_until_it_has_room_again() {
     trial.load(&server);
     for error in ["ENOSPC", "EDQUOT"] {
         trial.fault("the disk is full");
-        // Each thread retries four times per second, so the 16 injected failures are used up after
-        // some seconds, and its writes succeed again.
+        // Each thread retries four times per second. Its 16 injected failures are therefore used up
+        // after a few seconds, and its writes succeed again.
         let injected = Injected::into(&server, &[&format!("pwrite64:error={error}:when=1..16")]);
         trial.wait_for_overflow(&server);
         wait_until("not both journals are full", || {
@@ -127,8 +127,8 @@ fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     let mut server = trial.start();
     trial.load(&server);
     trial.unnoticed();
-    // Interrupts every other write of each thread. All interruptions happen before `end`, because a
-    // call that is in progress when strace detaches would fail for another reason.
+    // Interrupts every other write of each thread. The interruptions must be over before `end`,
+    // because a call that is in progress when strace detaches would fail for another reason.
     let injected = Injected::into(&server, &["pwrite64:error=EINTR:when=1..21+2"]);
     trial.wait_for_answers(400);
     injected.end();

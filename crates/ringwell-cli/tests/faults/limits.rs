@@ -18,7 +18,7 @@ fn limit(server: &Server, limit: &str) {
     assert!(status.success(), "prlimit --pid {pid} {limit}: {status}");
 }
 
-/// Returns the size of the memory that the process has mapped, in bytes.
+/// Returns the size of the server's address space, in bytes.
 fn mapped(server: &Server) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
     statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -31,7 +31,7 @@ fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     trial.load(&server);
     trial.fault("no memory is left");
     limit(&server, &format!("--as={}", mapped(&server)));
-    // Incomplete bodies take memory until none is left.
+    // Incomplete request bodies use up the memory.
     let mut hungry: Vec<Client> = Vec::new();
     while hungry.len() < 2_000 {
         let Ok(mut client) = Client::connect(server.address()) else { break };
@@ -53,8 +53,8 @@ fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     server.stop();
 }
 
-/// The write that reaches the limit is cut short, and the process ends. The file then contains an
-/// incomplete frame.
+/// The write that exceeds the limit on the file size is cut short, and the process ends. The file
+/// then contains an incomplete frame.
 #[test]
 fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     let mut trial = Trial::new("");

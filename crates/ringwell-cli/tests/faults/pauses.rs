@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::trial::Trial;
 
-/// The length of the pause. It is longer than a lockout, so that numbers become free during the
+/// The length of a pause. It is longer than a lockout, so that numbers become free during the
 /// pause.
 const STILL: Duration = Duration::from_millis(2_500);
 

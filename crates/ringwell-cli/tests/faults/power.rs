@@ -1,8 +1,8 @@
 //! Simulates power cuts. The server's data is on a separate file system, which drops all unflushed
 //! data at once and then fails every operation until it is mounted again.
 //!
-//! The shutdown ioctl of ext4 does this, on a file system in an image file. The tests need the
-//! rights to mount and to use a loop device.
+//! The tests use ext4's shutdown ioctl for this, on a file system in an image file. They need
+//! permission to mount file systems and to use a loop device.
 
 use std::time::Duration;
 
@@ -87,8 +87,8 @@ fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
     Some((disk, site))
 }
 
-/// The server must detect the loss, although the machine is not rebooted and the server could not
-/// record the failure on the failing disk.
+/// The server must detect that unflushed data was lost, although the machine is not rebooted and
+/// the server could not record the failure on the failing disk.
 #[test]
 fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
     let folder = TempDir::new().unwrap();

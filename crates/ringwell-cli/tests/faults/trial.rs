@@ -36,7 +36,7 @@ const POOLS: u64 = 20;
 /// The count of numbers per pool. As long as no faults occur, the loads request fewer numbers than
 /// this from one pool within a lifetime.
 const NUMBERS: u64 = 400;
-/// The batches per second of each load, and the rows per batch.
+/// The number of batches that each load sends per second, and the number of rows in a batch.
 const RATE: &str = "80/s";
 const ROWS: &str = "10";
 /// The number of rows of each load that are looked up at the end.
@@ -46,7 +46,7 @@ const LOOK_UPS: &str = "400";
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) site: Site,
-    /// The folder of the histories, the list of pools, and the server's socket.
+    /// The folder that contains the histories, the list of pools, and the server's socket.
     folder: TempDir,
     loads: Vec<Load>,
     /// Lines of the history that record the injected faults.
@@ -94,8 +94,8 @@ impl Trial {
         self.folder.path().join(name)
     }
 
-    /// Returns a `ringwell serve` command with a unix socket, whose path stays the same after a
-    /// restart.
+    /// Returns a `ringwell serve` command that listens on a unix socket. The socket's path stays
+    /// the same after a restart.
     pub(crate) fn serve(&self) -> Command {
         let socket = format!("unix:{}", self.file("socket").display());
         self.site.serve(&["--listen", &socket])
@@ -149,7 +149,7 @@ impl Trial {
         self.made += 1;
     }
 
-    /// Pauses all loads for the time `length`.
+    /// Pauses all loads for `length`.
     pub(crate) fn pause_loads(&self, length: Duration) {
         for (name, pause) in [("STOP", length), ("CONT", Duration::ZERO)] {
             self.loads.iter().for_each(|load| signal(load.child.id(), name));
@@ -189,8 +189,8 @@ impl Trial {
         Verdict(verdict)
     }
 
-    /// Requests one row of each pool, and returns the count of overflow numbers. Takes at most two
-    /// seconds.
+    /// Requests a number from each pool, and returns the count of overflow numbers. Takes at most
+    /// two seconds.
     pub(crate) fn overflow(&self, client: &mut Client, name: &str) -> usize {
         let ask = |pool: &Pool| Ask { pool: pool.id, id: name.to_owned() };
         let asks: Vec<Ask> = self.site.pools.iter().map(ask).collect();
@@ -236,8 +236,7 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// Accepts violations of rule C6, in which rows overflowed for a reason that the checker does
-    /// not accept.
+    /// Allows violations of rule C6: rows that overflowed without a cause that the checker accepts.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_overflow(&self) {
         let rules = self.0["violations"].as_object().unwrap();

@@ -1,5 +1,5 @@
-//! Wall clocks that are wrong at startup and are corrected later. Tested with individual visitors
-//! and their attributions.
+//! Wall clocks that are wrong at startup and are corrected later. The tests check the numbers and
+//! attributions of individual visitors.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,7 +30,8 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// Returns the holder of `number` at `at_ms`, a time by a correct clock.
+/// Returns the id of the visitor who held `number` at `at_ms`, the time on a correct clock. If
+/// there is no such visitor, returns the outcome of the look-up.
 fn named(server: &Server, number: u64, at_ms: u64) -> Value {
     let found = batch::attribution(&mut server.client(), number, at_ms).unwrap();
     let id = found["parameters"]["id"].clone();

@@ -24,7 +24,8 @@ impl Throttle {
         let rate = Arc::clone(&bytes_a_second);
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                // The node may not be running yet. The other node tries again.
+                // The node that listens at `link` may not be running yet. The other node then tries
+                // again.
                 let Ok(far) = UnixStream::connect(&link) else { continue };
                 pass(&near, &far, &rate);
             }
@@ -51,7 +52,7 @@ fn pass(near: &TcpStream, far: &UnixStream, rate: &Arc<AtomicU64>) {
     });
 }
 
-/// Copies bytes at the limited rate until one of the two ends closes.
+/// Copies bytes at the limited rate until either side closes the connection.
 fn copy(mut from: impl Read, mut to: impl Write, rate: &AtomicU64) {
     let mut piece = [0; 64];
     while let Ok(length @ 1..) = from.read(&mut piece) {

@@ -1,4 +1,5 @@
-//! Clients that are slow, stop in the middle, send everything at once, or come in large numbers.
+//! Clients that are slow, stop in the middle of a request, send everything at once, or connect in
+//! large numbers.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,8 +62,8 @@ fn stalled_bodies_stay_within_their_memory_limit_and_small_ones_are_served() {
     }
     let grown = resident(server.pid()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more");
-    // A body that arrives together with its head does not count against the memory limit. A larger
-    // body is accepted again after the other requests have ended.
+    // A body that arrives together with its head does not count against the memory limit. A large
+    // body does count, and is accepted again after the other requests have ended.
     let small = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
     assert_eq!(small.status, 200);
     for raw in &mut open {

@@ -285,7 +285,7 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
     }
 }
 
-/// Pages of other sites must not be able to read an answer, caches must not store it, and it must
+/// Pages from other sites must not be able to read an answer, caches must not store it, and it must
 /// not name the program.
 #[test]
 fn no_answer_may_be_cached_or_shared_and_none_names_the_program() {

@@ -1,5 +1,5 @@
-//! Tests the management API with clients that have no token, and with malformed requests of clients
-//! that have a token.
+//! Tests the management API with clients that have no token, and with malformed requests from
+//! clients that have a token.
 
 use std::collections::BTreeSet;
 use std::fs;

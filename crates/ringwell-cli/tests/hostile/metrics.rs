@@ -2,7 +2,7 @@
 
 use super::support::server::Server;
 
-/// Returns the sum of the series of the metric `name`, over all shards, whose lines contain
+/// Returns the sum, over all shards, of the series of the metric `name` whose lines contain
 /// `label`.
 pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     let text = server.client().get("/metrics", &[]).unwrap().body;

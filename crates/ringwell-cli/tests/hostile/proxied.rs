@@ -1,5 +1,5 @@
-//! Sends the hostile requests through a real `HAProxy`, which shares its connections to the server.
-//! No client's bytes may affect answers to other clients.
+//! Sends the hostile requests through a real `HAProxy`, which sends requests from different clients
+//! over the same connection to the server. No client's bytes may affect answers to other clients.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// The status line and the header fields, whose names are as received.
+    /// The status line and the header fields, as received.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -105,7 +105,7 @@ impl Raw {
     }
 }
 
-/// Returns whether this error means that the connection ended, rather than a timeout.
+/// Returns whether `error` means that the connection ended, and not that the read timed out.
 fn ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
@@ -113,7 +113,7 @@ fn ended(error: &io::Error) -> bool {
 /// The expected state of the connection after the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The connection serves the next request.
+    /// The server answers the next request on the connection.
     Kept,
     /// The server closes the connection without sending another byte.
     Closed,
@@ -150,8 +150,8 @@ pub(crate) fn closed(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Closed }
 }
 
-/// Creates a vector with a head that the HTTP library must refuse: with 400 and no body, after
-/// which it closes the connection.
+/// Creates a vector with a head that the HTTP library must refuse. The library must answer 400
+/// without a body, and then close the connection.
 pub(crate) fn malformed(name: &'static str, bytes: impl Into<Vec<u8>>) -> Vector {
     closed(name, bytes, &[400], "connection: close")
 }
@@ -220,7 +220,7 @@ fn run(server: &Server, pool: &Pool, vector: &Vector) -> Result<(), String> {
     }
 }
 
-/// Waits until all other connections are closed.
+/// Waits until the connection that reads the metrics is the only open one.
 pub(crate) fn wait_until_nobody_is_connected(server: &Server) {
     let until = Instant::now() + Duration::from_secs(30);
     loop {

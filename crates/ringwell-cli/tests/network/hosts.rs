@@ -54,8 +54,8 @@ impl Hosts {
 
     /// Returns a command that runs `command` on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
-        // `ip netns exec` would add a mount namespace. A disk that a parallel test unmounts would
-        // stay mounted in that namespace, and its simulated power cut would never end.
+        // `ip netns exec` would add a mount namespace. In that namespace, a disk that a parallel
+        // test unmounts would stay mounted, and that test's simulated power cut would never end.
         let mut there = Command::new("nsenter");
         there.arg(format!("--net=/run/netns/{}", self.names[host]));
         there.arg(command.get_program()).args(command.get_args());
@@ -69,7 +69,7 @@ impl Hosts {
     }
 
     /// Creates a host. Returns this process's socket to the host, and the address at which the
-    /// host's card receives.
+    /// host's card receives datagrams.
     fn make(&self, host: usize) -> Result<(UdpSocket, SocketAddr), String> {
         let name = &self.names[host];
         let (ours, theirs) = below(host);
@@ -110,8 +110,8 @@ impl Drop for Hosts {
 }
 
 /// Returns the addresses of the two ends of a host's veth pair: this process's end and the host's
-/// end. They are from the range that is reserved for measurements (RFC 2544), and differ for each
-/// process.
+/// end. The addresses are from the range that is reserved for benchmarks (RFC 2544). Each process
+/// uses different addresses.
 fn below(host: usize) -> (String, String) {
     let pair = process::id() % 0x4000 * 2 + u32::try_from(host).unwrap();
     let address = |last: u32| {

@@ -38,7 +38,7 @@ type Carried = (Instant, Vec<u8>);
 
 impl Wire {
     /// Joins two hosts. `ends[i]` contains this process's socket to host i, and the address at
-    /// which the host receives.
+    /// which the host receives datagrams.
     pub(crate) fn new(ends: &[(UdpSocket, SocketAddr); 2]) -> Self {
         let ways: [Arc<Way>; 2] = Default::default();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -62,7 +62,7 @@ impl Wire {
         self.ways[host].delay_us.store(us, Ordering::Relaxed);
     }
 
-    /// Drops `percent` of the frames from `host`.
+    /// Drops `percent` % of the frames from `host`.
     pub(crate) fn lose(&self, host: usize, percent: u32) {
         self.ways[host].lost_percent.store(percent, Ordering::Relaxed);
     }
@@ -115,7 +115,7 @@ fn is_of_the_moment(kind: ErrorKind) -> bool {
 
 /// Returns the next pseudo-random number from 0 to 99. The sequence is the same in every run.
 fn draw_percent(state: &mut u64) -> u32 {
-    // The generator of Knuth's MMIX. Its high bits are the most random.
+    // The linear congruential generator from Knuth's MMIX. Its high bits are the most random.
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     u32::try_from((*state >> 33) % 100).unwrap()
 }

@@ -32,7 +32,7 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
 }
 
 /// If the lock file was removed, the next process used to create a new lock, and both processes
-/// served.
+/// then served requests.
 #[test]
 fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     let site = Site::new(pools(1, 3, LONG), "");

@@ -37,8 +37,8 @@ fn many(client: &mut Client, pool: &Pool, rows: usize, parameters: &str) -> Vec<
     batch::rows(&client.post(BULK, &[], &body).unwrap())
 }
 
-/// The size of all other files: five segments that wait to be reused, two snapshots of some
-/// kilobytes, and directories.
+/// The disk space used in addition to the configured history: five segments that wait to be reused,
+/// two snapshots of a few kilobytes each, and directories.
 const BESIDE: u64 = 5 * MIB + 256 * 1024;
 
 /// Writes a hundred times as much history as configured, as fast as possible.
@@ -72,20 +72,20 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     }
     println!("400 MiB in {took:?}, at most {fastest} bytes in a second: {most} bytes on the disk");
     println!("afterwards: {} bytes", on_disk(&journal));
-    // Once per second, the segments before the older of two snapshots are dropped. The limit is
-    // twice as high as necessary, to allow for a busy machine.
+    // Once per second, the server drops the surplus segments that neither of the two kept snapshots
+    // needs. The test's limit is twice as high as necessary, to allow for a busy machine.
     assert!(most < 4 * MIB + BESIDE + 4 * fastest, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
-    // Startup began a new segment, so the oldest segment is dropped once there are snapshots that
-    // begin after the new segment.
+    // Startup began a new segment, so the oldest segment is dropped as soon as neither of the two
+    // kept snapshots needs it.
     thread::sleep(Duration::from_secs(6));
     let (begun, held) = (written(&server), on_disk(&journal));
     thread::sleep(Duration::from_secs(22));
     let idle = written(&server) - begun;
     println!("written in 22 s without a request: {idle} bytes");
-    // On an idle server, the time is recorded at increasing intervals, with one block each time. If
-    // it were recorded every five seconds, there would be four blocks here.
+    // An idle server writes the current time to the journal at increasing intervals, one block each
+    // time. With a fixed interval of five seconds, it would write four blocks in 22 s.
     assert!(idle <= 2 * 4096, "{idle} bytes");
     assert_eq!(on_disk(&journal), held);
     server.stop();

@@ -1,8 +1,8 @@
 //! Tests a real Asterisk with `deploy/asterisk-extensions.conf`. `SIPp` acts as both the callers
 //! and the destinations.
 //!
-//! Debian 12 has no package of Asterisk, but Debian 11 and sid do. `RINGWELL_ASTERISK` names a
-//! folder with an installation, which root can create with
+//! Debian 12 has no Asterisk package, but Debian 11 and sid do. `RINGWELL_ASTERISK` names a folder
+//! with an installation, which root can create with
 //! `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{SWITCH, free_port, logged, sipp, visitors, whole_seconds};
 
 const EXTENSIONS: &str = include_str!("../../../../deploy/asterisk-extensions.conf");
-/// The directory of the configuration, relative to that folder.
+/// The directory of the configuration, within the folder that `RINGWELL_ASTERISK` names.
 const PLACE: &str = "/tmp/ringwell";
 const DESCRIPTION: &str = "Content-Type: application/sdp\nContent-Length: [len]\n\nv=0\n\
                            o=- 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 [local_ip]\nt=0 0\n\

@@ -1,9 +1,8 @@
 //! Tests a real `FreeSWITCH` with `deploy/freeswitch.xml`. `SIPp` acts as both the callers and the
 //! destinations.
 //!
-//! Debian has no package of `FreeSWITCH`. `RINGWELL_FREESWITCH` names its program, which needs at
-//! least the modules that are listed below. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp
-//! 0d2e6ac.
+//! Debian has no `FreeSWITCH` package. `RINGWELL_FREESWITCH` names the program, which must have at
+//! least the modules in `MODULES`. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp 0d2e6ac.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -85,8 +84,8 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
 }
 
 impl FreeSwitch {
-    /// Starts the switch with `deploy/freeswitch.xml`. Each pair in `changes` replaces the first
-    /// text by the second.
+    /// Starts the switch with `deploy/freeswitch.xml`. For each pair in `changes`, replaces the
+    /// first text with the second.
     fn start(folder: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let mut dialplan = DIALPLAN.to_owned();
         for (from, to) in changes {
@@ -232,7 +231,8 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
     sipp(folder.path(), ("asking", &talk), asking.port, &numbers[50..55], "10");
     check_asked(&server, &shown, 5);
 
-    // The switch also refuses a blocked caller. The caller of the first number is +14155550000.
+    // `switch` and `asking` also refuse a blocked caller. The caller of the first number is
+    // +14155550000.
     block_first_caller(&server);
     sipp(folder.path(), ("blocked", &refused("486")), switch.port, &numbers[..1], "10");
     sipp(folder.path(), ("also_blocked", &refused("486")), asking.port, &numbers[..1], "10");

@@ -123,7 +123,7 @@ impl Switch {
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
-    /// Returns this many numbers of a pool, as they are dialled.
+    /// Returns the first `count` numbers of `pool`, as they are dialled.
     fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
         let first = self.site.pools[pool - 1].first;
         (first..first + count).map(|number| format!("+1{number}")).collect()
@@ -141,8 +141,8 @@ pub(crate) fn logged_calls(server: &Server) -> Vec<Value> {
     answer["calls"].as_array().unwrap().clone()
 }
 
-/// Waits until the log has `count` calls and all of them have ended. Returns them by their SIP call
-/// ids.
+/// Waits until the log contains `count` calls and all of them have ended. Returns the calls, keyed
+/// by SIP call id.
 pub(crate) fn calls(server: &Server, count: usize) -> BTreeMap<String, Value> {
     let until = Instant::now() + PATIENCE;
     loop {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::{Client, HttpAnswer};
 use super::site::{Pool, TOKEN};
 
-/// The path of batches.
+/// The URL path to which batches are sent.
 pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
 
 /// One row that a client requests. Its parameters contain `id`, which is also its `request_id`.
@@ -50,7 +50,7 @@ pub(crate) fn rows(answer: &HttpAnswer) -> Vec<Row> {
         .collect()
 }
 
-/// Requests one number of `pool`. Returns the row of the answer.
+/// Requests one number from `pool`. Returns the only row of the answer.
 pub(crate) fn one(client: &mut Client, pool: &Pool, id: &str) -> Row {
     let asks = [Ask { pool: pool.id, id: id.to_owned() }];
     let answer = client.post(BULK, &[], &body(&asks, std::slice::from_ref(pool))).unwrap();
@@ -75,7 +75,7 @@ pub(crate) fn holder(client: &mut Client, number: u64) -> io::Result<Value> {
     Ok(answer.json())
 }
 
-/// Ends the lockout of `number`. Returns whether it was locked.
+/// Ends the lockout of `number`. Returns whether the number was locked out.
 pub(crate) fn release(client: &mut Client, number: u64) -> bool {
     let body = json!({"number": number.to_string()}).to_string();
     let headers = [("authorization", authorization())];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The time limit for receiving bytes, in all tests.
+/// The time limit for each read and each write, in all tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A persistent connection.

@@ -2,8 +2,8 @@
 //! server's code.
 //!
 //! The exact time of an allocation is unknown: it is between the first byte of the request and the
-//! last byte of the answer. There are no false alarms, because events are reported only if they
-//! violate a guarantee at all possible times.
+//! last byte of the answer. There are no false alarms: events are reported only if they violate a
+//! guarantee, whatever their exact times were.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub(crate) struct Event {
     pub(crate) pool: u64,
     /// The id that the client put into the parameters.
     pub(crate) id: String,
-    /// The time before the first byte was sent, in nanoseconds of a monotonic clock.
+    /// The time just before the first byte was sent, in nanoseconds of a monotonic clock.
     pub(crate) invoked_ns: u64,
-    /// The time after the last byte arrived, on the same clock.
+    /// The time just after the last byte arrived, on the same clock.
     pub(crate) returned_ns: u64,
     /// The same two times on the wall clock, in milliseconds since 1970.
     pub(crate) invoked_ms: u64,

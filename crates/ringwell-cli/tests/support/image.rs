@@ -27,7 +27,7 @@ pub(crate) struct Image {
 }
 
 fn succeeds(command: &mut Command) -> bool {
-    // Administrators' programs may not be on the `PATH`.
+    // Programs for administrators are in directories that may be missing from `PATH`.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     command.env("PATH", path).output().is_ok_and(|done| done.status.success())
 }

@@ -15,7 +15,8 @@ use super::client::Client;
 /// The time after which a process is considered to have failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns a command that runs the program without variables from the environment of the tests.
+/// Returns a command that runs the program without the `RINGWELL_*` variables of the tests'
+/// environment.
 pub(crate) fn ringwell(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
@@ -48,8 +49,8 @@ struct Log {
 }
 
 impl Server {
-    /// Starts `command`, and returns once it serves. The command must be `serve` or `demo`, with a
-    /// port that the system chooses and logs in JSON.
+    /// Starts `command`, and returns once it serves. The command must be `serve` or `demo`, let the
+    /// system choose the port, and log in JSON.
     pub(crate) fn try_start(command: Command) -> Result<Self, Refused> {
         Self::try_start_within(command, PATIENCE)
     }
@@ -82,7 +83,7 @@ impl Server {
             .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
     }
 
-    /// Starts `command` and kills it after this time, whether or not it serves by then.
+    /// Starts `command` and kills it after the time `after`, whether or not it serves by then.
     pub(crate) fn start_and_kill(mut command: Command, after: Duration) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(after);
@@ -107,7 +108,7 @@ impl Server {
         self.log.text.lock().unwrap().clone()
     }
 
-    /// Waits until the server's log contains this text.
+    /// Waits until the server's log contains `text`.
     pub(crate) fn says(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.log().contains(text) {
@@ -234,7 +235,7 @@ impl Log {
     }
 }
 
-/// Returns the server's first address if this line of the log reports that the server serves.
+/// Returns the server's first address if `line` is the log message that the server is serving.
 fn address_of(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let addresses = (line["message"] == "serving").then(|| line["addresses"].as_str())??;

@@ -39,7 +39,7 @@ impl Pool {
         }
     }
 
-    /// Returns the `api_suffix` of a row with these parameters.
+    /// Returns the `api_suffix` of a row with the given parameters.
     pub(crate) fn suffix(&self, parameters: &str) -> String {
         format!("{}/allocate_number.json?ring_pool_key={}&{parameters}", self.id, self.key)
     }
@@ -83,8 +83,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Creates a site with these pools. `more` is added to the configuration. The deadline is so
-    /// long that a slow disk does not cause overflow numbers.
+    /// Creates a site with the given pools. `more` is added to the configuration. The deadline is
+    /// so long that a slow disk does not cause overflow numbers.
     pub(crate) fn new(pools: Vec<Pool>, more: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let data = folder.path().join("data");
@@ -106,7 +106,7 @@ impl Site {
         site
     }
 
-    /// Writes the configuration with these pools.
+    /// Writes the configuration with the given pools.
     pub(crate) fn write(&mut self, pools: Vec<Pool>) {
         let mut toml = self.settings.clone();
         for pool in &pools {

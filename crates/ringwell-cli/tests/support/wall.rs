@@ -1,4 +1,4 @@
-//! The wall clock of one process, which a test sets by libfaketime.
+//! The wall clock of one process, which a test sets with libfaketime.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ impl Wall {
         Some(wall)
     }
 
-    /// Sets the clock this many seconds ahead of the real clock.
+    /// Sets the clock `ahead` seconds ahead of the real clock.
     pub(crate) fn set(&self, ahead: i64) {
         // Replaces the file atomically, so that no reader sees an incomplete file.
         let new = self.file.with_extension("new");

@@ -7,11 +7,11 @@ use crate::limits;
 use crate::section::Section;
 use crate::values::ValueError;
 
-/// The owner of each bucket; `None` for buckets that were not listed yet.
+/// The owner of each bucket; `None` for buckets that have not been listed yet.
 type Owners = [Option<u16>; BUCKETS as usize];
 
 /// Reads `[[buckets]]`. If the file has no such table, the buckets are divided equally among all
-/// shards. `shards` is the count of shards, `None` if it is unknown.
+/// shards. `shards` is the count of shards, or `None` if it is unknown.
 pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<Placement> {
     let sections = file.sections("buckets");
     let shards = shards.and_then(|shards| u16::try_from(shards).ok());
@@ -75,7 +75,7 @@ fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owne
     (is_known && twice.is_none()).then_some(())
 }
 
-/// The owners as a table; `None` unless every bucket has an owner.
+/// The owner of each bucket as an array; `None` unless every bucket has an owner.
 fn complete(owners: &Owners) -> Option<[u16; BUCKETS as usize]> {
     let owners: Option<Vec<u16>> = owners.iter().copied().collect();
     owners?.try_into().ok()

@@ -54,8 +54,8 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let bytes = read_bytes(path).map_err(|error| {
-        // The message does not repeat the file's name, because it could be the secret itself: a
-        // secret may contain a slash.
+        // The message does not contain the file's name, in case a user wrote the secret instead of
+        // a name. A secret may contain a slash, so the folder is shown only if it exists.
         let folder = path.parent().filter(|folder| folder.is_dir());
         let place = folder.map(|folder| format!(" in \"{}\"", folder.display()));
         let place = place.unwrap_or_default();

@@ -27,7 +27,8 @@ link = "10.0.0.2:9000"
 listen = ["10.0.0.2:8080", "unix:/run/ringwell/b.sock"]
 "#;
 
-/// Loads `toml` next to a file `cluster.secret` with the secret; both files have `mode`.
+/// Loads `toml` as a cluster file, next to a file `cluster.secret` that contains `secret`. Both
+/// files have the permissions `mode`.
 fn load(toml: &str, secret: &str, mode: u32) -> Result<Cluster, Vec<Fault>> {
     let dir = TempDir::new().unwrap();
     let [file, secret_file] = ["cluster.toml", "cluster.secret"].map(|name| dir.path().join(name));
@@ -50,14 +51,14 @@ fn bare(faults: Vec<Fault>, folder: &str) -> Vec<Fault> {
     faults.into_iter().map(bare).collect()
 }
 
-/// Asserts the faults of `toml`, one per line.
+/// Asserts that the faults of `toml` are `said`, one per line.
 #[track_caller]
 fn check(toml: &str, said: &str) {
     let faults = load(toml, SECRET, 0o600).err().unwrap_or_default();
     assert_eq!(lines(&faults), said);
 }
 
-/// Asserts the faults of [`GOOD`] with `new` instead of `old`.
+/// Like [`check`], but for [`GOOD`] with `new` instead of `old`.
 #[track_caller]
 fn check_with(old: &str, new: &str, said: &str) {
     assert!(GOOD.contains(old), "{old}");

@@ -60,7 +60,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
     assert_eq!(pool(1).name(), Some("Spring"));
 }
 
-/// Earlier versions lost the previous line, and with it the pool's only overflow number.
+/// Earlier versions kept only the last line of a pool, and could lose its only overflow number.
 #[test]
 fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let heading = "id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,\

@@ -22,7 +22,7 @@ fn urls_that_the_driver_reads_are_accepted() {
     }
 }
 
-/// If a password contains one of these characters unescaped, it ends earlier than intended.
+/// If a special character in a password is not percent-encoded, the password seems to end there.
 #[test]
 fn special_characters_that_are_not_encoded_are_named_without_the_password() {
     for bad in [
@@ -43,7 +43,7 @@ fn special_characters_that_are_not_encoded_are_named_without_the_password() {
     }
 }
 
-/// Messages show the path of a SQLite file.
+/// Messages show the path of a SQLite file, so a URL must not be accepted as a path.
 #[test]
 fn a_url_behind_sqlite_is_refused_without_its_password() {
     for bad in ["sqlite:postgres://u:S3CR@h/db", "sqlite:d/postgres://u:S3CR@h/db"] {
@@ -52,7 +52,7 @@ fn a_url_behind_sqlite_is_refused_without_its_password() {
     }
 }
 
-/// The driver would log these values at each attempt to connect.
+/// The driver would log the values of unknown parameters at each attempt to connect.
 #[test]
 fn unknown_parameters_are_refused_by_name_and_without_their_values() {
     for (query, named) in [

@@ -1,4 +1,4 @@
-//! Reading of values from their written form.
+//! Tests reading values from their written form.
 
 use proptest::prelude::*;
 

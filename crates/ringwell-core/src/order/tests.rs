@@ -15,8 +15,8 @@ fn slots(untils: &[u8]) -> Vec<Slot> {
     (0..).zip(untils).map(slot).collect()
 }
 
-/// The order in which numbers are chosen: by the earliest end of a lockout, then by the earliest
-/// record, then by the lowest place.
+/// Returns the place of the number to choose: the one whose lockout ends first. Ties are broken by
+/// the earlier record, then by the lower place.
 fn first(slots: &[Slot]) -> u32 {
     let turn = |at: &u32| (slots[*at as usize].locked_until, slots[*at as usize].position, *at);
     (0..).take(slots.len()).min_by_key(turn).unwrap()
@@ -37,8 +37,8 @@ proptest! {
             slots[place].position = Position(at);
             order.changed(&slots, u32::try_from(place).unwrap());
             prop_assert_eq!(order.first(), first(&slots));
-            // No child is chosen before its parent, so the slots after the first are in a valid
-            // order too.
+            // If no child comes before its parent, the whole heap is in a valid order, not only its
+            // root.
             for child in 1..slots.len() {
                 prop_assert!(!order.comes_before(&slots, child, (child - 1) >> 1));
             }

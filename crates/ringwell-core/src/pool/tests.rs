@@ -11,7 +11,7 @@ fn number(at: u32) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// A pool after another pool in the shard, so that its slots do not begin at zero.
+/// Returns two pools. The second is the one under test: its slots do not begin at zero.
 fn specs(lifetime: u64) -> Vec<PoolSpec> {
     let spec = |id, at, count| PoolSpec {
         id: PoolId(id),
@@ -87,8 +87,8 @@ fn after_a_restart_the_one_free_longest_goes_first_even_if_no_ring_has_that_orde
     }
 }
 
-/// The lifetime was longer before the restart, so a number allocated now is free before a number
-/// that was allocated then.
+/// The lifetime was longer before the restart, so a number allocated now may become free before a
+/// number that was allocated then.
 #[test]
 fn a_ring_stays_one_until_a_lockout_ends_before_an_older_one() {
     for (last, is_broken) in [(60, false), (61, true)] {

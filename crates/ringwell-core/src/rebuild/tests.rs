@@ -12,7 +12,7 @@ use crate::{
 
 const FIRST: u64 = 18_885_550_000;
 const POOLS: u32 = 3;
-/// The numbers of each pool, in two ranges.
+/// The count of numbers in each pool. They form two ranges.
 const NUMBERS: u32 = 5;
 
 fn number(pool: u32, at: u32) -> PromoNumber {
@@ -95,7 +95,8 @@ impl Rig {
                 let grant = self.shard.release(self.now, slot, since, self.position());
                 self.relocked(grant, true);
             }
-            // The visitor of a number may be known or unknown once the lockout is over.
+            // A number whose lockout has ended is not extended, because its visitor may be known or
+            // unknown.
             Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
             Step::Extend(slot) => {
                 let grant = self.shard.extend(self.now, slot, self.position());
@@ -109,7 +110,7 @@ impl Rig {
         }
     }
 
-    /// Allocates a number as a client does, and returns it.
+    /// Requests a number as a client does, and returns it.
     fn ask(&mut self, pool: u32, visitor: Option<VisitorId>) -> Option<PromoNumber> {
         let (now, position) = (self.now, self.position());
         let kept = visitor.and_then(|id| self.shard.keep(now, pool, id, position));
@@ -193,7 +194,7 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
 }
 
 proptest! {
-    /// The result does not depend on the hints, nor on records that are read twice.
+    /// The result does not depend on the hints, nor on whether records are read twice.
     #[test]
     fn replaying_the_records_gives_the_same_shard(
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
@@ -388,9 +389,9 @@ fn the_later_end_of_a_lockout_wins_whichever_shard_reports_it() {
     assert_eq!(rebuild.finish().slots()[0], known(110, 300, 7));
 }
 
-/// A startup at which the time is uncertain lengthens lockouts without writing a record, and so
-/// does adopting another shard's state. A snapshot includes the longer lockout. The record of the
-/// allocation, which may be read after the snapshot, does not include it.
+/// Lockouts are lengthened without a record if the time is uncertain at a startup, or if another
+/// shard's state is adopted. A snapshot includes the longer lockout. The record of the allocation,
+/// which may be read after the snapshot, does not include it.
 #[test]
 fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     let pool = spec(0).id;
@@ -400,7 +401,7 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
         locked_until: Millis(until),
         position: Position(7),
     };
-    // One number is in rotation, the other belonged to a removed pool.
+    // One number is in rotation, and the other belonged to a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let visitor = Some(VisitorId([1; 16]));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -413,8 +414,8 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     }
 }
 
-/// A startup at which the time is uncertain lengthens the lockout by more than the previous startup
-/// did. The end in the next record is therefore earlier than the known end.
+/// An earlier startup lengthened the lockout by less than this startup does, and the visitor then
+/// extended it. The end in the record of that extension is therefore earlier than the known end.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));
@@ -437,7 +438,7 @@ fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
 
 #[test]
 fn the_local_time_of_an_allocation_is_restored_from_a_record_and_from_a_snapshot() {
-    // One number is in rotation, the other belonged to a removed pool.
+    // One number is in rotation, and the other belonged to a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let slot = Slot {
             number,

@@ -19,8 +19,8 @@ fn number(at: u8) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// Returns the ranges of the numbers whose bits are set, with adjacent numbers in one range. `turn`
-/// rotates their order.
+/// Returns the ranges of the numbers whose bits are set, with adjacent numbers in one range. The
+/// list is rotated by `turn` places.
 fn ranges(bits: u16, turn: u8) -> Vec<NumberRange> {
     let mut found: Vec<NumberRange> = Vec::new();
     for at in (0..NUMBERS).filter(|at| bits >> at & 1 == 1) {
@@ -98,7 +98,8 @@ impl Model {
         theirs.max_by_key(|at| (self.of(*at).allocated_at, self.of(*at).position))
     }
 
-    /// A visitor keeps only one number of a pool, and the visitor is recorded only for that pool.
+    /// Keeps each visitor only for the newest number that the visitor got in this pool. Removes
+    /// visitors who got their number in another pool.
     fn forget_visitors(&mut self, pool: u32) {
         for at in self.members(pool) {
             let known = self.of(at);
@@ -394,7 +395,7 @@ fn moved_numbers_are_reported_if_they_have_state() {
     assert_eq!(shard.retired_after(None).count(), 2);
 }
 
-/// A change has replaced the pool's ring by an order of its own, in which positions matter.
+/// The change below replaces the pool's ring with an `Order`, which depends on positions.
 #[test]
 fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     let backwards = PoolSpec {
@@ -412,8 +413,8 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Over the years, many pools are added and removed. Of a removed pool, only a hold may be
-/// remembered.
+/// Over the years, many pools are added and removed. After a pool is removed, only its hold and the
+/// history of its numbers may be kept.
 #[test]
 fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

@@ -21,7 +21,8 @@ fn range(first: u8, count: u8) -> NumberRange {
 /// A number, its location and the first number of its run.
 type Known = (PromoNumber, RunSlot, PromoNumber);
 
-/// Runs in rising order, each with its pool and the gap before it.
+/// Builds runs in rising order. `wanted` contains, for each run, the gap before it, its length and
+/// its pool.
 fn runs(wanted: &[(u8, u8, u32)]) -> (Runs, Vec<Known>) {
     let (mut runs, mut all, mut next) = (Runs::default(), Vec::new(), 0);
     for (slot, &(gap, count, pool)) in (7..).step_by(APART as usize).zip(wanted) {

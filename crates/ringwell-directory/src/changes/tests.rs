@@ -1,4 +1,5 @@
-//! Tests of stable indices, of a shard's steps, and of states that changes produce.
+//! Tests that pools keep their indices, that each shard gets the right steps, and that a changed
+//! directory equals one built from the same pools.
 
 use proptest::prelude::*;
 use ringwell_core::{Millis, PromoNumber};
@@ -153,7 +154,8 @@ proptest! {
                 prop_assert_eq!(next.pool_by_number(number), whole.pool_by_number(number));
                 prop_assert_eq!(next.overflow_pools(number), whole.overflow_pools(number));
             }
-            // After each step, every pool of a shard is at the index that a look-up returns.
+            // After each change, no two pools of a shard have the same index, and pools that stay
+            // keep their indices.
             for shard in 0..shards {
                 let place = |pool: &Arc<RingPool>| next.lookup(pool.id()).unwrap().index();
                 let mut places: Vec<u32> = next.pools_of(shard).map(place).collect();

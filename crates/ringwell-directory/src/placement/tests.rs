@@ -1,4 +1,4 @@
-//! Tests that pools are spread evenly, and that their owners never change.
+//! Tests that pools are spread evenly over shards, and that a pool's bucket never changes.
 
 use super::*;
 

@@ -19,7 +19,7 @@ fn pool(id: u64, first: u64, count: u32, overflow: u64) -> RingPool {
     .unwrap()
 }
 
-/// The faults of `put`, one per line.
+/// Adds the pools `put` to a directory, and returns the faults, one per line.
 fn faults(put: Vec<RingPool>) -> String {
     let there = vec![pool(1, 12_000_000_000, 100, 19_000_000_000), pool(2, 13_000_000_000, 10, 0)];
     let state = Directory::new(1, there, 2).unwrap();
@@ -42,7 +42,7 @@ fn a_new_pool_has_no_number_of_another() {
         faults(vec![pool(7, 14_000_000_000, 5, 0), pool(8, 14_000_000_004, 5, 0)]),
         format!("ring_pool[1].numbers: 4000000004 is in ring pool 7 too; {hint}\n")
     );
-    // Replaces the pool that owns these numbers.
+    // The new pool replaces pool 1, which has some of these numbers.
     assert_eq!(faults(vec![pool(1, 12_000_000_050, 100, 0)]), "");
 }
 

@@ -1,5 +1,4 @@
-//! Compares the set with the standard library's, and also compares earlier clones that must not
-//! have changed.
+//! Compares the set with the standard library's, and checks that earlier clones have not changed.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! The common path of every request for numbers: bulk, single, and pages.
 //!
-//! They differ only in how their rows are read and how the answer is rendered.
+//! These requests differ only in how their rows are read and how the answer is rendered.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -117,8 +117,8 @@ impl Answered<'_> {
         self.failed.is_some()
     }
 
-    /// Returns the answer to a row. Call it only once per row, because it counts the reason if
-    /// there is no number.
+    /// Returns the answer to a row. Call this method only once per row: if there is no number, each
+    /// call adds the reason to the metrics.
     ///
     /// # Panics
     /// If the row does not exist.
@@ -132,7 +132,7 @@ impl Answered<'_> {
     }
 
     /// Returns the number that a row got from its pool's rotation, with the allocation time by the
-    /// owner's clock. The visitor may already have held this number before.
+    /// owner's clock. The visitor may have held this number before.
     ///
     /// # Panics
     /// If the row does not exist.

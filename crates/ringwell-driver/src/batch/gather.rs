@@ -2,9 +2,9 @@
 //!
 //! The shard that received the batch asks the other owners first, so that they work concurrently.
 //! It then serves its own rows, and waits for the journal and the other owners, but not beyond the
-//! batch's deadline. Rows that are still missing then overflow; the batch never fails as a whole.
-//! Invariant: if the answer to an allocation is not sent, the allocation is undone, unless another
-//! visitor may have seen its number since.
+//! batch's deadline. Rows that are unanswered at the deadline overflow; the batch never fails as a
+//! whole. Invariant: if the answer to an allocation is not sent, the allocation is undone, unless
+//! another visitor may have seen its number since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::rows::{self, Owner, Planned, RowPlan, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
-/// The fraction of the batch's remaining time that is kept in reserve while waiting for unknown
+/// The part of a batch's remaining time that is kept in reserve while the batch waits for unknown
 /// pools: one part in `LEFT_FOR_OTHERS`. During the reserved time, rows of the pools that have
 /// arrived are requested, and the answer is sent.
 const LEFT_FOR_OTHERS: u32 = 8;
@@ -112,8 +112,9 @@ impl<P: Platform> InFlight<P> {
     }
 
     /// Waits until all rows are answered and durable or the deadline has passed. Returns whether it
-    /// had to wait. If the deadline is missed by more than [`rows::LATE_MAX`], all rows overflow,
-    /// because a timer does not show whether an answer was ready before the timer was polled.
+    /// had to wait. If the deadline is missed by more than [`rows::LATE_MAX`], all rows overflow.
+    /// Otherwise an answer that is ready when it is polled would count as in time, however late it
+    /// is polled.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
         let is_late = self.shard.platform.moment() > terms.deadline + rows::LATE_MAX;
@@ -286,8 +287,7 @@ impl Job {
         }
     }
 
-    /// Replaces the numbers that `own` handed out at `now` with refusals, and returns these
-    /// numbers.
+    /// Refuses the rows that got numbers from `own` at `now`, and returns these numbers.
     fn refuse_own(&mut self, own: u16, why: Refusal, now: Millis) -> Vec<Unanswered> {
         let mut numbers = Vec::new();
         for outcome in self.outcomes_of(own).filter(|outcome| is_number(outcome)) {
@@ -303,8 +303,8 @@ impl Job {
         }
     }
 
-    /// Makes the other owners release their numbers, and returns the numbers that `own` handed out
-    /// at `now`.
+    /// Makes the other owners release this batch's numbers, and returns the numbers that `own`
+    /// handed out at `now`.
     fn release(&mut self, peers: &Peers, own: u16, now: Millis) -> Vec<Unanswered> {
         self.take_arrived();
         for remote in &self.remote {
@@ -352,7 +352,7 @@ impl Job {
         rows.filter_map(|row| row.ask.as_ref().ok().map(|ask| ask.pool))
     }
 
-    /// Looks up the rows of unknown pools again, and requests those found from their owners.
+    /// Looks up the unknown pools again. If a pool is found, its rows are requested from its owner.
     fn ask_unknown(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) {
         let text = self.batch.text().clone();
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
@@ -368,7 +368,8 @@ impl Job {
         self.send_all(peers, by_shard, &text, terms);
     }
 
-    /// Returns a shard that was asked for a row but does not own its pool, if there is one.
+    /// Returns a shard that was asked to serve a row but does not own the row's pool, if there is
+    /// one.
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
         rows.find_map(|(plan, outcome)| match plan {
@@ -379,7 +380,7 @@ impl Job {
         })
     }
 
-    /// Requests the rows that were refused as moved again, from their current owners. Returns
+    /// If rows were refused as moved, requests them again from their current owners. Returns
     /// `false` if no row has a new owner.
     fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();

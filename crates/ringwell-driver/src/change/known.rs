@@ -1,4 +1,4 @@
-//! Asks all shards of a node for their state of the numbers that change owners.
+//! Asks all shards of a node for the states of numbers that change owners.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,9 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// Returns this node's state of the numbers that the pools of `buckets` have or had in `directory`.
-/// The numbers must already have left those pools.
+/// Returns the state, as this node has recorded it, of each number that is in a pool of `buckets`
+/// in `directory` or was handed out from such a pool earlier. The numbers must already have left
+/// those pools.
 ///
 /// # Errors
 /// [`ChangeError::Shard`].

@@ -173,7 +173,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Step
     StepResult::Taken
 }
 
-/// Returns the shard's state of those `numbers` that are in no rotation here.
+/// Returns the states that the shard has recorded for those `numbers` that are not in its rotation.
 async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Retired> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
@@ -183,9 +183,9 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     found
 }
 
-/// Returns the shard's state of the numbers that are in no rotation here and were last handed out
-/// from pools of these buckets. These numbers may have left their pools since the other shards
-/// reported.
+/// Returns the states that the shard has recorded for numbers that are not in its rotation and were
+/// last handed out from pools of these buckets. These numbers may have left their pools since the
+/// other shards reported.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

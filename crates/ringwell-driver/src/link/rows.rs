@@ -19,13 +19,13 @@ use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
-/// The part of a batch's time that must be left when the rows' answer arrives, so that the batch's
-/// own answer can be completed and sent.
+/// The time that must remain until a batch's deadline when the rows' answer arrives, so that the
+/// batch's own answer can be completed and sent.
 const MARGIN: Duration = Duration::from_millis(5);
 
 /// The longest time to wait for a late answer in order to return its numbers. A suspended node
 /// reads its requests when it resumes, and cannot determine their age. Each wait occupies a
-/// connection; there are at most as many waits as requests that the window allowed.
+/// connection, but there is at most one wait for each request that the window allowed.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for returning numbers.
@@ -62,7 +62,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Makes rows overflow at once for the reason `paced`.
+    /// Makes rows overflow at once, with the reason `paced`.
     pub(super) fn overflow(&self, rows: PeerRows) {
         self.counts.paced_rows.add(rows.rows.len() as u64);
         refuse(rows, Refusal::Paced);
@@ -172,7 +172,8 @@ impl<P: Platform> Link<P> {
     }
 
     /// Releases numbers that no client has seen. The numbers of repeatable rows are returned
-    /// separately, because a node that speaks only version 2 refuses them and keeps them locked.
+    /// separately, because a node that reads only frames up to version 2 refuses them, and they
+    /// then stay locked.
     pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
         let (kept, others): (Vec<_>, Vec<_>) = numbers.iter().partition(|it| it.is_kept);
         self.give_back_some(&others, false).await;

@@ -26,7 +26,7 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
 
-/// The maximum size of a row in a frame in bytes, without its parameters.
+/// The maximum size, in bytes, of a row in a frame, without its parameters.
 const ROW_BYTES: usize = 64;
 
 /// The maximum size, in bytes, of a request between nodes about owners, moves or journals. The
@@ -74,8 +74,8 @@ const UPGRADE_REQUIRED: u16 = 426;
 const INTERNAL_SERVER_ERROR: u16 = 500;
 const SERVICE_UNAVAILABLE: u16 = 503;
 
-/// Answers a request from another node on the shard that received it. The other node can read
-/// frames up to version `speaks`.
+/// Answers a request that `shard` received from another node. The other node can read frames up to
+/// version `speaks`.
 ///
 /// # Errors
 /// [`Refused`]
@@ -301,8 +301,8 @@ fn unread(error: &dyn std::fmt::Display) -> Refused {
     (BAD_REQUEST, error.to_string())
 }
 
-/// The reason is logged, so it contains the position of the error but not the value, which may be a
-/// promo number.
+/// Returns the reason why JSON could not be read. It is logged, so it contains the position of the
+/// error but not the value, which may be a promo number.
 fn unread_json(error: &serde_json::Error) -> Refused {
     let what = match error.classify() {
         Category::Data => "unexpected content",

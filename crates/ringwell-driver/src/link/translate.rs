@@ -80,8 +80,8 @@ pub(super) struct AttributionJson {
     /// Whether `at` is in the shard time of the queried node rather than wall-clock time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shard_time: bool,
-    /// Added in a later release. A node of an older release refuses requests with this field; the
-    /// caller then shows no keep-alives.
+    /// Nodes whose release does not support this field refuse requests that contain it. The caller
+    /// then shows no keep-alives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) keep_alives: bool,
 }
@@ -103,15 +103,15 @@ impl AttributionJson {
     }
 }
 
-/// A release in the form that is sent between nodes.
+/// A request to release a number, in the form that is sent between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReleaseJson {
     pub(super) shard: u16,
     number: u64,
     allocated_at: Option<u64>,
-    /// Added in a later release. A node of an older release refuses requests with this field, and
-    /// the lockout then runs to its end.
+    /// Nodes whose software version does not support this field refuse requests that contain it.
+    /// The lockout then runs to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen_at: Option<u64>,
 }
@@ -134,8 +134,8 @@ impl ReleaseJson {
 }
 
 /// The known history of a number in the form that is sent between nodes: `null` if it was never
-/// held. Members that were added later are omitted if they contain no information, so that an older
-/// node can read the usual answer.
+/// held. Members that older nodes do not recognize are omitted if they contain no information, so
+/// that these nodes can read most answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum PastJson {
@@ -152,23 +152,24 @@ pub(super) struct NoHolderJson {
     /// The time of the oldest known allocation after the requested time, if another shard made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
-    /// A wall-clock time at which the allocation `later` had already been made; only if its own
-    /// time is unknown.
+    /// A wall-clock time by which the allocation at `later` had already been made. Present only if
+    /// the wall-clock time of that allocation is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later_by: Option<u64>,
     /// Like `later`, but used if the reason for `missing` is a lost period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later_anyway: Option<u64>,
-    /// The end of the period in which answers were lost.
+    /// The end of a period whose records were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
     /// The time of this shard's oldest allocation after the requested time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
-    /// Whether another shard may have handed the number out since.
+    /// Whether another shard may have handed the number out after the newest allocation that this
+    /// shard has recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
-    /// The end of the number's newest period as an overflow number.
+    /// The end of the last period in which the number was an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
 }
@@ -190,17 +191,18 @@ pub(super) struct HeldJson {
     /// The reason why this may be the wrong allocation, or why its record is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
-    /// The time of the next allocation, according to the shard that made it; only if that is
-    /// another shard.
+    /// The time of the next allocation, according to the shard that made it. Present only if
+    /// another shard made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
-    /// The time of this shard's own next allocation; only with `later`.
+    /// The time of this shard's own next allocation. Present only together with `later`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
-    /// Whether another shard may have made a later allocation.
+    /// Whether another shard may have handed the number out after the newest allocation that this
+    /// shard has recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
-    /// The end of the number's newest period as an overflow number.
+    /// The end of the last period in which the number was an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
 }

@@ -10,7 +10,7 @@ fn at(ms: u64) -> Moment {
     Moment(Duration::from_millis(ms))
 }
 
-/// The marks that tasks made when they completed some work, in order.
+/// The numbers that tasks have logged, in order.
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<u64>>>);
 
@@ -104,7 +104,8 @@ fn work_that_goes_on_in_another_run_is_still_woken() {
     assert_eq!(executor.run(work), Some(Ok(())));
 }
 
-/// On drop, it sends a message, spawns a task and wakes one, as the destructors of batches do.
+/// A value that sends a message, spawns a task and wakes one when it is dropped, as the destructors
+/// of batches do.
 struct Lively(Executor, mpsc::Sender<()>, Log);
 
 impl Drop for Lively {

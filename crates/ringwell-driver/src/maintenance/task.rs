@@ -1,4 +1,4 @@
-//! The task that does a shard's maintenance: ticks, snapshots, and dropping old segments.
+//! The task for a shard's maintenance: it adds ticks, takes snapshots and drops old segments.
 
 use std::fmt::Display;
 use std::rc::Rc;
@@ -19,8 +19,8 @@ use crate::store::{Reader, Store};
 /// The minimum interval between reports of a failure that repeats in every round.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
-/// The time for which a snapshot waits until a log has stored the groups that the snapshot covers.
-/// This is longer than the log's servers need to elect a leader.
+/// The longest time that a snapshot waits for a shared log to store the groups that the snapshot
+/// covers. This is longer than the log's servers need to elect a leader.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The interval between two checks of whether another process has taken over an idle shard.
@@ -29,12 +29,12 @@ const OWNER_CHECK_EVERY: Duration = Duration::from_secs(2);
 /// The interval between two checks of whether the log has stored a group.
 const LOG_PAUSE: Duration = Duration::from_millis(50);
 
-/// The reason why maintenance failed. The shard continues without maintenance.
+/// The reason why maintenance failed.
 type Trouble = String;
 
 const NO_WRITES: &str = "the journal does not accept writes";
 
-/// Ticks, takes snapshots and drops old segments until the thread ends.
+/// Adds ticks, takes snapshots and drops old segments until the thread ends.
 pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let settings = thread.node.config.journal.clone();
     let span = Some(Millis(settings.history_age.0 / 8));
@@ -67,8 +67,8 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     }
 }
 
-/// Checks whether another process has taken an idle shard over. The next append would detect it as
-/// well, but a shard without rows appends rarely, and until then this process would report that it
+/// Checks whether another process has taken an idle shard over. The next append would detect this
+/// as well, but a shard without rows appends rarely. Until then, this process would report that it
 /// is ready.
 async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checked_at: &mut Moment) {
     let reader = store.reader();
@@ -158,7 +158,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
         }
         thread.platform.turn().await;
     }
-    // The records that the snapshot covers must be in the journal before the snapshot counts.
+    // The records that the snapshot covers must be in the journal before the snapshot is published.
     let through = snapshot.through(&thread.engine.borrow());
     let through = if planted(Bug::ThroughTooEarly) { early } else { through };
     thread.commit_soon();
@@ -178,8 +178,8 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     published
 }
 
-/// Waits until `group` is stored, even if the log is too slow for rows to wait for it, because
-/// shutdown must not fail for that reason.
+/// Waits until `group` is stored. If the log is so slow that rows overflow, keeps waiting for up to
+/// [`LOG_PATIENCE`], so that a slow log does not make shutdown fail.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {

@@ -125,7 +125,7 @@ fn a_snapshot_is_due_by_bytes_or_by_time_or_for_retention() {
     let wants =
         |rounds: &Rounds, written, ms| rounds.wants_snapshot(&Counted::written(written), at(ms));
     assert!(!wants(&rounds, 1_499, 59) && wants(&rounds, 1_500, 0));
-    // However old the last snapshot is, a new one is due only if anything was written.
+    // However old the last snapshot is, a new one is due only if something has been written since.
     assert!(!wants(&rounds, 1_000, 60) && wants(&rounds, 1_001, 60));
     let waiting = |written| Counted { waits_for_snapshot: true, ..Counted::written(written) };
     assert!(!rounds.wants_snapshot(&waiting(1_000), at(0)));

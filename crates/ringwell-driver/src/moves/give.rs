@@ -72,7 +72,8 @@ pub async fn give<P: Platform>(
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
-        // An older release answers only that it can take the buckets, without a size.
+        // A node that runs an older release confirms that it can take the buckets, but reports no
+        // size.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
@@ -105,7 +106,7 @@ pub async fn give<P: Platform>(
     Ok(given)
 }
 
-/// Records the move, and stops serving the buckets at their old owner.
+/// Records the move, and makes the old owner stop serving the buckets.
 async fn give_up<P: Platform>(
     platform: &P,
     node: &Node,
@@ -202,9 +203,9 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// Returns the held pools of `buckets`, each with the end of its hold. If the entire state of a
-/// shard is in doubt, all pools are returned. The second value is the end of the hold for that
-/// reason, which also applies to pools that are not listed yet.
+/// Returns the held pools of `buckets`, each with the end of its hold. If a shard holds all its
+/// pools, all pools of `buckets` are returned. The second value is the end of that hold, which also
+/// applies to pools that are not listed yet.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -232,8 +233,8 @@ async fn holds(
     Ok((holds, of_all))
 }
 
-/// Sends all of this node's state of the buckets to the next owner, and hands the buckets over.
-/// Returns the count of numbers sent.
+/// Sends the complete state of the buckets to the next owner, and hands the buckets over. Returns
+/// the count of numbers sent.
 async fn deliver<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -242,7 +243,8 @@ async fn deliver<P: Platform>(
 ) -> Result<usize, String> {
     let owners = node.owners().ok_or("this server is not a node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    // If buckets have moved on since, the taker accepted them, but its answer was lost.
+    // If the taker has since moved some of the buckets to another shard, it had accepted them, but
+    // its answer was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
@@ -252,8 +254,8 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // This node may have been restarted since it released the buckets, and may have found the end
-    // of a journal damaged, which adds holds.
+    // Holds may have been added since the buckets were released: this node may have been restarted
+    // and may have found the end of a journal damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
@@ -286,8 +288,8 @@ async fn deliver<P: Platform>(
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // The buckets may have moved on from the taker.
         learn_from(platform, node, peers, leaving.to).await;
-        // The buckets may also have been taken back, but this node has no record of that: either
-        // the answer or the record was lost.
+        // This node may also have taken the buckets back but have no record of that, because the
+        // taker's answer or the record was lost.
         let is_back = still.iter().any(|bucket| node.is_claimed(*bucket));
         if is_back && !planted(Bug::AbortNotCompleted) {
             take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;
@@ -298,8 +300,8 @@ async fn deliver<P: Platform>(
     Ok(numbers.len())
 }
 
-/// Returns the maximum size of a request about a move that the other node accepts. If that node did
-/// not report its limit, returns this node's limit, because the two are most likely the same.
+/// Returns the maximum size that the other node accepts for a request about a move. If that node
+/// did not report its limit, returns this node's limit, because the two are most likely the same.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
@@ -350,8 +352,8 @@ pub async fn abort<P: Platform>(
     Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }
 
-/// Takes back those buckets of `leaving` that have not moved on, and returns them with their
-/// owners.
+/// Takes back the buckets of `leaving`, except those that have since moved on to another shard.
+/// Returns the buckets taken back, with their owners.
 async fn take_back<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

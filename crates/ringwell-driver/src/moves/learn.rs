@@ -1,11 +1,11 @@
-//! Spreads the owners of buckets between nodes: from the nodes that take part in a move, from a
-//! node that refuses rows of moved buckets, and to a starting node.
+//! Exchanges the owners of buckets between nodes: after a move, when a node refuses rows of moved
+//! buckets, and when a node starts.
 //!
-//! A node whose data is from before a move would serve buckets that it has since given away. It
-//! therefore asks the other nodes before it serves. If such a node receives the present owners only
-//! later, it stops serving the moved buckets. Their owner then holds them until all lockouts that
-//! began on the outdated node must have ended. Source: docs/spec/cluster.md, "Data from before a
-//! move".
+//! A node whose data is from before a move would serve buckets that it has since given away. Every
+//! node therefore asks the other nodes for the present owners before it serves. If a node learns
+//! only later that buckets have moved away, it stops serving them. The owners of these buckets then
+//! hold the pools until all lockouts that began on the outdated node must have ended. Source:
+//! docs/spec/cluster.md, "Data from before a move".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peer
 }
 
 /// Asks every other node for the owners of buckets. Runs before this node serves. Returns one shard
-/// of each node that could not be asked.
+/// of each node that did not answer.
 pub(crate) async fn ask_owners<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -122,8 +122,8 @@ pub struct Learnt {
     pub held: Vec<u16>,
 }
 
-/// Takes over newer entries from another node's copy. This work continues even if the batch that
-/// waits for it ends first.
+/// Merges another node's copy of the owners into this node's: newer entries replace older ones.
+/// This work continues even if the batch that waits for it ends first.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -192,9 +192,9 @@ async fn learn_now<P: Platform>(
     Learnt { has_learnt, held }
 }
 
-/// Records the buckets that this node took over before it lost its data. No move brings them back
-/// here, because only their owner can move them. But look-ups must take into account that their
-/// numbers were here.
+/// Records the buckets that this node took over before it lost its data. No move can bring them
+/// back: only their owner can move them, and according to the other nodes, this node is their
+/// owner. But look-ups must take into account that the buckets' numbers were here.
 fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     let claimed = known.claimed_by(received, |shard| node.is_own(shard));
     let is_new = !planted(Bug::OwnGapsForgotten) && node.add_claimed(&claimed);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::canary::{Bug, planted};
 use crate::store::Gap;
 
-/// The answer of a node that can take buckets.
+/// The answer to [`Prepare`] if the node can take the buckets.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Prepared {
     /// The maximum size of a request that this node accepts, in bytes.
@@ -29,19 +29,19 @@ pub struct Prepare {
     pub digest: String,
 }
 
-/// A part of the previous owner's state.
+/// A part of the state of moving buckets, sent by their previous owner.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopted {
     /// The shard that adopts the state.
     pub shard: u16,
-    /// The sender's time. The sender's time. The clocks of nodes differ, so a lockout is converted
-    /// by its remaining time, not by the time of its end.
+    /// The sender's time. The clocks of nodes differ, so the receiver computes the end of a lockout
+    /// from the time that remains of it.
     pub at: u64,
     /// The version of the cluster file.
     pub version: u64,
-    /// The buckets that are handed over. State that arrives after they were taken over is refused
-    /// as too late.
+    /// The buckets that are handed over. Numbers and answers that arrive after the buckets were
+    /// taken over are ignored.
     pub buckets: Vec<(u16, Owner)>,
     /// The newest allocation of each number.
     pub numbers: Vec<NumberWord>,
@@ -70,7 +70,7 @@ pub struct Take {
     /// Buckets whose pools are held, including pools that will be added to them later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldWord>,
-    /// The periods in which answers about some of these buckets may have been lost.
+    /// The periods for which the journals may lack answered allocations from some of these buckets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -85,12 +85,12 @@ pub type HoldWord = (u16, u64, u64);
 pub struct OwnersCopy {
     /// The owner of each bucket.
     pub owners: Owners,
-    /// Buckets that the sender may have served after they had come to belong to another node,
-    /// because its data was from before a move.
+    /// Buckets that the sender may have served although they already belonged to another node,
+    /// because the sender's data was from before a move.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale: Vec<u16>,
-    /// Only in an answer: those `stale` buckets of the request that their owner now holds for that
-    /// reason.
+    /// Only in an answer: the `stale` buckets from the request that belong to the answering node,
+    /// which now holds their pools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<u16>,
 }
@@ -117,9 +117,9 @@ pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
-/// Converts the previous owner's state, received at `here`, to the time of this shard. The state
-/// counts as newer than all state known here, whatever the other node's clock shows. Returns `None`
-/// if the number is invalid.
+/// Converts a number, received at `here`, from the form that is sent between nodes. The end of its
+/// lockout stays in the other node's time. Its allocation counts as newer than all state known
+/// here, whatever the other node's clock shows. Returns `None` if the number is invalid.
 #[must_use]
 pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;

@@ -1,4 +1,4 @@
-//! The taker's side of a move. The data comes from another node, so it is checked.
+//! The taker's side of a move. Everything that the giver sends is checked.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::store::{Gaps, ServedMap};
 
-/// Checks whether this node can take the buckets.
+/// Checks whether this node can take the buckets in `wanted`.
 ///
 /// # Errors
 /// The reason for a refusal, as text for the operator who moves the buckets.
@@ -86,8 +86,8 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
-            // If a piece arrives twice, this shard may already have handed the number out in
-            // between.
+            // Once the buckets are accepted, this shard may have handed the number out, so state
+            // that arrives again is ignored.
             let is_late = is_taken(&thread.node, &adopted);
             is_late || engine.adopt(now, &as_known_here(engine, retired))
         };
@@ -114,7 +114,8 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
 }
 
 /// Reduces an allocation to its lockout if the number is already in rotation here, in another pool
-/// and with a different allocation. Look-ups find the reduced allocation at the shard that made it.
+/// and with a different allocation. Look-ups find the complete allocation on the shard that made
+/// it.
 fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     let (rules, number) = (engine.shard(), known.slot.number);
     let pool = rules.find(number).and_then(|slot| rules.pool_of(slot));
@@ -132,8 +133,8 @@ fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     }
 }
 
-/// Whether the buckets were already accepted, in this move or a later one. A move accepts all its
-/// buckets or none.
+/// Whether the buckets were already accepted, in this move or a later one. A node accepts all
+/// buckets of a move or none.
 fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     let Some(owners) = node.owners() else { return false };
     adopted.buckets.iter().any(|(bucket, owner)| {
@@ -144,8 +145,8 @@ fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     })
 }
 
-/// Makes this node the owner of the buckets. The state of their previous owner must already have
-/// been adopted.
+/// Makes this node the owner of the buckets in `take`. The state of their previous owner must
+/// already have been adopted.
 ///
 /// # Errors
 /// The reason for a refusal, as text for the operator.
@@ -156,7 +157,7 @@ pub async fn take<P: Platform>(
     take: Take,
 ) -> Result<(), String> {
     let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-    // Runs to its end, because the giver may stop waiting or stop altogether.
+    // Runs to completion even if the giver stops waiting or ends.
     let taken =
         to_its_end(
             &platform.clone(),
@@ -213,8 +214,8 @@ async fn take_now<P: Platform>(
         taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
-        // Either the buckets were accepted earlier and the answer was lost, or they have been taken
-        // back since.
+        // Either the buckets were accepted earlier and the answer to that request was lost, or they
+        // no longer belong to this node.
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {
@@ -244,8 +245,8 @@ async fn take_now<P: Platform>(
     Ok(())
 }
 
-/// Lets the previous owner take back buckets that this node has not accepted. After that, it never
-/// accepts them in that move.
+/// Lets the previous owner take back buckets that this node has not accepted. After that, this node
+/// never accepts them in that move.
 ///
 /// # Errors
 /// The reason for a refusal, as text for the operator.
@@ -289,8 +290,8 @@ async fn abandon_now<P: Platform>(
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
             return Err("it has accepted them, and the move is about to end".to_owned());
         }
-        // The present owner may be equal to `owner` because of a later move or a newer cluster
-        // file.
+        // An owner equal to `owner` is not enough: a later move or a new cluster file may have set
+        // it.
         let is_same = known == *owner && is_known(*bucket, owner);
         if known.moves >= owner.moves && !is_same {
             return Err("it has accepted them, and they have moved on since".to_owned());

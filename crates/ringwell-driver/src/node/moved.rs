@@ -9,7 +9,7 @@ use super::Node;
 
 impl Node {
     /// Returns the buckets that this node may have served although they already belonged to another
-    /// node, and that their owner does not hold yet.
+    /// node, except for buckets whose pools that node now holds.
     #[must_use]
     pub fn stale(&self) -> Vec<u16> {
         let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner);
@@ -39,8 +39,8 @@ impl Node {
         abandoned.extend(buckets.iter().copied());
     }
 
-    /// Whether only other nodes have recorded that the bucket has moved away and back. In that
-    /// case, the move may still bring the bucket's state.
+    /// Whether other nodes have recorded that the bucket moved away and back, but this node has
+    /// not. In that case, this node may still receive the bucket's state.
     #[must_use]
     pub fn is_returned(&self, bucket: u16) -> bool {
         self.returned.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)

@@ -37,8 +37,8 @@ pub fn agree<F: Files>(
     heard: Option<Recorded>,
 ) -> Result<Clocks, OverflowTaken> {
     let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
-    // If there is a heartbeat, only its time counts, because the journal of a shard to which the
-    // last owner wrote nothing contains the clocks of an earlier owner.
+    // If there is a heartbeat, only its clocks count. If the last owner wrote nothing to a shard's
+    // journal, that journal still contains the clocks of an earlier owner.
     let believed = |it: Recorded| Recorded { clocks: it.clocks.filter(|_| heard.is_none()), ..it };
     let recorded: Vec<Recorded> =
         reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
@@ -52,9 +52,10 @@ pub fn agree<F: Files>(
     };
     let now = clocks.shard(reading.since_boot);
     for read in reads.iter_mut() {
-        // All shards of a process share one time, which is the newest. Adopted lockouts, and the
-        // holds that result from doubts, are counted from this time, even if a clock was set back.
-        // Adopted lockouts are lengthened by an amount that the shard's own journal does not show.
+        // All shards of a process share one time, which continues from the newest recorded time.
+        // Adopted lockouts, and the holds that result from doubts, are counted from this time, even
+        // if a clock was set back. Adopted lockouts are lengthened by an amount that the shard's
+        // own journal does not show.
         read.restore.resume(clocks, now, &read.recovered.tip);
     }
     adopt(reads);
@@ -63,8 +64,8 @@ pub fn agree<F: Files>(
 }
 
 /// Passes every lockout to the shard that now owns its number. If there are lockouts to pass, the
-/// directory or the number of shards has changed. Every shard then gets all answers of repeatable
-/// batches, because it may now own their pools.
+/// directory or the number of shards has changed. Every shard then gets all answers to rows of
+/// repeatable batches, because it may now own the pools of these rows.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     adopt_doubts(reads);
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();

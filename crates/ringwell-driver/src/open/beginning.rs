@@ -104,8 +104,8 @@ pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     Ok(())
 }
 
-/// Whether the log continues a copy whose last group is at a place within the log, as far as the
-/// log's servers show.
+/// Whether the log continues a copy that ends within the log. Returns `true` if no server can
+/// return the group that is needed for the comparison.
 pub(super) async fn has_same_end<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -125,8 +125,8 @@ pub(super) async fn has_same_end<P: Platform>(
         Ok(true)
     };
     match same {
-        // If the unreadable group is not the copy's last group, the next group will not continue
-        // the copy.
+        // If the unreadable group differs from the copy's last group, reading the next group will
+        // show this, because that group will not continue the copy.
         Err(error) if error.may_be_of_one_server() => Ok(true),
         same => same,
     }
@@ -187,8 +187,8 @@ pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, err
         "a server of the journal has lost a message: trying another server. Check the disk of the \
         first one"
     );
-    // The request may remain without an answer, or there may be no other server; the next attempt
-    // shows which server leads.
+    // The request may go unanswered, or there may be no other server; the next attempt shows which
+    // server leads.
     let _ = log.change_leader().await;
     platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
 }

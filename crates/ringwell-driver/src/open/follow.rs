@@ -1,5 +1,5 @@
-//! A shard whose journal is in a log shared by machines. First, the files on this machine are read,
-//! and then the part of the log that they lack. After that, the shard is taken over.
+//! A shard whose journal is in a log that several machines share. First, the files on this machine
+//! are read, and then the part of the log that they lack. After that, the shard is taken over.
 //!
 //! The take-over is a group like any other, but with a higher epoch. Once this group is stored, the
 //! previous owner is fenced, because the place of its next group is taken. Source:
@@ -41,7 +41,7 @@ const MANY: u64 = 64;
 /// The reason why a shard cannot continue from its log. No number was handed out.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// The servers of the log did not answer for too long.
+    /// The servers of the log did not answer in time.
     #[error(transparent)]
     Unreached(#[from] Unreached),
     /// A file of the copy on this machine could not be used.
@@ -74,7 +74,7 @@ pub enum FollowError {
         /// The message.
         n: u64,
     },
-    /// The message cannot be used.
+    /// A message cannot be used.
     #[error("message {n} of the log of shard {shard}: {fault}. {}", remedy(*fault))]
     Message {
         /// The shard.
@@ -84,7 +84,7 @@ pub enum FollowError {
         /// The reason.
         fault: MessageFault,
     },
-    /// The message does not continue the one before it.
+    /// A message does not continue the one before it.
     #[error("message {n} of the log of shard {shard} does not follow the one before it: {fault}")]
     Chain {
         /// The shard.
@@ -94,7 +94,7 @@ pub enum FollowError {
         /// The rule that the message breaks.
         fault: ChainFault,
     },
-    /// The message belongs to another journal.
+    /// A message belongs to another journal.
     #[error(
         "message {n} of the log of shard {shard} belongs to another journal of this shard: it was \
          copied from another stream, and nothing after it can be used. Restore the stream from a \
@@ -231,8 +231,8 @@ pub async fn follow<F: Files, P: Platform>(
             set_aside(files, beside.settings, shard)?;
         }
         let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
-        // If so, a snapshot covers groups that were stored under an earlier leader and are lost
-        // now.
+        // If `begun.is_other` is set, a snapshot covers groups that were stored under an earlier
+        // leader and are now lost.
         is_other |= begun.is_other;
         read = begun.read;
         until = platform.moment() + PATIENCE;
@@ -374,8 +374,8 @@ fn prefix(
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
-/// Makes the newest snapshot whose groups are all in the log the newest snapshot on the shelf
-/// again. If there is no such snapshot, removes all of them.
+/// If `ahead` contains snapshots, adds an index to the shelf that makes the newest snapshot in
+/// `kept` the newest one again. If `kept` is empty, removes all snapshots instead.
 fn put_back(
     shelf: &dyn Shelf,
     kept: Vec<(u64, SnapshotIndex)>,
@@ -403,7 +403,7 @@ impl<F: Files> Following<F> {
     /// Returns the shard as it was read.
     fn read(self, is_in_doubt: bool, has_snapshot: bool) -> Read<F> {
         let Self { shard, author, mirror, restore, tip, frames } = self;
-        // Damage at the copy's end does not matter, because the log has these groups.
+        // Damage at the copy's end does not matter, because the log has the damaged groups.
         let recovered = ringwell_journal::Recovered {
             tip,
             journal: Some(author.journal),
@@ -415,7 +415,7 @@ impl<F: Files> Following<F> {
         Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) }
     }
 
-    /// Reads the log towards `end` by reading ahead. Stops at the first message that does not
+    /// Reads the log with read-ahead, up to `end`. Stops at the first message that does not
     /// continue the chain.
     async fn go_ahead(&mut self, log: &impl Log, end: u64) -> Result<(), FollowError> {
         let mut ahead = log.read_ahead(self.tip.next_n..end);
@@ -513,8 +513,8 @@ impl<F: Files> Following<F> {
         loop {
             let tip = if planted(Bug::EpochNotRaised) { self.tip } else { self.tip.raise_epoch() };
             let mut writer = Writer::new(tip);
-            // The take-over records no new fact about time. The time that has passed is determined
-            // from the earlier groups.
+            // The take-over repeats the newest recorded time and clocks. The time that has passed
+            // since then is determined from the earlier groups.
             if let Some(clocks) = self.tip.clocks {
                 writer.set_clocks(clocks);
             }

@@ -27,8 +27,9 @@ pub struct OldMap {
 
 /// Returns the buckets of `shards` that another node may have served last. The first map causes no
 /// holds, because no number was handed out before it. If a node has not recorded any map and now
-/// begins with a later one, it may have been stopped before it recorded the first. If the node
-/// missed maps, all its buckets may have been on other nodes in between.
+/// starts with a later one, it may have been stopped before it recorded the first. If the node has
+/// missed a map, its buckets may have been on other nodes in between. In both cases, returns all
+/// buckets of `shards`.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -55,7 +56,7 @@ pub(super) fn new_buckets(
 /// Buckets that are held because they are new here.
 pub(super) struct New {
     pub(super) buckets: BTreeSet<u16>,
-    /// The longest lifetime of an earlier list whose lockouts may still run.
+    /// The longest lifetime in those earlier lists of pools whose lockouts may still run.
     pub(super) at_least: Millis,
 }
 
@@ -63,8 +64,8 @@ pub(super) struct New {
 /// whether or not they have ended, and those of the buckets that are `new` here.
 ///
 /// If the clock has leapt forward by `ahead`, the earlier holds are prolonged by the same time. The
-/// prolonged holds are written to the file before a snapshot makes the time of this startup the
-/// newest known one, because a later startup would not detect the leap.
+/// prolonged holds are written to the file before a snapshot records the time of this startup. Once
+/// that time is recorded, a later startup cannot detect the leap.
 ///
 /// # Errors
 /// [`FileError`]
@@ -118,9 +119,9 @@ pub fn hold_buckets(
 }
 
 /// Returns the end of the longest lockout that began before `since`, which is when the bucket came
-/// here. Since then, the number may have been handed out on another node. If the hold ended before
-/// the lockout, the number's state would not count as doubtful, so the hold must last at least as
-/// long as the lockout.
+/// here. After such a lockout began, its number may have been handed out on another node. If the
+/// hold ended before the lockout, the number's state would not count as doubtful, so the hold must
+/// last at least as long as the lockout.
 fn locked_before(shard: &Shard, pool: &RingPool, since: Millis) -> Millis {
     let first = pool.numbers().first().and_then(|range| shard.find(range.first()));
     let Some(pool) = first.and_then(|slot| shard.pool_of(slot)) else { return Millis::ZERO };

@@ -1,5 +1,4 @@
-//! Losses of the log that a take-over reveals. Reports them, and decides whether pools must be
-//! held.
+//! Reports the losses of groups that a take-over reveals, and decides whether pools must be held.
 //!
 //! Source: docs/spec/log.md, "Lost groups", "Lost streams".
 
@@ -32,8 +31,8 @@ pub(super) fn report_lost(
     true
 }
 
-/// Whether the last message before the take-over is foreign. It may be a group that was damaged
-/// beyond recognition, and no group follows that would disprove this.
+/// Whether the last message before the take-over comes from another program. The message may be a
+/// group that was damaged beyond recognition, and no later group disproves this.
 pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
     let messages = places.foreign_before(taken_n);
     if messages > 0 {

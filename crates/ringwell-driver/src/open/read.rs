@@ -252,7 +252,7 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
     Ok(shards)
 }
 
-/// The reason why some answered allocations may be missing from these journals.
+/// The reason why some answered allocations may be missing from the journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
     /// The data was restored from a copy.
@@ -263,9 +263,9 @@ pub enum Copied {
     Unkept(Unkept),
 }
 
-/// Determines whether answered allocations may be missing from these journals. If so, the history
-/// of every shard that was read counts as in doubt. `own` are the shards of this node, if other
-/// nodes have further shards. `boot` identifies the machine's boot.
+/// Determines whether answered allocations may be missing from the journals in `reads`. If so, the
+/// history of every shard that was read counts as in doubt. In a cluster, `own` contains the shards
+/// of this node. `boot` identifies the machine's boot.
 ///
 /// # Errors
 /// [`FileError`]
@@ -307,7 +307,7 @@ struct OtherJournal {
 }
 
 /// Finds a shard whose journal in `data` is missing, is not the one that was last written, or is an
-/// older copy of it. `own` are the shards of this node, if other nodes have further shards.
+/// older copy of it. In a cluster, `own` contains the shards of this node.
 fn other_journal(
     files: &impl Files,
     data: &Path,
@@ -334,7 +334,8 @@ fn other_journal(
     Ok(other.filter(is_noticed))
 }
 
-/// Finds a replaced journal from the heads of all journals. For programs that do not start a node.
+/// Finds a shard whose journal is missing or was replaced. Reads only the heads of the segments.
+/// For programs that do not start a node.
 ///
 /// # Errors
 /// [`FileError`]

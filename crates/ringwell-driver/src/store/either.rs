@@ -22,7 +22,7 @@ pub enum Either<A, B> {
     Right(B),
 }
 
-/// Does the same work with either kind.
+/// Evaluates `$with` for the value in either variant.
 macro_rules! both {
     ($either:expr, $it:ident => $with:expr) => {
         match $either {

@@ -1,7 +1,7 @@
 //! The file operations that a store needs, and the few sequences of them that all stores share.
 //!
-//! `ringwell-os` implements [`Files`] over the operating system. The simulator implements it over a
-//! disk that tears, drops and forgets writes, so its findings concern the same code that a server
+//! `ringwell-os` implements [`Files`] over the operating system. The simulator implements [`Files`]
+//! over a disk that tears, drops and loses writes, and therefore tests the same code that a server
 //! runs.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Creates a new file for writing. Fails if the file already exists.
     ///
     /// # Errors
-    /// Returns [`FileError`], as every call does.
+    /// [`FileError`]
     fn create(&self, path: &Path) -> Result<Self::File, FileError>;
 
     /// Opens an existing file.
@@ -73,7 +73,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn len(&self, file: &Self::File) -> Result<u64, FileError>;
 
-    /// Renames a file, replacing any existing file with the new name.
+    /// Renames a file. If a file with the new name exists, it is replaced.
     ///
     /// # Errors
     /// [`FileError`]
@@ -114,7 +114,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// an id.
     fn mount_of(&self, path: &Path) -> Option<u64>;
 
-    /// Returns unguessable bytes, for use in `path`.
+    /// Returns unguessable bytes for use in the file at `path`.
     ///
     /// # Errors
     /// [`FileError`]
@@ -228,7 +228,7 @@ pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), 
     rename(files, &unfinished, path)
 }
 
-/// Writes the bytes of `path` to a new file beside it. Returns the name of the new file, and the
+/// Writes `bytes` to a temporary file beside `path`. Returns the temporary file's path, and the
 /// file.
 fn write_unfinished<F: Files>(
     files: &F,

@@ -132,8 +132,8 @@ impl<F: Files> Frames<F> {
         span.zip(written).is_some_and(|(span, written)| written > span)
     }
 
-    /// Takes a new file into use: writes its head and, once the head is durable, gives the file its
-    /// name.
+    /// Begins a new segment: writes its head to a spare file and, once the head is durable, gives
+    /// the file its final name.
     pub(super) fn next_segment(&mut self) -> Result<Segment<F::File>, FileError> {
         let Shared { files, directory, settings, .. } = &*self.shared;
         let segno = self.head.segno + 1;

@@ -1,9 +1,10 @@
-//! The periods in which answered allocations may be missing from this data directory: `gaps.json`.
+//! The periods whose answered allocations may be missing from this data directory: `gaps.json`.
 //!
-//! After data was restored from a copy, or a damaged end was cut off, the journal does not contain
-//! the answers between its newest record and the startup. No number is handed out twice, because
-//! all pools are held. But a call that belongs to a lost allocation must not be attributed to an
-//! earlier visitor. Source: docs/spec/journal.md, "History".
+//! After data was restored from a copy, or the damaged end of a journal was cut off, the journal
+//! does not contain the allocations that were answered between its newest record and the startup.
+//! No number is handed out twice, because all pools are held. But a call that belongs to a lost
+//! allocation must not be attributed to an earlier visitor. Source: docs/spec/journal.md,
+//! "History".
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,7 +47,7 @@ impl Gaps {
         Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
 
-    /// Writes the file durably.
+    /// Writes the gaps durably to `data`.
     ///
     /// # Errors
     /// Returns [`FileError`]; the old file then remains.
@@ -127,11 +128,11 @@ impl Gaps {
         self.0.iter().any(|gap| gap.from < at.0 && at.0 <= gap.to)
     }
 
-    /// Corrects the result of a look-up. A visitor may have received the number in a gap before
-    /// `at`, after the lockout of the visitor that `past` names. If so, the result records that
-    /// history is missing. `bucket` is the bucket of the number's pool, if the number is in a pool.
-    /// Gaps that concern all buckets concern the number only if `is_here` is set, which means that
-    /// this shard owns the number or has handed it out.
+    /// Corrects the result of a look-up. Another visitor may have received the number in a gap
+    /// before `at`, after the lockout in `past` had ended. If so, the result records that history
+    /// is missing. `bucket` is the bucket of the number's pool, if the number is in a pool. Gaps
+    /// that concern all buckets concern the number only if `is_here` is set, which means that this
+    /// shard owns the number or has handed it out.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
@@ -146,9 +147,9 @@ impl Gaps {
         };
         let lost = self.0.iter().filter(|gap| is_lost(gap));
         match lost.map(|gap| Millis(gap.to)).max() {
-            // The holder is already unknown, perhaps for a reason other than this gap. If only that
-            // reason were recorded, the doubt could end too early, so the end of the gap is
-            // recorded as well.
+            // The holder is already unknown, perhaps for a reason other than this gap. The end of
+            // the gap is recorded as well. Otherwise, an allocation that was made in the gap could
+            // be overlooked.
             Some(until) if past.held.is_none() && past.missing.is_some() => {
                 Past { lost_until: past.later.map(|_| until), ..past }
             }

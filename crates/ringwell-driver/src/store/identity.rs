@@ -74,8 +74,8 @@ impl FoundJournal {
         Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
     }
 
-    /// Returns the entry for this journal that `identity.json` contains once the journal's last
-    /// startup has begun to serve.
+    /// Returns the entry that `identity.json` contains for this journal if the journal's last
+    /// startup began to serve.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
@@ -162,8 +162,8 @@ impl Identity {
     }
 }
 
-/// Records that `data` is a copy, so that answers sent since the copy was made are missing. The
-/// next startup holds all pools. Creates the directory if it does not exist.
+/// Records that `data` is a copy: the answers that were sent since the copy was made are missing
+/// from it. The next startup holds all pools. Creates the directory if it does not exist.
 ///
 /// # Errors
 /// [`FileError`]

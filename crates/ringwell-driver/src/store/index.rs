@@ -109,8 +109,8 @@ impl<F> Shared<F> {
 }
 
 impl<F: Files> Shared<F> {
-    /// Stops the journal after a write or flush has failed, unless the disk was only full. Returns
-    /// the error that is to be reported.
+    /// Stops the journal after a write or flush has failed, unless it failed because the disk was
+    /// full. Returns the error that is to be reported.
     pub(super) fn failed(&self, error: FileError) -> FileError {
         if error.is_full() {
             return error;
@@ -148,7 +148,7 @@ impl Index {
         self.segments.back().map_or(1, |info| info.next_n)
     }
 
-    /// Adds a segment that was taken into use.
+    /// Adds a segment, which becomes the newest one.
     pub(super) fn push(&mut self, info: SegmentInfo) {
         self.segments.push_back(info);
     }

@@ -23,7 +23,8 @@ pub enum Appended {
         /// The group's buffer, to be reused for another group.
         spare: Vec<u8>,
     },
-    /// There is no space left, and nothing has been stored; the same group may be tried again.
+    /// There is no space left, and nothing has been stored. Storing the same group may be tried
+    /// again.
     Full {
         /// The group.
         group: Group,
@@ -32,7 +33,7 @@ pub enum Appended {
     },
     /// Another process has taken the shard over, so this store accepts no more groups.
     Taken {
-        /// The epoch of the other owner.
+        /// That process's epoch for the shard.
         epoch: u64,
     },
     /// Nothing more is stored until the shard is opened again.
@@ -76,7 +77,8 @@ pub trait Store: 'static {
     /// Returns the oldest part of the history, if the history exceeds the limits and no snapshot
     /// needs this part. The caller must read the part's groups, copy the records that still matter,
     /// and drop the part once the copies are stored. `now` is in shard time, and `clocks` are the
-    /// current readings. The age of history is measured with a trusted wall clock.
+    /// current readings. The age of history is measured by the wall clock, corrected for recent
+    /// jumps forward.
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
 
     /// Whether more history is kept than configured only because the kept snapshots need it.
@@ -175,7 +177,7 @@ pub trait Draft: Send + 'static {
     /// Appends bytes that the snapshot writer has produced. Waits for the disk.
     ///
     /// # Errors
-    /// Returns [`FileError`]; the snapshot can then not be published.
+    /// Returns [`FileError`]; the snapshot can no longer be published.
     fn write(&mut self, bytes: &[u8]) -> Result<(), FileError>;
 
     /// Durably makes this the newest snapshot. `through` is the last group that the snapshot may
@@ -185,6 +187,6 @@ pub trait Draft: Send + 'static {
     /// Returns [`FileError`]; the older snapshots then still exist.
     fn publish(self, through: u64) -> Result<(), FileError>;
 
-    /// Returns the last group that is stored.
+    /// Returns the number of the newest group that the store has stored.
     fn stored(&self) -> u64;
 }

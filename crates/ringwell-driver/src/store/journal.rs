@@ -1,4 +1,4 @@
-//! The handle of one shard's journal in files, which answers queries while groups are stored.
+//! A handle to one shard's journal files. It answers queries while groups are being stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::spares::Spares;
 use super::stats::Stats;
 use crate::canary::{Bug, planted};
 
-/// One shard's journal, opened. Its groups are stored by a separate type, [`super::Frames`].
+/// One shard's open journal. A separate type, [`super::Frames`], stores its groups.
 #[derive(Debug)]
 pub struct Journal<F> {
     pub(super) id: [u8; 16],
@@ -33,8 +33,8 @@ pub struct Dropped<F> {
 }
 
 impl<F: Files> Dropped<F> {
-    /// Turns the segment's file into a spare, or removes it, once the copies of its records are on
-    /// the disk. Waits for the disk.
+    /// Flushes the records that were copied from the segment, and then removes the segment's file
+    /// or keeps it as a spare for a later segment. Waits for the disk.
     ///
     /// # Errors
     /// Returns [`FileError`]; the file may then remain, and the next startup reuses or removes it.
@@ -53,8 +53,8 @@ impl<F: Files> Journal<F> {
         self.id
     }
 
-    /// Returns the journal as this startup has left it. If the disk was full, the result names the
-    /// previous startup.
+    /// Returns the journal as this startup has left it. If the disk was full, the result contains
+    /// the previous startup's number.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());
@@ -82,7 +82,7 @@ impl<F: Files> Journal<F> {
         &self.shared.directory
     }
 
-    /// Returns the files that are prepared in advance.
+    /// Returns the files that are prepared in advance for later segments.
     #[must_use]
     pub fn spares(&self) -> &Arc<Spares<F>> {
         &self.spares
@@ -134,7 +134,7 @@ impl<F: Files> Journal<F> {
 
     fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
         let noted = index.noted();
-        // The head of the next segment contains the clock readings at the end of this one.
+        // The head of the second segment contains the clock readings at the end of the oldest one.
         let Some((age, next)) = self.shared.settings.history_age.zip(index.segments.get(1)) else {
             return false;
         };
@@ -155,7 +155,7 @@ impl<F: Files> Journal<F> {
         self.shared.flush_cached(u64::MAX)
     }
 
-    /// Whether more history is kept than configured only because the kept snapshots need it.
+    /// Whether the history exceeds its configured size only because the kept snapshots need it.
     #[must_use]
     pub fn waits_for_snapshot(&self) -> bool {
         let index = self.shared.index();

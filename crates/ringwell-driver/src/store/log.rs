@@ -1,5 +1,5 @@
-//! The store of a shard whose groups are in a log shared by machines. Files on this machine mirror
-//! the log.
+//! The store of a shard whose groups are in a log shared by several machines. Files on this machine
+//! mirror the log.
 //!
 //! Owns the order of storing and mirroring: a group counts as stored once the log has it, and it is
 //! mirrored before the next group is stored. The mirror serves look-ups and snapshots. At the next
@@ -50,18 +50,18 @@ pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 /// do not wait for such a log.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// If no group was stored for this long, the log may have lost its end, and another process may
-/// have appended other groups in its place.
+/// If no group was stored for this long, the log may have lost its newest groups, and another
+/// process may have appended other groups in their place.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The pause before a group is tried again if there was no space for it in the mirror.
+/// The pause before the next attempt to store a group in the mirror, if the mirror was full.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
 /// The time for which snapshots count as readable after they were read back. Snapshots are large: a
 /// shard with a million numbers has two of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
-/// The number of groups from before the copy that are dropped from the log at a time.
+/// The maximum number of groups before the mirror's first one that a trim drops from the log.
 const PREFIX_GROUPS: u64 = 1_024;
 
 /// An ordered store that several machines share. Does not depend on the contents of a message.
@@ -88,8 +88,8 @@ pub trait Log: 'static {
     /// Reads message `n`; returns `None` if the log does not have it yet or no longer has it.
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
 
-    /// Returns many messages in order, faster than reading them one by one. The messages are only a
-    /// hint: they may end early, have gaps, and include damaged messages.
+    /// Returns many messages in order, faster than reading them one by one. The sequence is only a
+    /// hint: it may end early, have gaps, and include damaged messages.
     fn read_ahead(&self, _messages: Range<u64>) -> mpsc::Receiver<Bytes> {
         mpsc::channel(1).1
     }
@@ -100,8 +100,8 @@ pub trait Log: 'static {
     /// Drops the messages before `before`.
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
 
-    /// Makes another of the log's servers answer from now on, because the present one may have lost
-    /// a message that others have.
+    /// Asks another of the log's servers to lead, because the present leader may have lost a
+    /// message that others have.
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         std::future::ready(Ok(()))
     }
@@ -136,7 +136,7 @@ pub enum NotAppended {
 #[error("the request to the journal's servers failed: {0}")]
 pub struct Unreached(pub String);
 
-/// The result of a call on a [`SharedLog`].
+/// The future that a method of [`SharedLog`] returns.
 pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Log`] whose type is known only at run time.
@@ -175,25 +175,25 @@ pub struct Sign {
     pub stored: Vec<u64>,
 }
 
-/// The last heartbeat of a process that served the same shards.
+/// The last heartbeat of another process that served this process's shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The sign.
     pub sign: Sign,
-    /// The time since the heartbeat arrived, according to this machine's steady clock.
+    /// The time since the heartbeat arrived, according to this machine's monotonic clock.
     pub ago: Duration,
-    /// The end that each shard's log must have reached, in order, according to all heartbeats.
+    /// For each shard, in order: the end that its log must have reached according to heartbeats.
     pub reached: Vec<Reached>,
 }
 
-/// The time of the process that may have served these shards before.
+/// The last known state of the process that may have served this process's shards before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastOwner {
     /// The process's shard time, as if it had been read from the end of a local journal.
     pub recorded: Recorded,
     /// The epochs of the process's shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// The end that each shard's log must have reached, in order, according to all heartbeats.
+    /// For each shard, in order: the end that its log must have reached according to heartbeats.
     pub reached: Vec<Reached>,
 }
 
@@ -216,15 +216,15 @@ impl Heard {
 
 /// Provides the logs of all shards.
 pub trait Logs: fmt::Debug + Send + Sync {
-    /// Looks for the log of `shard`. Waits for the servers.
+    /// Looks for the log of `shard`. Waits for the log's servers.
     ///
     /// # Errors
-    /// The reason why this could not be determined, as text for people.
+    /// The reason why it is unknown whether the log exists, as text for people.
     fn find(&self, shard: u16) -> Result<FoundLog, String>;
 
     /// Returns the log of `shard`, which is created with `notes` if it does not exist. `placement`
     /// names the assignment of pools to shards. A log that was created for another placement is
-    /// refused, because other logs contain some of its lockouts. Waits for the servers.
+    /// refused, because other logs contain lockouts of this shard. Waits for the log's servers.
     ///
     /// # Errors
     /// The reason why the log cannot be used, as text for people.
@@ -235,29 +235,30 @@ pub trait Logs: fmt::Debug + Send + Sync {
         notes: &LogNotes,
     ) -> Result<Arc<dyn SharedLog>, String>;
 
-    /// From now on, keeps these facts in the notes of the logs of `shards`: the shards, and `kept`
-    /// as it changes. Does not wait, so a process that ends at once may leave older notes behind.
+    /// Adds `shards` to the notes of these shards' logs, and from now on keeps the notes up to date
+    /// with `kept`. Does not wait, so the notes may be out of date if the process exits.
     fn keep_notes(&self, shards: BTreeSet<u16>, kept: Box<dyn Fn() -> KeptNotes + Send>);
 
-    /// Whether there is a log of `shard`. Waits for the servers.
+    /// Whether the log of `shard` exists. Waits for the log's servers.
     ///
     /// # Errors
     /// The reason why this could not be determined, as text for people.
     fn has_log(&self, shard: u16) -> Result<bool, String>;
 
-    /// Returns the shelf with the snapshots beside the log of `shard`. Waits for the servers.
+    /// Returns the shelf with the snapshots beside the log of `shard`. Waits for the log's servers.
     ///
     /// # Errors
     /// The reason why the snapshots cannot be used, as text for people.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
-    /// Waits until this process may take its shards over; the first one is `first`. Returns when no
-    /// other process has reported for a while that it serves them, or when one reports that it no
-    /// longer does. These reports are only hints, which keep processes from taking shards from each
-    /// other; the log decides. Returns the last heartbeat of a serving process, if there was one.
+    /// Waits until this process may take its shards over; the first one is `first`. Returns when
+    /// other processes have sent no reports for a while, or when one reports that it no longer
+    /// serves. The reports are only hints; the log decides which process owns a shard. Returns the
+    /// last heartbeat of a serving process, if there was one.
     fn stand_by(&self, first: u16) -> Option<Heard>;
 
-    /// Reports that this process is taking the shards over, until [`Self::serving`] is called.
+    /// Until [`Self::serving`] is called, keeps reporting that this process is taking its shards
+    /// over.
     fn starting(&self, first: u16);
 
     /// From now on, sends heartbeats as long as `sign` returns one.
@@ -349,8 +350,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// Adds the snapshots `kept` beside the log. History beyond the limits is then dropped in the
-    /// log as well.
+    /// Adds the shelf and its snapshots `kept`. History beyond `limits` is then dropped from the
+    /// log, too.
     #[must_use]
     pub fn with_shelf(
         self,
@@ -365,7 +366,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         Self { shelved, prefix: Cell::new(prefix), limits, ..self }
     }
 
-    /// Returns groups that only the log has, and not the copy, if they may be dropped.
+    /// Returns the oldest groups that are in the log but not in the mirror, if they may be dropped.
     fn expired_prefix(&self, now: Millis) -> Option<Part> {
         let needed_from = self.shelved.as_ref()?.needed_from();
         let Prefix { first_n, copied_n, bytes, last_at } = self.prefix.get();
@@ -383,7 +384,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
     }
 
     /// Drops the groups before `before` from the log, except for those that a snapshot needs. These
-    /// groups must already have been dropped from the copy.
+    /// groups must already have been dropped from the mirror.
     async fn trim(&self, before: u64, bytes: u64) {
         let Some(shelved) = &self.shelved else { return };
         let mut prefix = self.prefix.get();
@@ -418,7 +419,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         self.read_back.borrow().as_ref().is_some_and(is_new)
     }
 
-    /// Reads the kept snapshots back. If one of them is damaged, the log must keep its beginning.
+    /// Reads the kept snapshots back. If one of them is damaged, the log is not trimmed.
     async fn read_snapshots_back(&self, shelved: &Shelved) {
         if self.are_snapshots_read(shelved) {
             return;
@@ -453,8 +454,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
                 another server to lead. Check the slow server's disk"
             );
             let asked = self.log.change_leader();
-            // If there is no answer, or no other server that can lead, this request is repeated
-            // later.
+            // If no server answers or no other one can lead, the request is repeated later.
             self.platform.spawn(async move { drop(asked.await) });
         }
     }
@@ -538,8 +538,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Ok(())
     }
 
-    /// Until a group is stored, the snapshot is not put beside the log: startup has just read the
-    /// whole log, so another upload would only delay the first numbers.
+    /// Does not put the snapshot at startup beside the log: startup has just read the whole log,
+    /// and an upload would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))

@@ -91,8 +91,8 @@ use ringwell_journal::Durability;
 ///
 /// Measured on a virtual disk with ext4, for consecutive frames of 2.6, 20 and 170 KB, as medians
 /// of four runs: direct writes stored 9,600, 7,900 and 3,900 frames/s, and buffered writes 9,000,
-/// 6,500 and 2,300. Half of the smallest frames were stored within 97 us directly and 103 us
-/// buffered.
+/// 6,500 and 2,300. The median time to store one of the smallest frames was 97 us with direct
+/// writes and 103 us with buffered writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// Through the page cache, followed by a flush.
@@ -123,8 +123,8 @@ pub struct Settings {
     /// The number of segments that are prepared in advance, so that a full disk is noticed before a
     /// frame needs the space.
     pub spare_segments: usize,
-    /// History beyond this many bytes may be dropped. In memory, this limits the size of the kept
-    /// groups.
+    /// History beyond this many bytes may be dropped. If groups are kept only in memory, this
+    /// limits their size.
     pub history_bytes: u64,
     /// History older than this may be dropped.
     pub history_age: Option<Millis>,
@@ -134,8 +134,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the defaults: direct writes, segments of 64 MiB, one prepared segment, and all
-    /// history. The configuration sets the limits of the history.
+    /// Returns the defaults: direct writes, segments of 64 MiB, one prepared segment, and no limits
+    /// on the history. The configuration sets these limits.
     #[must_use]
     pub fn new(data: PathBuf, durability: Durability) -> Self {
         Self {
@@ -167,8 +167,8 @@ impl Settings {
         settings
     }
 
-    /// Returns the longest time for which a segment is in use, and for which a snapshot is the
-    /// newest one while records are written. It is an eighth of the maximum age of history.
+    /// Returns the age at which a segment is replaced by a new one, and at which a snapshot is
+    /// followed by a new one if records are written: an eighth of the maximum age of history.
     #[must_use]
     pub fn segment_span(&self) -> Option<Millis> {
         self.history_age.map(|Millis(age)| Millis(age / 8))

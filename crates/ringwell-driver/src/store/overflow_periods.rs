@@ -38,8 +38,8 @@ pub struct OverflowPeriods(Vec<Period>);
 
 impl OverflowPeriods {
     /// Reads the periods in `data`; there are none if the file does not exist. If the file cannot
-    /// be parsed, it is moved away and this is logged. In that case, any number may have been an
-    /// overflow number until `now`.
+    /// be parsed, it is moved away and an error is logged. In that case, any number may have been
+    /// an overflow number until `now`.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or moved away.

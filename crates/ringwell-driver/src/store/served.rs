@@ -18,7 +18,8 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "cluster-map.json";
 
-/// The file with the [`Lifetimes`] of the lists that were served. Every node has this file.
+/// The file with the [`Lifetimes`] of the lists of pools that were served. Every node has this
+/// file.
 const LIFETIMES: &str = "lifetimes.json";
 
 /// The buckets that were served from a data directory, and the map according to which they were
@@ -36,11 +37,11 @@ pub struct ServedMap {
     /// Released buckets that no node has accepted yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
-    /// Buckets that arrived without the lockouts of their previous owner, with their holds.
+    /// The holds of buckets that arrived without the lockouts of their previous owner.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
     /// Buckets that were served although they already belonged to another node, unless that node
-    /// holds them by now.
+    /// now holds their pools.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stale: BTreeSet<u16>,
     /// Owners that took a bucket back, because this node had not accepted it.
@@ -65,7 +66,8 @@ pub struct Leaving {
     pub buckets: Vec<u16>,
     /// Held pools, with the end of each hold.
     pub holds: Vec<(u64, u64)>,
-    /// The shards that owned the buckets, in the same order. Empty in files from older releases.
+    /// The shards that owned the buckets, in the order of `buckets`. Empty in files from older
+    /// releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<u16>,
     /// The largest request that the next owner's node accepts, in bytes; `None` if that node runs
@@ -104,8 +106,8 @@ impl ServedMap {
         }
     }
 
-    /// Returns the state that was last served from `data`; `None` if `data` was never part of a
-    /// cluster.
+    /// Returns the buckets and the map that were last served from `data`; `None` if `data` was
+    /// never part of a cluster.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -122,8 +124,8 @@ impl ServedMap {
     }
 }
 
-/// Returns the lifetimes of the lists that were served from `data`; `None` if no release has
-/// recorded them.
+/// Returns the [`Lifetimes`] of the lists of pools that were served from `data`; `None` if no
+/// release has recorded them.
 ///
 /// # Errors
 /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -131,7 +133,7 @@ pub fn read_lifetimes(files: &impl Files, data: &Path) -> Result<Option<Lifetime
     read_json(files, &data.join(LIFETIMES))
 }
 
-/// Durably records the lifetimes of the lists that were served from `data`.
+/// Durably records the `lifetimes` of the lists of pools that were served from `data`.
 ///
 /// # Errors
 /// Returns [`FileError`]; the old file then remains.

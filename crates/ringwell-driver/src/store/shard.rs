@@ -233,8 +233,8 @@ impl<F: Files> ShardStore<F> {
     /// Makes the end of the old journal durable, because it may be only in the page cache, and cuts
     /// off an unfinished write. Damaged frames are kept, because they may be evidence.
     ///
-    /// Before the cut, a block that marks the end is written. So a short file without such a block
-    /// has lost its end.
+    /// Before an unfinished write is cut off, a block that marks the segment's end is written. So a
+    /// short file without such a block has lost its end.
     fn settle(
         &self,
         segments: &mut [SegmentInfo],

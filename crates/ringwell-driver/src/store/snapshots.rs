@@ -98,7 +98,8 @@ impl<F: Files> Draft for SnapshotFile<F> {
         }
         let files = &self.shared.files;
         files.flush(&self.file)?;
-        // The journal must never end before its newest snapshot.
+        // After a power cut, the journal must still contain the last group that its newest snapshot
+        // covers.
         self.shared.flush_cached(self.replay_from)?;
         let directory = &self.shared.directory;
         rename(files, &self.unfinished, &directory.join(format!("{:020}.rps", self.replay_from)))?;
@@ -118,7 +119,7 @@ impl<F: Files> Drop for SnapshotFile<F> {
     fn drop(&mut self) {
         if !self.is_published {
             // The unfinished file may have filled the disk. If the removal fails, the next startup
-            // removes it.
+            // removes the file.
             let _ = self.shared.files.remove(&self.unfinished);
         }
     }

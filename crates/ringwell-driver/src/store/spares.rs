@@ -12,14 +12,14 @@ use std::time::Duration;
 use super::aligned::AlignedBuffer;
 use super::files::{Access, FileError, Files, numbered, remove, rename};
 
-/// The number of bytes that are written and flushed at once, so that a frame never waits behind a
-/// whole segment of zeros.
+/// The number of zero bytes that are written before each flush. It is small, so that a frame never
+/// waits for a whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
-/// The number of files of dropped segments that are kept in addition to the target. Once history
-/// has reached its limit, an old segment is dropped for each new one, so no more files need to be
-/// filled.
+/// The maximum number of spares in excess of the target (`wanted`). These are the files of dropped
+/// segments: once history has reached its limit, an old segment is dropped for each new one, so no
+/// more files need to be filled.
 const DROPPED_MAX: usize = 4;
-/// The pause before the thread tries again if the disk is full.
+/// The pause before the thread tries again to prepare a file, for example if the disk is full.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// The spare files of one shard.
@@ -29,9 +29,9 @@ pub struct Spares<F> {
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
-    /// Whether files are left unfilled. A copy of a log need not survive a power cut, and a machine
-    /// that takes over must not wait for zeros to be written. A full disk is then detected by the
-    /// first frame that does not fit.
+    /// Whether files are left unfilled, as for the local copy of a log. Such a copy need not
+    /// survive a power cut, and a machine that takes a shard over must not wait until zeros are
+    /// written. A full disk is then detected only when a frame does not fit.
     is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,
@@ -77,7 +77,7 @@ impl<F: Files> Spares<F> {
         }))
     }
 
-    /// Returns a file to be used as a segment, which is a spare or a new file.
+    /// Returns a file for a new segment: a spare, or a newly prepared file if there is none.
     pub(super) fn take(&self) -> Result<PathBuf, FileError> {
         let ready = self.lock().ready.pop();
         self.changed.notify_all();
@@ -113,7 +113,7 @@ impl<F: Files> Spares<F> {
         self.changed.notify_all();
     }
 
-    /// Prepares one file, if there are fewer files than the target.
+    /// Prepares one file if the number of spares is below the target.
     ///
     /// # Errors
     /// [`FileError`]
@@ -125,7 +125,8 @@ impl<F: Files> Spares<F> {
         Ok(())
     }
 
-    /// Prepares files up to the target until [`Self::close`] is called. Runs on a separate thread.
+    /// Prepares a file whenever the number of spares is below the target, until [`Self::close`] is
+    /// called. Runs on a separate thread.
     pub fn keep(&self) {
         let mut state = self.lock();
         while !state.closing {
@@ -150,7 +151,7 @@ impl<F: Files> Spares<F> {
         }
     }
 
-    /// Creates a file full of zeros; durably, unless files are sparse.
+    /// Creates a file that contains only zeros. The file is durable unless `is_sparse` is set.
     fn make(&self) -> Result<PathBuf, FileError> {
         let path = self.lock().name(&self.directory);
         let unfinished = path.with_extension("tmp");
@@ -171,7 +172,7 @@ impl<F: Files> Spares<F> {
         if self.is_sparse {
             return files.set_len(&made, self.segment_bytes);
         }
-        // Bypasses the page cache if possible, because these bytes are never read.
+        // Bypasses the page cache if possible, because the zeros are never read.
         let direct = files.open(path, Access::Direct);
         let mut file = direct.or_else(|_| files.open(path, Access::Write))?;
         let mut buffer = AlignedBuffer::default();
@@ -190,8 +191,8 @@ impl<F: Files> Spares<F> {
             offset += len as u64;
         }
         files.flush(&made)?;
-        // Drops the cached pages now. Otherwise, a direct write to the same part of the file would
-        // have to drop them first.
+        // Drops the cached pages now. Otherwise, each later direct write would first have to drop
+        // the pages that it overwrites.
         drop(files.open(path, Access::Fresh));
         files.flush_names(&self.directory)
     }

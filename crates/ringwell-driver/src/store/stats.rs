@@ -22,7 +22,7 @@ pub struct Stats {
     pub flush_total: Duration,
     /// The median time to store a group.
     pub flush_p50: Duration,
-    /// The time that only one in a hundred groups exceeded.
+    /// The 99th percentile of the time to store a group.
     pub flush_p99: Duration,
     /// The count of segments that are kept.
     pub segments: usize,

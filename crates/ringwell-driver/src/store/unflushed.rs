@@ -5,7 +5,7 @@
 //! power cut empties the cache. Cached data is also lost if a disk fails and is mounted again. A
 //! process therefore records the boot of the machine and the mount of the file system before it
 //! answers. An orderly shutdown removes that record once all data is flushed. If startup finds the
-//! record of another boot or mount, an unknown number of answered groups is missing. Source:
+//! record of another boot or mount, an unknown number of answered groups may be missing. Source:
 //! docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ const FILE: &str = "unflushed.json";
 /// Differs from the id of every boot.
 const NO_BOOT: u64 = 0;
 
-/// The boot and the mount in which groups were answered without a flush.
+/// The boot and the mount during which groups were answered without a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unflushed {
@@ -39,7 +39,8 @@ impl Unflushed {
         Self { boot, mount: files.mount_of(data) }
     }
 
-    /// Returns the reason why groups that were answered under this record may be missing now.
+    /// Compares this record with the current boot and mount. Returns the reason why answered groups
+    /// may be missing, if there is one.
     fn lacks(self, now: Self) -> Option<Unkept> {
         let is_remounted = self.mount.is_some() && self.mount != now.mount;
         match self.boot {
@@ -67,7 +68,7 @@ pub enum Unkept {
 }
 
 /// Determines whether groups that were answered from `data` may have been lost, and returns the
-/// reason. `boot` is the present boot.
+/// reason. `boot` is the id of the current boot.
 ///
 /// # Errors
 /// [`FileError`]

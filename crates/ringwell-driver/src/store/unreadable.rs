@@ -1,5 +1,6 @@
-//! Files beside the journals that cannot be parsed, because they are damaged, or are empty after a
-//! crash of the file system. Each error names the file, the fault and the remedy.
+//! Finds unreadable files in a data directory, apart from segments and snapshots. Such files are
+//! damaged, or are empty after a crash of the file system. Each error names the file, the fault and
+//! the remedy.
 
 use std::path::Path;
 
@@ -19,8 +20,8 @@ pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
     read.into_iter().flatten().chain(unusable_spares(files, data)).collect()
 }
 
-/// Returns an error for each spare that cannot become a segment. A shard's startup removes only the
-/// spares of a different size.
+/// Returns an error for each spare that cannot be opened. A shard's startup removes spares of the
+/// wrong size, but it fails if a spare cannot be opened.
 fn unusable_spares(files: &impl Files, data: &Path) -> Vec<FileError> {
     let journal = data.join("journal");
     let mut unusable = Vec::new();

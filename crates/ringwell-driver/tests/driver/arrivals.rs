@@ -156,7 +156,7 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
 
 /// Makes a number come back from the other node's pool. Each node has a lockout of this number
 /// (`here` and `there`, in ms); the lockouts began `apart` ms apart. Returns the pool, the number,
-/// and the time before it came back.
+/// and the shard time of the call.
 async fn comes_back(
     pair: &Pair,
     here: u64,
@@ -175,8 +175,8 @@ async fn comes_back(
     (to, number, now)
 }
 
-/// An operator ended the lockout on the other node, where the number then went to another visitor.
-/// So this node must not treat its own visitor as the newest.
+/// An operator ended a number's lockout on the other node, where the number then went to another
+/// visitor. So this node must not treat its own visitor as the newest.
 #[test]
 pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     for (here, there) in [(7_000, 3_000), (3_000, 7_000)] {
@@ -192,8 +192,8 @@ pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     }
 }
 
-/// A number that is locked on this node belongs to the visitor who holds it. Only a node that
-/// received the number's bucket may have lengthened the lockout.
+/// Both nodes have a lockout of the same allocation, so no other visitor has the number. A node
+/// that received the number's bucket may have lengthened the lockout.
 #[test]
 fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
     for (here, there) in [(7_000, 0), (7_000, 3_000), (3_000, 7_000)] {
@@ -235,7 +235,7 @@ fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) ->
     }
 }
 
-/// Returns the digests of the lists, as if the first pool of shard 0 had other numbers.
+/// Returns the digests of the lists, as if the first pool of shard 0 had different numbers.
 fn other_lists(directory: &Directory) -> Lists {
     let pool = directory.pools_of(0).next().unwrap().id();
     let mut lists = lists(directory);
@@ -322,7 +322,7 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     }
 }
 
-/// The node starts with a list that differs from the last one, and then returns to that one.
+/// The node starts with a new list, and then returns to the list that it served before.
 #[test]
 fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shorter_since() {
     let later = |ms| (ms, false, Other::Free);
@@ -387,7 +387,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             prepare(&pair, other, number, Vec::new()).await;
             let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
             assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
-            // The list is never read again, so the shard waits for it until the time limit.
+            // No task reloads the list of pools, so the shard waits for it until the time limit.
             let patience = if suspended > 5 { 4_900 } else { 0 };
             platform.sleep_until(woken + Duration::from_millis(patience)).await;
             assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);

@@ -29,7 +29,7 @@ async fn both<A: 'static, B>(
     (one.await.unwrap(), other)
 }
 
-/// Answers a batch on a separate task.
+/// Answers a batch of `rows` rows with a deadline `ms` milliseconds from now.
 fn answering(
     shard: &Rc<Shard<Virtual>>,
     rows: usize,
@@ -66,8 +66,8 @@ fn an_answer_leaves_when_its_group_is_durable_and_not_before() {
     assert_eq!(locked(&shard), 40);
 }
 
-/// A future with a time limit is polled before its timer, so a ready result counts however long ago
-/// the deadline was.
+/// A future with a time limit is polled before its timer, so it returns a ready result even long
+/// after the deadline. The batch must therefore check the deadline itself.
 #[test]
 fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() {
     for (late_ms, overflow) in [(5, 0), (6, 40)] {
@@ -153,8 +153,8 @@ async fn answering_with_times(shard: Rc<Shard<Virtual>>) -> (String, Vec<Option<
     answer.unwrap()
 }
 
-/// Until the thread of shard 0 receives the newer owners, it sends its rows to shard 1. Only the
-/// newest owner hands out numbers, 9 ms after it receives the rows.
+/// Shard 0 has an outdated placement, so it sends its rows to shard 1. Only the newest owner hands
+/// out numbers, 9 ms after it receives the rows.
 #[test]
 fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
     for owner in [2, 0] {
@@ -176,7 +176,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         let answering = answering_with_times(Rc::clone(&shard));
         let ((answer, times), at) = platform.run(both(&platform, answering, async {
             let Some(Message::Rows(rows)) = all[1].1.recv().await else { panic!("not asked") };
-            // While the rows were in the queue of shard 1, this thread received the newer owners.
+            // While the rows were in the queue of shard 1, shard 0 received the newest placement.
             shard.use_directory(newest);
             old.serve_peer(rows).await;
             let queue = &mut all[usize::from(owner)].1;
@@ -187,8 +187,8 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         }));
         assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
         assert_eq!(new.engine.borrow().counts().allocated, 40);
-        // The answer must contain the allocation time of the owner that handed the number out. With
-        // a different time, a page could not return its number.
+        // The answer must contain the allocation time by the clock of the owner that handed out the
+        // number. With a different time, a page could not return its number.
         assert_eq!(times, [Some(at); 40], "owner {owner}");
     }
 }

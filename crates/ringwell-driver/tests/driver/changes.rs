@@ -33,8 +33,8 @@ fn holds_are_recorded_where_their_pools_enter_even_if_they_are_over() {
     assert_eq!(recorded, holds);
 }
 
-/// The number is in a pool of node b that is in transit, so it is in no rotation, and the next
-/// owner may still have the old list.
+/// The number is in a pool that is in transit from node b. No shard hands the number out now, but
+/// the pool's next owner may still have the old list.
 #[test]
 pub(crate) fn a_number_of_a_pool_in_transit_is_not_free_for_another_pool() {
     let platform = Virtual::default();

@@ -302,7 +302,6 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     assert!(reader.check(1..end).is_ok());
     let noted = reader.noted();
     assert!(noted.len() >= 2, "{noted:?}");
-    // Finds the first groups of all segments except the first.
     let mut files: Vec<_> = std::fs::read_dir(it.journal.directory()).unwrap().collect();
     files.sort_by_key(|file| file.as_ref().unwrap().path());
     let path = files[1].as_ref().unwrap().path();
@@ -318,7 +317,7 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     assert!(reader.check(damage.next_n..end).is_ok(), "that is in the next file");
     assert!(reader.check(1..n).is_ok());
     assert!(reader.read(damage.next_n - 1).is_ok(), "that is in the same file");
-    // More than one group is skipped, up to the start of the next file.
+    // The check also skips intact groups, up to the start of the next file.
     assert!(reader.check(n + 1..damage.next_n).is_ok());
     std::fs::write(&path, &whole).unwrap();
     assert!(reader.check(1..end).is_ok());
@@ -334,8 +333,8 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
 
 const SEGMENT: u64 = 128 << 10;
 
-/// Returns a journal that keeps `history_bytes` and has `count` segments, with the first group of
-/// each segment and the next group.
+/// Returns a journal with `count` segments and the limit `history_bytes`. Also returns the number
+/// of each segment's first group, and then the number of the next group.
 fn segments(history_bytes: u64, count: usize) -> (Open, Vec<u64>) {
     let mut it = open_with(Durability::Os, |settings| {
         (settings.segment_bytes, settings.history_bytes) = (SEGMENT, history_bytes);
@@ -373,10 +372,10 @@ fn the_oldest_segment_is_dropped_or_a_snapshot_is_due_if_too_much_is_kept() {
     check(0, 2, &[], false, true);
     check(0, 2, &[0], false, true);
     check(0, 3, &[0, 2], false, true);
-    // The snapshot of the second segment does not need the first one.
+    // No snapshot needs the first segment.
     check(0, 3, &[1, 2], true, false);
     check(0, 3, &[2], true, false);
-    // There is no more history than may be kept.
+    // The history is as long as its limit, or one byte longer.
     check(2 * SEGMENT, 2, &[], false, false);
     check(2 * SEGMENT, 2, &[1], false, false);
     check(2 * SEGMENT - 1, 2, &[], false, true);

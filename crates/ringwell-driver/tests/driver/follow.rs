@@ -1,5 +1,5 @@
-//! Startups from a log: the messages that are followed, those that are refused, and the owner of
-//! the shard afterwards.
+//! Startups from a log: the messages that are accepted, the messages that are refused, and the
+//! owner of the shard afterwards.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, ready};
@@ -45,8 +45,8 @@ struct Inner {
     unanswered_left: Cell<u32>,
     /// Whether no message can be read.
     is_unreadable: Cell<bool>,
-    /// The number of requests for the range that are answered by a server that lacks the last two
-    /// groups.
+    /// The number of times that a server without the last two groups answers a request for the ends
+    /// of the log.
     lagging: Cell<u32>,
 }
 
@@ -177,7 +177,7 @@ fn start_after(
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
     let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000), boot: 1 };
     let read = open::read_copy(&OsFiles, &settings, 0, &[], believed).unwrap();
-    // The tasks of this future need the executor, which has one waker for each run.
+    // Runs on a separate task, so that the same waker stays in use.
     let (task, log) = (platform.clone(), log.clone());
     let followed = async move {
         let beside = Beside {
@@ -201,7 +201,7 @@ fn next(tip: &Tip) -> Group {
     writer.seal(Vec::new()).unwrap()
 }
 
-/// Adds `count` groups as the owner that has started.
+/// Adds `count` groups to the log as `owner`.
 fn serve(
     platform: &Virtual,
     log: &Plain,
@@ -318,7 +318,7 @@ fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
             assert_eq!(started.read.is_in_doubt, wanted, "{failed_at:?}");
         }
     }
-    // The notes of the log show a failure, but not where in the log it occurred.
+    // A failure of the log was noted, but not the group at which the log failed.
     let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
     let (log, _data, _owner) = served(&platform);
     let of = (LogEnd::default(), LogEnd { epoch: u64::MAX, group: u64::MAX });
@@ -395,7 +395,7 @@ fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
     assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");
     // The copy that the first startup made has no snapshot either.
     assert!(start(&platform, &log, elsewhere.path()).unwrap().read.is_in_doubt);
-    // A copy that contains the beginning of the log is continued without doubt.
+    // If the copy contains the beginning of the log, the history is not in doubt.
     assert!(!start(&platform, &log, data.path()).unwrap().read.is_in_doubt);
 }
 
@@ -439,7 +439,7 @@ fn a_copy_of_lost_groups_is_detected_although_the_leader_lacks_the_message() {
         let platform = Virtual::default();
         let (log, data, _first) = served(&platform);
         start(&platform, &log, data.path()).unwrap();
-        // The log loses its end, and another process fills it again.
+        // The log loses its newest groups, and another process appends different ones.
         log.0.messages.borrow_mut().truncate(2);
         let elsewhere = TempDir::new().unwrap();
         let mut second = start(&platform, &log, elsewhere.path()).unwrap();
@@ -483,7 +483,7 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let before = platform.0.now();
     let owner = start(&platform, &log, data.path()).unwrap();
     assert!(owner.read.is_in_doubt);
-    // Another server might have had the lost groups, so startup waits.
+    // Another server of the log might still have the missing groups, so startup waits.
     let took = platform.0.now().since(before).as_secs();
     assert!((STALE_SECONDS..STALE_SECONDS + 2).contains(&took), "it took {took} s");
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");

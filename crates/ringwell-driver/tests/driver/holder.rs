@@ -1,5 +1,5 @@
-//! Tests look-ups of a number's holder that need the answers of two nodes, one of which is down for
-//! part of the time.
+//! Tests look-ups of a number's holder that need answers from two nodes. One of the nodes is down
+//! for part of the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
 
 /// The numbers of node a have moved to node b. Node b sends node a two requests: the first asks for
 /// the allocations that node a made, the second for the records of allocations that node b knows.
-/// Node a fails to answer none, some or all of these requests.
+/// Node a answers all, some or none of these requests.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();
@@ -95,8 +95,8 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     });
 }
 
-/// Node b took the buckets of node a and then lost its data. Node b's answers are unknown, and
-/// according to its new data, it does not own the buckets.
+/// Node b took the buckets of node a and then lost its data. The numbers that it handed out are
+/// unknown, and according to its new data, it does not own the buckets.
 #[test]
 pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     let platform = Virtual::default();

@@ -21,8 +21,7 @@ use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// The boot of the machine in which the node runs. The data was last used during the boot before
-/// it.
+/// The id of the boot during which the node runs. The data was last used during the previous boot.
 const BOOT: u64 = 5;
 
 fn directory(shards: u16) -> Directory {

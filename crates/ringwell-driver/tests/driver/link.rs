@@ -313,7 +313,7 @@ fn rows_for_a_node_that_is_gone_or_slow_overflow_soon() {
         assert!(joined.wire.calls.borrow().contains(&Path::Ping), "the link was not shut");
         assert_eq!(numbers(&joined.ask(3, None).await.unwrap()).len(), 3);
         // More sub-requests are made at the same time than the window allows, so some of them wait
-        // and then give up.
+        // and are then refused.
         joined.wire.delay.set(Duration::from_millis(20));
         let before = joined.link.stats().paced_rows;
         let sent: Vec<_> = (0..40).map(|_| joined.ask(1, None)).collect();
@@ -375,7 +375,7 @@ fn look_ups_and_releases_reach_the_owner() {
     });
 }
 
-/// Returns the requests that a wrong or older node would send.
+/// Returns requests of several kinds that are addressed to the shard `shard`.
 fn frames(shard: u16, pool: PoolId) -> Vec<(Path, Vec<u8>)> {
     let mut rows = Vec::new();
     let ask = frame::Ask { shard, remaining_ms: 50, map_version: 7, retry: None };

@@ -1,5 +1,6 @@
 //! The driver in virtual time: batches, startups, stores, links, moves, and the nodes of a cluster.
-//! All these tests are one program, because each further program would compile the driver again.
+//! All these tests are one program, because the driver would have to be compiled again for each
+//! further program.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]

@@ -240,8 +240,8 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         let map = served(a);
         assert!(map.buckets.is_disjoint(&moving) && map.stale == moving);
         assert_eq!(map.owners, a.node.owners());
-        // Next, the first node informs the owner. The owner holds the buckets until all lockouts
-        // that began on the first node must be over.
+        // Next, the first node informs the owner that it served the buckets. The owner holds the
+        // buckets until all lockouts that began on the first node must be over.
         assert_eq!(b.node.bucket_holds().get(bucket(moved[0])), None);
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(false));
@@ -319,7 +319,7 @@ fn buckets_that_cannot_move_stay() {
     });
 }
 
-/// Sends a recorded request again, in a changed form.
+/// Sends a recorded request again, possibly in a changed form.
 async fn again(side: &Side, path: Path, body: &Value) -> Result<Bytes, String> {
     side.answer(path, serde_json::to_vec(body).unwrap().into()).await
 }
@@ -372,8 +372,8 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         b.node.enter(Phase::Serving);
         let has = |side: &Side, shard| given.keys().all(|pool| pools(side, shard).contains(pool));
         assert!(!has(a, 0) && !has(b, 2), "rows of buckets in transit overflow");
-        // The next owner now accepts the request. The request contains a hold of a bucket that is
-        // not part of the move; this hold is ignored. Repeating the request causes no error.
+        // The next owner now accepts `take`. The request contains a hold of a bucket that is not
+        // part of the move; this hold is ignored. Repeating the request causes no error.
         let other = a.node.directory().placement().buckets_of(1).next().unwrap();
         again(b, Path::Take, &wrong(&take, "holds", json!([[other, 1, 10_000]]))).await.unwrap();
         assert_eq!(b.node.bucket_holds().get(other), None);
@@ -578,7 +578,7 @@ fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
             owners["version"] = json!(version);
             owners["buckets"][usize::from(gone)] = json!([1, 2]);
             a.node.enter(phase);
-            // The file already records a bucket that this node is taking over.
+            // `cluster-map.json` already records a bucket that this node is taking over.
             let taken = before.placement().buckets_of(3).next().unwrap();
             record_taken(a, taken);
             again(a, Path::Owners, &json!({"owners": owners})).await.unwrap();

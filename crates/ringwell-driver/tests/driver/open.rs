@@ -467,7 +467,8 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     assert!(matches!(old, Some(StartError::OldMap(OldMap { version: 0, served: 1 }))), "{old:?}");
 }
 
-/// In the meantime, another node has served a list with shorter lifetimes.
+/// While version 2 of the cluster file was in use, another node may have served this node's
+/// buckets, with shorter lifetimes than before.
 #[test]
 fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
     let data = Data::new(Durability::Disk);

@@ -61,13 +61,14 @@ pub enum Links {
     GoneFor(u8),
     /// No request is answered, and no failure is noticed.
     Silent,
-    /// Like `Silent`, but only for requests with this path, which do not arrive.
+    /// Like `Gone`, but only for requests with this path, which do not arrive.
     Without(Path),
     /// Requests with this path arrive, but their answers are lost.
     Deaf(Path),
     /// Requests longer than this are refused.
     UpTo(usize),
-    /// The other node agrees to a move, but refuses requests longer than this for it.
+    /// The other node agrees to a move, and reports this as the maximum length of the move's
+    /// requests.
     Accepts(usize),
 }
 

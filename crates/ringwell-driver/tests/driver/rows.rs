@@ -19,7 +19,8 @@ use crate::support::{Virtual, body};
 
 const POOLS: usize = 40;
 
-/// Asks shard 0 for a number from each pool. Returns each number with the reported allocation time.
+/// Asks the shard `shard` for a number from each pool. Returns each number with the reported
+/// allocation time.
 async fn ask(side: &Side, shard: u16) -> Vec<Option<(PromoNumber, Millis)>> {
     let shard = side.shard(shard);
     let body = body(shard, POOLS);
@@ -63,7 +64,7 @@ fn each_number_comes_with_the_time_of_its_owner() {
     });
 }
 
-/// Repeating these rows adds no record as long as enough of their lockouts is left.
+/// Repeating a row adds no record as long as enough of the number's lockout is left.
 #[test]
 fn rows_that_are_repeated_for_another_shard_are_answered_at_once() {
     let platform = Virtual::default();
@@ -104,8 +105,8 @@ fn rows_of_pools_that_have_moved_are_asked_again_but_owners_only_now_and_then() 
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
         assert_eq!(a.node.directory().pools_of(2).count(), 0);
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
-        // The first node does not ask for the owners for every refused batch, because the other
-        // node may only not have received the buckets yet.
+        // The first node does not request the owners after every refused batch. A batch may be
+        // refused merely because the buckets have not arrived at the other node yet.
         move_silently(&pair, 3, 2).await;
         let all = b.node.directory().pools_of(2).count();
         assert!(all > moved);

@@ -159,7 +159,8 @@ struct Owner {
     now: Millis,
     /// The part of the log that is missing from this machine's copy.
     prefix: Prefix,
-    /// Whether no number is handed out for one lockout.
+    /// Whether the history is in doubt, so that no number is handed out for the duration of one
+    /// lockout.
     is_in_doubt: bool,
 }
 
@@ -229,7 +230,7 @@ impl Owner {
         }
     }
 
-    /// Takes a snapshot, while a group is stored.
+    /// Takes a snapshot, and stores one group in the meantime.
     fn snapshot(&mut self) {
         let mut snapshot = Snapshot::begin(&self.store, &self.engine, 0).unwrap();
         let mut is_begun = false;
@@ -336,7 +337,7 @@ fn a_torn_or_rotten_snapshot_is_skipped_for_the_previous_one() {
     }
 }
 
-/// Asks for a number for the next row, and returns whether the row got one.
+/// Requests a number, and returns whether one was handed out.
 fn gets_a_number(owner: &mut Owner) -> bool {
     let now = owner.engine.at(owner.now);
     let ask = Ask { pool: 0, id: POOL, params: [b"", b""], visitor: None, retry: None };
@@ -346,7 +347,7 @@ fn gets_a_number(owner: &mut Owner) -> bool {
     matches!(outcome, Outcome::Allocated { .. })
 }
 
-/// Truncates the log before group `from`.
+/// Removes group `from` and all later groups from the log.
 fn lose(servers: &Servers, from: u64) {
     servers.with(|kept| kept.messages.truncate(place(from)));
 }
@@ -364,7 +365,7 @@ fn a_shard_whose_log_has_lost_groups_that_a_snapshot_covers_hands_out_nothing_fo
         assert!(owner.is_in_doubt, "{lost} lost");
         assert!(!gets_a_number(&mut owner));
         // The snapshot that covers the lost groups is gone, so no process begins with it any more.
-        // The hold is recorded in the log.
+        // The hold of the pool is recorded in the log.
         assert_eq!(servers.indexes(), [SnapshotIndex { before: 0, ..older }]);
         drop(owner);
         let last = folder();
@@ -425,8 +426,8 @@ fn an_incomplete_copy_is_started_again() {
     let (servers, data) = (Servers::default(), folder());
     let slots = served(&servers, data.path());
     let elsewhere = folder();
-    // The owner is killed after the snapshot. The snapshot covers groups that are missing from the
-    // copy.
+    // The first startup copies the newest snapshot, and then fails at a hole in the log. It leaves
+    // an incomplete copy.
     let copy = |kept: &mut Kept| Kept {
         messages: kept.messages.clone(),
         shelf: kept.shelf.clone(),

@@ -1,5 +1,5 @@
 //! Rows do not wait for a store that hangs. Numbers are handed out again once the store has stored
-//! the group for which it hung.
+//! the delayed group.
 
 mod look_ups;
 

@@ -123,8 +123,8 @@ async fn at(platform: &Virtual, ms: u64) {
     platform.sleep_until(Moment(Duration::from_millis(ms))).await;
 }
 
-/// This test only checks that the step exists. The engine's tests check that this step writes the
-/// moved numbers.
+/// This test only checks that a snapshot has a step for moved numbers. The engine's tests check
+/// that the step writes these numbers.
 #[test]
 pub fn a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken() {
     let platform = Virtual::default();

@@ -1,4 +1,5 @@
-//! Tests rows whose answers are never sent and that have a visitor or belong to a repeatable batch.
+//! Tests rows that name a visitor or belong to a repeatable batch, but whose answers are never
+//! sent.
 
 use std::rc::Rc;
 use std::time::Duration;

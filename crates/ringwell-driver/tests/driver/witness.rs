@@ -1,5 +1,5 @@
-//! A node whose journal differs from the one that the other node recorded, on a disk that accepts
-//! no writes.
+//! Tests a node whose journal differs from another node's record of it. The node's disk may refuse
+//! all writes.
 
 use std::cell::Cell;
 use std::path::Path as FilePath;
@@ -148,8 +148,8 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // The hold could not be written to a file, so the other node keeps the old record, from
-        // which the next startup detects the doubt again.
+        // The hold could not be written to a file. The other node keeps the old record, so that the
+        // next startup again detects that the journal is in doubt.
         assert_eq!(remembered(&platform, &other).await, [before]);
         // Once the disk accepts writes, this node sends its report to the other node.
         std::fs::remove_file(path("full")).unwrap();

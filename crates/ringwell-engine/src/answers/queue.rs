@@ -1,4 +1,5 @@
-//! The answered rows of one pool, oldest first, in a queue that grows and shrinks by chunks.
+//! The answered rows of one pool, oldest first, in a queue that grows and shrinks one chunk at a
+//! time.
 
 use std::collections::VecDeque;
 
@@ -49,14 +50,14 @@ impl Queue {
         self.len
     }
 
-    /// Returns the numbers of the oldest row and of the next row to be added, counted since the
-    /// queue was created.
+    /// Returns the index of the oldest row and the index of the next row to be added. Indices are
+    /// counted from the creation of the queue.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.dropped, self.dropped + self.len as u64)
     }
 
-    /// Returns the rows from number `from` onward, or from the oldest row if row `from` has been
-    /// removed.
+    /// Returns the rows from index `from` onward, or from the oldest row if the row at `from` has
+    /// been removed.
     pub(super) fn iter(&self, from: u64) -> impl Iterator<Item = (Millis, RowKey)> {
         let skipped = usize::try_from(from.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
         let first = self.taken.saturating_add(skipped);

@@ -32,7 +32,7 @@ impl Rig {
         Self { engine, clocks, groups: Vec::new(), noted: Vec::new(), number }
     }
 
-    /// Sets the wall clock far ahead of shard time.
+    /// Sets the wall clock `ahead` milliseconds ahead of shard time.
     fn wall(&mut self, ahead: i64) {
         self.clocks.wall_offset = self.clocks.shard_offset + ahead;
     }
@@ -81,9 +81,9 @@ impl Rig {
         (past.held.map(|held| String::from_utf8(held.params).unwrap()), read)
     }
 
-    /// Returns the keep-alives up to a wall-clock time, in milliseconds, of the visitor that a
-    /// look-up finds for that time. Also returns whether there may be further keep-alives, and the
-    /// count of records read.
+    /// Returns the keep-alives of the visitor that a look-up finds for a wall-clock time, in
+    /// milliseconds. Omits keep-alives after that time. Also returns whether there may be further
+    /// keep-alives, and the count of records read.
     fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (walk, step) = self.engine.attribution(self.number, at, &self.noted);
@@ -150,8 +150,8 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
     for wrong in [3_600_000, -60 * 86_400_000] {
         let mut rig = Rig::new();
         rig.ask(1_000, "own", None);
-        // From here on this shard is idle, so that only the other shard has recorded the end of the
-        // boot.
+        // From here on this shard is idle, so only the other shard records clocks before the
+        // reboot.
         rig.noted.push(Noted { at: START + Millis(3_200), clocks: rig.clocks });
         rig.boot();
         rig.wall(wrong);

@@ -24,7 +24,7 @@ fn spec() -> PoolSpec {
 /// The state that one owner sends to the next.
 type Report = (Vec<Retired>, Vec<AnswerEntry>);
 
-/// A shard whose clock is `ahead` of true time. The times that tests pass in are true times.
+/// A shard whose clock is `ahead` of true time. The tests pass true times.
 struct Shard {
     engine: Engine,
     ahead: i64,
@@ -72,7 +72,7 @@ impl Shard {
         self.known()
     }
 
-    /// Returns the combined report of a node's shards, as in `ringwell-node`.
+    /// Returns the report of this shard, combined by [`Facts::settle`].
     fn known(&self) -> Report {
         self.facts().settle()
     }
@@ -91,8 +91,8 @@ impl Shard {
         facts
     }
 
-    /// A new map assigns the pool to this shard: no state is received, and the pool is held for one
-    /// lifetime.
+    /// Simulates a new map that assigns the pool to this shard: no state is received, and the pool
+    /// is held for one lifetime.
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
         let now = self.clock(at);
@@ -200,8 +200,8 @@ fn an_expired_allocation_of_a_number_that_left_its_pool_is_not_moved() {
     assert_eq!(given, [RecordedAnswer::Overflow], "the row does not get the number again");
 }
 
-/// The next owner's state contains an older allocation, and the next owner must not report that one
-/// as the newest.
+/// A move omits the newest allocation, so the next owner's state contains only an older one. The
+/// next owner must not report the older allocation as the newest.
 #[test]
 fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
     for ahead in [-50_000, 0, 50_000] {
@@ -215,8 +215,8 @@ fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
         a.give_unlisted(1200, &mut b);
         b = b.again(1210);
         b.give(1220, &mut c);
-        // Shard `a` also has an older state of the number, does not receive the newer state, and
-        // must not report the older allocation as the newest.
+        // Shard `c` also has an older state of the number and does not receive the newer state. It
+        // must not report its older allocation to `a` as the newest.
         c.give(1230, &mut a);
         assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
     }
@@ -291,8 +291,8 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // Shard `b`, the last owner, must assume that another owner has handed the number out
-        // since.
+        // Shard `b`, the last owner, must assume that another owner has handed the number out since
+        // its own last allocation.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }
@@ -389,7 +389,7 @@ fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
 }
 
 /// The snapshot first includes the number as it was when it left shard `a`. The number then returns
-/// with another allocation, before the snapshot reaches the times by other nodes' clocks.
+/// with another allocation, before the times by other nodes' clocks are written to the snapshot.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
     for ahead in [-600, 0, 50_000] {

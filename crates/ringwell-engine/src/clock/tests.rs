@@ -75,8 +75,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     let of_another_boot = recorded(2_000, right(BOOT - 1));
     let reading = read(BOOT, 10_000, 5_000);
     assert_eq!(ahead(&reading, &[late, early, of_another_boot]), 0);
-    // If one shard's recorded time is ahead, shard time jumps forward for the other shards, so
-    // their lockouts are lengthened.
+    // If one shard's recorded time is ahead of the others, shard time jumps forward for the other
+    // shards, so their lockouts are lengthened.
     let ahead_of_all = Recorded { last_at: Millis(BOOTED + HOUR), clocks: None };
     let clocks = reading.resume(&[late, ahead_of_all]);
     let now = clocks.shard(reading.since_boot);
@@ -86,7 +86,7 @@ fn all_shards_of_a_process_have_the_same_time() {
 }
 
 /// If startup continued from the clocks of the idle shard, the other shard's lockouts would end too
-/// early, by the milliseconds that shard time has lost since.
+/// early, by the milliseconds that shard time has lost since the idle shard's last record.
 #[test]
 fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard() {
     let mut waited = Clocks { wall_offset: 0, ..right(BOOT) };

@@ -1,4 +1,4 @@
-//! Tests jumps of the clock that a startup accepted.
+//! Tests clock jumps that were accepted at startup.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_journal::Group;
@@ -15,7 +15,7 @@ fn restore() -> Restore {
     Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }], 9)
 }
 
-/// Returns the head of a snapshot that was begun at `created_at`, before group 5.
+/// Returns the header of a snapshot that was begun at `created_at`, before group 5.
 fn snapshot(created_at: Millis) -> SnapshotHeader {
     let header = crate::tests::snapshot_header(&restore().finish(Tip::FIRST, START, false).0);
     SnapshotHeader { created_at, replay_from: 5, ..header }
@@ -66,8 +66,7 @@ fn a_shard_far_behind_the_others_has_not_recovered_from_their_leap() {
     assert_eq!(doubts.lengthened, Some(LATER - START));
 }
 
-/// The journal of the shard that takes over shows no jump of the clock. The journal of the giving
-/// shard does.
+/// The giving shard's journal shows a clock jump. The receiving shard's journal shows none.
 #[test]
 fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     let group = allocation();
@@ -112,8 +111,8 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
     };
-    // Tests first a number whose only allocation was undone a while ago, then a number whose
-    // remaining lockout is longer than the current lockouts of its pool.
+    // In the first entry, the number's only allocation was undone a while ago. In the second entry,
+    // the number's lockout is longer than the current lifetime of its pool.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
 }

@@ -150,9 +150,9 @@ fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(until, rig.now + Millis(40));
 }
 
-/// Returns the remembered answers, each as row, time and answer. After a restart, a queue may
-/// contain an answer twice, once from the snapshot and once from the journal, with another answer
-/// in between.
+/// Returns the remembered answers, each as row, time and answer. After a restart, the engine may
+/// list an answer twice, once from the snapshot and once from the journal, with another answer in
+/// between. Such duplicates are removed.
 pub(super) fn remembered(
     engine: &Engine,
 ) -> Vec<(RowKey, Millis, ringwell_journal::RecordedAnswer)> {
@@ -218,8 +218,8 @@ fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_wa
     assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
 }
 
-/// The number that was last sent to each visitor of a pool, and the end of the lockout at that
-/// time.
+/// The number that was last sent to each visitor of a pool, and the time at which its lockout was
+/// then due to end.
 type ShownLast = std::collections::BTreeMap<(u32, u8), (PromoNumber, Millis)>;
 
 /// Applies the inputs. A row of a repeatable batch always has the same pool and visitor.
@@ -230,7 +230,8 @@ fn assert_one_number_a_visitor(inputs: &[Input], replays: bool) -> Result<(), Te
         let Input::Allocate { pool, visitor, retry } = *input else {
             let before: Vec<Slot> = rig.engine.shard().slots().to_vec();
             rig.apply(input);
-            // A lockout that was undone or ended on request protects no visitor.
+            // A lockout that was ended on request, or whose allocation was undone, protects no
+            // visitor.
             for (then, now) in before.iter().zip(rig.engine.shard().slots()) {
                 if now.locked_until < then.locked_until {
                     shown.retain(|_, (number, _)| *number != then.number);

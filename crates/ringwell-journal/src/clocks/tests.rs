@@ -59,8 +59,7 @@ fn an_event_is_dated_by_the_clocks_of_its_boot_wherever_they_were_recorded() {
     for (at, wanted) in [(1_000, 100), (1_900, 100), (1_901, 200), (2_900, 200), (2_901, 300)] {
         assert_eq!(date(at, 5_000, third), Some(wanted), "of {at}, recorded in the third boot");
     }
-    // When the record was written, neither the end of the first boot nor another boot had been
-    // recorded.
+    // No clocks were noted between the event and its record.
     assert_eq!(date(1_000, 1_200, first), Some(100));
     assert_eq!(date(1_950, 2_000, second), Some(200));
 }

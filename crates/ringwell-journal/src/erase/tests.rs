@@ -40,7 +40,7 @@ fn four_bytes_and_fewer_are_left_unchanged() {
 fn a_frame_whose_parameters_were_overwritten_in_place_is_intact() {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     let number = |n: u64| PromoNumber::parse(&(2_000_000_000 + n).to_string()).unwrap();
-    // Some of the parameters are long enough to span two blocks.
+    // The parameters of some records span two blocks.
     let secret = |n: u64| format!("gclid=secret-{n}&more={}", "x".repeat(700));
     for n in 0..20 {
         writer.append(&Record::Allocate {

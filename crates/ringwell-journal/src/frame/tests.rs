@@ -27,8 +27,8 @@ fn frame(group: &Group) -> Vec<u8> {
     out
 }
 
-/// Returns the header and body of the group that should be number 5, or the reason why they cannot
-/// be read.
+/// Reads the frame that should contain group 5. Returns the group, or the reason why it cannot be
+/// read.
 fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
     let header = decode_header(frame, salt, Some(5))?;
     let mut body = vec![1, 2, 3];

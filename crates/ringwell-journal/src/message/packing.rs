@@ -1,8 +1,8 @@
 //! Compresses message bodies with zstd at level 1, if this build contains zstd.
 //!
 //! Positions refer to the uncompressed body, so compression changes nothing but messages. The
-//! uncompressed length is in the message's header, which a checksum covers, and limits the
-//! decompression.
+//! message's header, which has its own checksum, contains the uncompressed length. A body that
+//! decompresses to more bytes than this is refused.
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ pub(super) const ZSTD: u32 = 1;
 #[cfg(feature = "zstd")]
 const LEVEL: i32 = 1;
 
-/// The minimum length of a body that is compressed. Compressing shorter bodies, such as a takeover
-/// or a tick, gains nothing.
+/// The minimum length of a body that is compressed. Compressing a shorter body, such as a single
+/// tick, gains nothing.
 #[cfg(feature = "zstd")]
 const BYTES_MIN: usize = 128;
 
@@ -41,7 +41,7 @@ impl Packer {
         (packed.len() < body.len()).then_some(packed)
     }
 
-    /// This build compresses nothing.
+    /// Returns `None`, because this build contains no zstd.
     #[cfg(not(feature = "zstd"))]
     #[expect(clippy::unused_self, reason = "has the signature of the build with zstd")]
     pub(super) fn pack(&mut self, _: &[u8]) -> Option<Vec<u8>> {

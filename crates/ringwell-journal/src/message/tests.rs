@@ -18,7 +18,7 @@ fn group(records: u64, clocks: Option<Clocks>) -> Group {
     writer.seal(Vec::new()).unwrap()
 }
 
-/// Returns a group as it occurs in real traffic.
+/// Returns a group whose records resemble those of real traffic.
 fn allocations(count: u64) -> Group {
     let mut writer = Writer::new(Tip { epoch: 5, prev_hash: 77, next_n: 12, ..Tip::FIRST });
     for n in 0..count {
@@ -100,8 +100,8 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
     assert!(decode_message(&longer).is_err());
 }
 
-/// The length in the header limits the decompression. If a body decompresses to more bytes, it is
-/// refused, and no memory is allocated for the excess.
+/// The length in the header limits the decompression. If a body decompresses to more bytes than
+/// that, it is refused, and no memory is allocated for the excess.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {

@@ -37,7 +37,7 @@ pub enum DecodeFault {
     Previous,
     /// The parameters are present but empty, or longer than [`PARAMS_BYTES_MAX`].
     Params,
-    /// The position is not in the body, so there is no such record.
+    /// The position is not in the body, so no record begins there.
     Position,
 }
 
@@ -52,7 +52,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Reads the body of group `n`, whose first record happened at `base`.
+    /// Reads the body of group `n`, whose first record has the time `base`.
     #[must_use]
     pub fn new(n: u64, base: Millis, body: &'a [u8]) -> Self {
         Self { n, base, body, offset: 0, last_at: base }
@@ -61,8 +61,9 @@ impl<'a> Records<'a> {
     /// Reads the one record at the position `place`, which must be in this group.
     ///
     /// # Errors
-    /// [`DecodeError`] if no record begins at that position. If the position is inside another
-    /// record, its bytes are decoded as if a record began there, which does not always fail.
+    /// [`DecodeError`] if no record begins at that position. If the position is in the middle of a
+    /// record, the bytes from there on are decoded as if a record began there, which does not
+    /// always fail.
     pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
         let (n, offset) = position_parts(place);
         let error = |fault| DecodeError { n, offset, fault };

@@ -39,7 +39,7 @@ fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
         let at = Millis(1_000 + time % 100_000);
         let pool = PoolId(pool);
         let until = Millis(until);
-        // No record precedes group 1, so smaller positions are replaced by `NONE`.
+        // Group 1 is the first group, so positions in group 0 are replaced by `NONE`.
         let previous =
             if previous < position(1, 0).0 { Position::NONE } else { Position(previous) };
         let visitor = visitor.map(VisitorId);
@@ -260,8 +260,8 @@ fn unknown_kinds_and_flags_are_refused() {
     assert_eq!(fault(&[kind::ALLOCATE, 0x80, 0]), DecodeFault::Flags(0x80));
 }
 
-/// Reads an allocation that was made at the base time, of number 2000000000 in pool 1, with slot 0
-/// and lockout 0.
+/// Reads an allocation of number 2000000000 in pool 1, with slot 0 and lockout 0. It was made at
+/// the base time.
 fn read_allocation(flags: u8, rest: &[u8]) -> Result<(), DecodeFault> {
     let head = [kind::ALLOCATE, flags, 0, 0x00, 0x94, 0x35, 0x77, 0x00, 1, 0, 0];
     let body = [&head, rest].concat();

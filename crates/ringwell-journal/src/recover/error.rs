@@ -8,8 +8,8 @@ use crate::segment::SegmentFault;
 
 /// The journal cannot be trusted, or cannot be read. Nothing was changed.
 ///
-/// Every variant means that this shard does not start. The text states where the damage is and what
-/// to do.
+/// Every variant means that this shard does not start. The error message states where the damage is
+/// and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError<E> {
     /// The segments could not be listed.
@@ -44,7 +44,8 @@ pub enum RecoverError<E> {
         /// The length of the segment's file in bytes.
         bytes: u64,
     },
-    /// A segment that belongs to another journal or shard, or has another number.
+    /// A segment belongs to another journal or shard, or the number in its head differs from the
+    /// number in its file's name.
     #[error(
         "segment {segno:016} does not belong here: {why}. Move it away or restore the right file"
     )]
@@ -62,7 +63,7 @@ pub enum RecoverError<E> {
         /// The oldest frame that was found.
         found: Oldest,
     },
-    /// A bad frame that newer frames follow, so the damage is in the middle of the journal.
+    /// A bad frame is followed by newer frames, so the damage is in the middle of the journal.
     #[error(
         "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
          in segment {newer_segno:016} at offset {newer_offset} was written after it, so frame {n} was \
@@ -77,7 +78,8 @@ pub enum RecoverError<E> {
         n: u64,
         /// The fault in the bad frame.
         fault: FrameFault,
-        /// The segment that contains a newer frame, or begins with one.
+        /// The segment that contains a newer frame, or whose head shows that its first frame is
+        /// newer.
         newer_segno: u64,
         /// The offset of the newer frame.
         newer_offset: u64,
@@ -130,10 +132,10 @@ const RESTORE: &str = "Restore the file from a copy and start again";
 const RESTORE_FILES: &str = "restore them from a copy and start again";
 const VERSION: &str = "Was it written by a newer version of the program?";
 
-/// The evidence that a segment belongs to another journal.
+/// The evidence that a segment does not belong to the journal that is being recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// The segment's head contains another segment number.
+    /// The segment's head contains this number instead of the number in the file's name.
     Number(u64),
     /// The segment belongs to another shard.
     Shard(u32),
@@ -141,7 +143,7 @@ pub enum Foreign {
     Journal,
 }
 
-/// The oldest frame that was found, if it is not the frame that is needed.
+/// The oldest frame that was found, reported if the frame that is needed is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
     /// There are no segments at all.
@@ -153,7 +155,7 @@ pub enum Oldest {
 /// The reason why an intact frame or segment does not continue its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainFault {
-    /// The number of the frame or segment is this one instead of the next.
+    /// The frame, or the first frame of the segment, has this number instead of the expected one.
     Number(u64),
     /// The hash of the predecessor is wrong.
     Hash,
@@ -161,8 +163,8 @@ pub enum ChainFault {
     Epoch,
     /// The time is earlier than the predecessor's.
     Time,
-    /// The frame before the snapshot's first frame to replay is not the one that the snapshot
-    /// names.
+    /// The frame before the first frame to replay does not have the hash that the snapshot
+    /// contains.
     Snapshot,
 }
 

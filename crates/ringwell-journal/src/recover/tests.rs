@@ -68,7 +68,7 @@ impl Author {
         self.used = SEGMENT_HEADER_BYTES;
     }
 
-    /// Adds a group with a tick and with `params` bytes of parameters.
+    /// Adds a group that contains a tick and a record with `params` bytes of parameters.
     fn group(&mut self, at: u64, params: usize) {
         let params = vec![b'x'; params];
         self.writer.append(&Record::Tick { at: Millis(at) });
@@ -87,7 +87,7 @@ impl Author {
     }
 }
 
-/// Returns a record with these parameters.
+/// Returns a record with the parameters `params`.
 fn carry(at: u64, params: &[u8]) -> Record<'_> {
     Record::Carry {
         at: Millis(at),

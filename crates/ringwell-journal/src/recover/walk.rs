@@ -27,7 +27,7 @@ pub enum Step {
     },
 }
 
-/// The evidence found in the blocks after a bad frame.
+/// The evidence found in the blocks of a bad frame and in those after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Behind {
     /// Whether at least one block of the bad frame itself was written.
@@ -90,8 +90,8 @@ impl<'s, S: Segments> Walk<'s, S> {
         self.offset
     }
 
-    /// Whether the file is shorter than `made`, its length when it was first used, without having
-    /// been cut here, before frame `n`, by an earlier startup.
+    /// Whether the file has lost its end: it is shorter than `made`, its length when it was first
+    /// used, and no earlier startup cut it here, before frame `n`.
     pub(super) fn is_short(
         &mut self,
         made: Option<u64>,
@@ -149,7 +149,7 @@ struct Window<'s, S> {
 }
 
 impl<S: Segments> Window<'_, S> {
-    /// Returns `len` bytes from `offset` onward, or fewer if the segment ends before.
+    /// Returns `len` bytes from `offset` onward, or fewer at the end of the segment.
     fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], RecoverError<S::Error>> {
         let held = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
         let begin = match held {

@@ -82,7 +82,8 @@ fn a_salt_names_its_start_and_differs_for_each_segment() {
         let header = SegmentHeader { segno, salt: *salt, ..header() };
         assert_eq!(header.start(), start);
     }
-    // A frame of another segment must not have the same stamps as the frame of any group here.
+    // Frames of different segments must never have the same stamps, whatever the numbers of their
+    // groups are.
     salts.extend([0, start]);
     for (at, one) in salts.iter().enumerate() {
         let is_near = |other: &u64| (one ^ other).leading_zeros() >= 64 - N_END.ilog2();

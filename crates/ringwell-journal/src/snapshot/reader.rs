@@ -12,11 +12,12 @@ use super::{
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
 
-/// The size in bytes of the end's payload: the last frame, the count of entries and the hash.
+/// The size in bytes of the payload of the end chunk: the last frame, the count of entries and the
+/// hash.
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
 
 /// Reads one snapshot from a source that fills a buffer and returns the count of bytes, which is
-/// zero at the end. If an error follows, all state that was loaded before must be discarded.
+/// zero at the end. If reading fails, all state that was already loaded must be discarded.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
     source: R,
@@ -33,13 +34,13 @@ pub struct SnapshotReader<R> {
 /// Entries of one kind.
 #[derive(Debug)]
 pub enum Chunk<'a> {
-    /// Numbers and their holders.
+    /// The newest allocations of numbers.
     Numbers(Entries<'a, NumberEntry>),
     /// Answers to rows that may be repeated.
     Answers(Entries<'a, AnswerEntry>),
-    /// Pools that are held.
+    /// Holds, each of one pool or of all pools of the shard.
     Holds(Entries<'a, HoldEntry>),
-    /// Times by other nodes' clocks.
+    /// Times of allocations that were made by other nodes.
     ForeignTimes(Entries<'a, ForeignTimeEntry>),
 }
 
@@ -65,7 +66,7 @@ pub enum SnapshotError<E> {
     /// The snapshot does not begin with the magic bytes of a snapshot.
     #[error("does not begin with the magic bytes of a snapshot")]
     Magic,
-    /// The snapshot was written by a newer version of the program.
+    /// The snapshot has a format version that this program cannot read.
     #[error("has format version {0}; this program reads versions 1 to {SNAPSHOT_VERSION}")]
     Version(u32),
     /// The snapshot ends too early.
@@ -130,8 +131,8 @@ where
         self.end.as_ref()
     }
 
-    /// Returns the next entries, or `None` when all have been read and the hash of everything is
-    /// right.
+    /// Returns the next chunk of entries. After the last one, verifies the hash of the whole
+    /// snapshot and returns `None`.
     ///
     /// # Errors
     /// [`SnapshotError`]
@@ -229,12 +230,12 @@ impl<'a, E: Entry> Entries<'a, E> {
         Self::of_width(bytes, count, E::BYTES)
     }
 
-    /// Like [`Self::new`], for entries that have room for longer numbers.
+    /// Like [`Self::new`], for entries whose numbers take `LONG_NUMBER_BYTES` each.
     fn long(bytes: &'a [u8], count: u32) -> Option<Self> {
         Self::of_width(bytes, count, E::BYTES - NUMBER_BYTES + LONG_NUMBER_BYTES)
     }
 
-    /// Like [`Self::new`], for entries that an older version wrote with a different width.
+    /// Like [`Self::new`], for entries of `width` bytes each.
     fn of_width(bytes: &'a [u8], count: u32, width: usize) -> Option<Self> {
         let bytes_wanted = (count as usize).checked_mul(width)?;
         let mut entries = bytes.chunks_exact(width).map(E::decode);

@@ -25,8 +25,8 @@ struct Contents {
 }
 
 fn number(n: u64) -> PromoNumber {
-    // In every six thousand numbers, one thousand are from Germany, and one thousand are from a
-    // country with long numbers.
+    // Of every six thousand numbers, one thousand are from Germany, and one thousand have the
+    // maximum length.
     let world = [
         12_000_000_000,
         12_000_000_000,
@@ -87,8 +87,7 @@ fn write(contents: &Contents) -> Vec<u8> {
     out
 }
 
-/// Returns the entries of a chunk, and checks that the iterator stated their exact number in
-/// advance.
+/// Returns the entries of a chunk, and checks that the iterator's size hint is exact.
 fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
     let hint = entries.size_hint();
     let all: Vec<E> = entries.collect();

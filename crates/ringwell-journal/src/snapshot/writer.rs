@@ -10,7 +10,7 @@ use super::{
 };
 use crate::clocks::CLOCKS_BYTES;
 
-/// Writes one snapshot. The bytes are buffered until they are taken.
+/// Writes one snapshot. Buffers the bytes until [`Self::take`] returns them.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     ready: Vec<u8>,
@@ -49,7 +49,7 @@ impl SnapshotWriter {
         self.entry(entry);
     }
 
-    /// Adds the answer of a row.
+    /// Adds the answer to a row.
     pub fn answer(&mut self, entry: &AnswerEntry) {
         if entry.pool.0 == 0 && !is_long(entry) && self.open_kind != kind::LONG_ANSWERS {
             self.entry(&PoollessAnswer(*entry));
@@ -58,8 +58,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Adds the time of an allocation by another node's clock. Must be called after the numbers
-    /// have been added.
+    /// Adds an allocation's time according to another node's clock. Must be called after the
+    /// numbers have been added.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         self.entry(entry);
     }
@@ -69,22 +69,22 @@ impl SnapshotWriter {
         self.entry(entry);
     }
 
-    /// The count of bytes that can be taken.
+    /// The count of bytes that [`Self::take`] would return.
     #[must_use]
     pub fn ready_bytes(&self) -> usize {
         self.ready.len()
     }
 
-    /// Takes the finished bytes, which must be written after the bytes taken before. The following
-    /// bytes are collected in `spare`, which is emptied and keeps its capacity.
+    /// Takes the finished bytes. The caller must write them after the bytes from earlier calls.
+    /// Clears `spare` and uses it as the next buffer, so that its capacity is reused.
     #[must_use]
     pub fn take(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
         spare.clear();
         std::mem::replace(&mut self.ready, spare)
     }
 
-    /// Ends the snapshot, which includes no records of frames after `through`, and returns its last
-    /// bytes. The snapshot may be published once that frame is stored.
+    /// Ends the snapshot and returns its last bytes. The snapshot includes no records of frames
+    /// after `through`. It may be published once the frame `through` is stored.
     ///
     /// # Panics
     /// Panics only if an invariant of the journal is broken.
@@ -104,8 +104,8 @@ impl SnapshotWriter {
     }
 
     fn entry<E: Entry>(&mut self, entry: &E) {
-        // Once a chunk has room for longer numbers, shorter numbers are added to it too.
-        // Alternating numbers of several countries would otherwise need a chunk each.
+        // Short numbers (country code 1) are also added to a chunk of long numbers. Otherwise, each
+        // switch between short and long numbers would start a new chunk.
         let is_long = is_long(entry) || self.open_kind == E::LONG_KIND;
         let kind = if is_long { E::LONG_KIND } else { E::KIND };
         if self.open_kind != kind {

@@ -9,9 +9,9 @@ use ringwell_core::PromoNumber;
 
 use super::{FrameError, NUMBERS_OF_THE_WORLD, VERSION};
 
-/// Appends the code of a promo number, lowest byte first.
+/// The length of a promo number's code in version 1. The lowest byte comes first.
 pub(super) const NUMBER_BYTES: usize = 5;
-/// Appends a promo number in the encoding of version 2 and later.
+/// The length of a promo number's code in version 2 and later.
 const LONG_NUMBER_BYTES: usize = 7;
 
 /// The lowest version in which all of `numbers` can be written.
@@ -59,8 +59,8 @@ impl<'a> Reader<'a> {
         if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
     }
 
-    /// Whether the frame has version `version`. If it has, the value read next must be one that
-    /// requires this version.
+    /// Whether the frame has version `version`. If it has, the contents of the frame count as
+    /// requiring this version.
     pub(super) fn takes(&mut self, version: u8) -> bool {
         let is_it = self.version == version;
         self.needs = if is_it { version } else { self.needs };

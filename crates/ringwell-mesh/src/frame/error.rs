@@ -45,7 +45,7 @@ pub enum FrameError {
     ParamsTooLong {
         /// The index of the row in its batch.
         row: u16,
-        /// The length of both parts, and of the separator between them.
+        /// The length of the row's parameters: both parts, and the separator between them.
         bytes: u64,
         /// The limit.
         bytes_max: usize,
@@ -58,7 +58,7 @@ pub enum FrameError {
         /// The offset in the frame just after the value.
         offset: usize,
     },
-    /// Bytes follow after the end of the frame.
+    /// There are bytes after the end of the frame.
     #[error("frame has {bytes} bytes too many")]
     LeftOver {
         /// The count.

@@ -89,7 +89,7 @@ fn ask_of(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<OwnedRow>), FrameEr
     Ok((ask, rows.into_iter().map(owned).collect()))
 }
 
-/// Reads `bytes` as a frame of `kind`, and writes the values that were read as a frame again.
+/// Decodes `bytes` as a frame of `kind`, then encodes the decoded values again.
 fn written_again(kind: u8, bytes: &[u8], rows_wanted: usize) -> Result<Vec<u8>, FrameError> {
     let limits = Limits::default();
     match kind {
@@ -100,7 +100,7 @@ fn written_again(kind: u8, bytes: &[u8], rows_wanted: usize) -> Result<Vec<u8>, 
     }
 }
 
-/// Returns the bytes of a file in which each line has a comment.
+/// Parses a file of hexadecimal bytes, ignoring the comment at the end of each line.
 fn golden(text: &str) -> Vec<u8> {
     let bytes = text.lines().flat_map(|line| line.split('#').next().unwrap().split_whitespace());
     bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
@@ -154,7 +154,7 @@ fn unanswereds() -> impl Strategy<Value = Unanswered> {
         })
 }
 
-/// One frame of each kind, as its kind, its number of rows and its bytes.
+/// Generates frames of all kinds. Each is returned as its kind, its number of rows and its bytes.
 fn frames() -> impl Strategy<Value = (u8, usize, Vec<u8>)> {
     prop_oneof![
         (asks(), ask_rows()).prop_map(|(ask, rows)| (
@@ -207,8 +207,8 @@ proptest! {
         prop_assert_eq!(read, Err(FrameError::LeftOver { bytes: behind.len() }));
     }
 
-    /// Each value has only one encoding. If changed bytes can still be read, writing the result
-    /// must therefore produce exactly these changed bytes.
+    /// Each value has only one encoding. If changed bytes can still be decoded, encoding the
+    /// decoded values must therefore produce exactly the changed bytes.
     #[test]
     fn no_changed_bits_make_a_reader_panic(
         (kind, rows, mut bytes) in frames(),
@@ -382,8 +382,8 @@ fn lengths_whose_sum_exceeds_64_bits_are_too_long() {
     assert_eq!(read, Err(FrameError::ParamsTooLong { row: 5, bytes: u64::MAX, bytes_max }));
 }
 
-/// Without the check of the number of rows, reading these frames would request more memory than the
-/// machine has, and the process would be aborted.
+/// If the reader did not check the number of rows, it would request more memory than the machine
+/// has, and the process would be aborted.
 #[test]
 fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };

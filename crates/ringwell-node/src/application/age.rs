@@ -22,7 +22,7 @@ use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
 /// The maximum number of pools that are checked and concurrently fetched in one round.
 const POOLS_A_ROUND: usize = 64;
 
-/// The interval between rounds. If more pools are due, the next round begins at once.
+/// The interval between rounds. As long as expired pools are left, the next round begins at once.
 const ROUND: Duration = Duration::from_millis(200);
 
 /// The time after which a pool is fetched again if a fetch failed.
@@ -40,7 +40,7 @@ pub(super) struct Ages {
 #[derive(Debug)]
 struct Term {
     end: Instant,
-    /// The pool's request count at the time at which the pool last became valid.
+    /// The pool's request count when the pool last became valid.
     asked: u32,
 }
 
@@ -59,8 +59,8 @@ impl Ages {
         }
     }
 
-    /// Returns pools that have expired, with their request counts at the time at which they last
-    /// became valid.
+    /// Returns pools that have expired. Each is returned with its request count when it last became
+    /// valid.
     fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
         let mut over = Vec::new();
         while over.len() < POOLS_A_ROUND

@@ -1,5 +1,5 @@
 //! The accepted pushes. A push that is older than the newest accepted push for the same pool is
-//! refused as a copy.
+//! refused, because it may be a copy of an earlier push.
 //!
 //! When the process ends, it loses the times of all accepted pushes except the newest time, which
 //! is stored in a file. After a restart, a push must be newer than the time in the file. Invariant:
@@ -117,7 +117,7 @@ impl Replays {
     }
 
     /// Whether a push for `pool` may have been accepted since [`Self::count`] returned `count`. If
-    /// so, the answer to a request that was sent before that call is outdated.
+    /// so, the answer to a request for `pool` that was sent after that call may be outdated.
     pub(super) fn has_newer(&self, pool: PoolId, count: u64) -> bool {
         self.pools.get(&pool).map_or(self.forgotten_at, |newest| newest.count) > count
     }

@@ -85,7 +85,7 @@ pub(crate) async fn push(
     // The change runs in its own task, so that a client that disconnects does not interrupt it.
     let taken = to_its_end(&Tokio, async move {
         let mut replays = application.replays.lock().await;
-        // The check above ensures that exactly one of the two is present.
+        // The check above ensures that the push either contains a pool or removes one.
         let changed = put.as_ref().map(RingPool::id).or(removed.first().copied());
         let is_new = changed.map_or(Ok(true), |pool| replays.take(pool, seconds, &signature, now));
         if !is_new.map_err(|error| error.to_string())? {

@@ -1,4 +1,4 @@
-//! Answers batches on tokio without sockets, to measure the memory use of this path.
+//! Answers batches on tokio without sockets, and counts the memory allocations per batch.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use ringwell_os::Clock;
 mod counted;
 
 const POOLS: u32 = 100;
-/// The capacity for rows of repeatable batches. It exceeds the number of such rows that any test
-/// sends.
+/// The maximum number of rows of repeatable batches whose answers are remembered. No test sends
+/// that many.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// Creates shard threads without their tasks: sealed groups are not written, and queues are not
@@ -107,8 +107,8 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
 #[test]
 fn a_row_allocates_no_memory_in_the_steady_state() {
     let thread = shard_thread();
-    // Takes the lowest count of several runs, because lists with an entry for each group grow now
-    // and then.
+    // Takes the lowest count of several runs, because some runs also enlarge a list that has an
+    // entry for each group.
     let least = |rows| (0..8).map(|_| allocations(&thread, rows)).min();
     let (many, few) = (least(400), least(10));
     assert_eq!(many, few, "390 more rows cost more allocations");

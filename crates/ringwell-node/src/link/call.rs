@@ -1,4 +1,4 @@
-//! Calls to another node: requests over a few kept-alive connections, each of which carries one
+//! Calls to another node: requests over a few persistent connections, each of which carries one
 //! request at a time.
 
 use std::cell::{Cell, RefCell};
@@ -64,7 +64,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// If `warns` is set, this link logs a warning when the other machine's clock differs.
+    /// If `warns` is set, this link logs a warning when the other machine's clock differs from this
+    /// one's.
     pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>, warns: bool) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
@@ -88,7 +89,8 @@ impl Calls {
     /// Posts a body to the other node, and returns the body of the answer.
     ///
     /// # Errors
-    /// Returns a [`Trouble`], after which the connection is closed.
+    /// Returns a [`Trouble`] if the other node refuses the request, or if no complete answer
+    /// arrives.
     pub(super) async fn post(
         &self,
         path: Path,

@@ -2,8 +2,8 @@
 //! sent it.
 //!
 //! No lockout depends on a comparison of clocks. However, calls and look-ups without a time use the
-//! current time of the node that receives them. If that node's clock is behind, they can find an
-//! earlier visitor.
+//! current time of the node that receives them. If that node's clock is slow, the result may be an
+//! earlier visitor than the right one.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use ringwell_os::clock::{coarse_time, wall_time};
 
-/// The header with the wall clock of the node that answers, in milliseconds. If an answer lacks
-/// this header, as answers from early releases do, no clocks are compared.
+/// The header with the wall-clock time of the node that answers, in milliseconds. If an answer
+/// lacks this header, as answers from early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
 /// The smallest difference that is reported. Synchronized clocks differ only by milliseconds.

@@ -1,8 +1,8 @@
 //! TLS for links over TCP: each side presents a certificate that contains its node's name and is
 //! signed by the cluster's authority. Only TLS 1.3 is used, because both sides are Ringwell nodes.
 //!
-//! The files are read again when they change. A connection is closed when the other node's
-//! certificate is no longer valid.
+//! The certificate files are read again when they change. A connection is closed when the other
+//! node's certificate is no longer valid.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,8 +19,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::certificates::{Stamps, Watched};
 
-/// The settings for both sides of a node's links, as read after the last change of the files.
-/// Clones share them.
+/// The settings for both sides of a node's links, as read after the last change of the certificate
+/// files. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Tls {
     sides: Arc<RwLock<Sides>>,

@@ -1,7 +1,8 @@
 //! The cost of adding one pool, for the threads of shards that already have many pools.
 //!
-//! Every poll of a shard's task delays the shard's batches. The delay is measured in CPU time, and
-//! in allocated bytes, which are the same in every run. To run the test with other sizes:
+//! Every poll of a shard's task delays the shard's batches. The tests measure the CPU time of each
+//! poll, and the bytes that it allocates. The bytes are the same in every run. To run the first
+//! test with another number of pools:
 //! `RINGWELL_PAUSES_POOLS=1000000 cargo test --release -p ringwell-node pauses -- --nocapture`.
 
 use std::cell::Cell;
@@ -44,7 +45,7 @@ const BYTES_MAX: u64 = 64 << 10;
 /// The longest allowed delay of a batch.
 const TIME_MAX: Duration = Duration::from_millis(1);
 
-/// The longest poll of a task, as its allocated bytes and its CPU time.
+/// The most bytes that one poll allocated, and the most CPU time that one poll took.
 #[derive(Clone, Debug, Default)]
 struct Longest(Rc<Cell<(u64, Duration)>>);
 
@@ -72,7 +73,7 @@ impl<F: Future> Future for Measured<F> {
 /// The thread of each shard, with its queue.
 type Threads = Vec<(Rc<ShardThread>, mpsc::Receiver<Message>)>;
 
-/// Creates the threads of a node's shards, all on the current thread.
+/// Creates the shards of a node. All of them run on the current thread.
 fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     let (count, mut directory) = (i64::try_from(pools.len()).unwrap(), None);
     let used = allocation_counter::measure(|| {
@@ -108,7 +109,7 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     (node, peers, threads)
 }
 
-/// Processes the changes that are sent to a shard, in the same way as the shard's queue does.
+/// Processes the changes that are sent to a shard, in the same way as the server does.
 async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, longest: Longest) {
     while let Some(message) = queue.recv().await {
         let Message::Change(step, reply) = message else { panic!("only changes are expected") };
@@ -156,8 +157,8 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
         }
         for pool in new {
             let (node, peers, id) = (Arc::clone(&node), peers.clone(), pool.id());
-            // Adds the pool on a shard's thread, in the same way as for a row whose pool only the
-            // main application has.
+            // Adds the pool in a task on a shard's thread. The server does the same when it gets a
+            // pool from the main application.
             let work = async move {
                 running_node::take(&node, &peers, vec![pool], &[]).await.unwrap();
                 assert!(node.directory().lookup(id).is_some());

@@ -21,7 +21,7 @@ use ringwell_driver::rows::spec;
 use ringwell_os::Clock;
 use std::rc::Rc;
 
-/// The numbers of answers and of promo numbers that one piece of a step changes, as in
+/// The maximum counts of answers and of promo numbers in one piece of a step, copied from
 /// `ringwell_driver::change`.
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;

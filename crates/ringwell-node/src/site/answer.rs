@@ -1,5 +1,5 @@
-//! Numbers for the visitor of a page, which come from a batch with one row for each number on the
-//! page.
+//! Returns numbers for a page's visitor. The numbers are requested in a batch, with one row for
+//! each number on the page.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -29,13 +29,13 @@ const SETTLED_EVERY: Duration = Duration::from_millis(5);
 /// The maximum number of header fields in an answer to a page.
 const ANSWER_FIELDS: usize = 12;
 
-/// The numbers in the answer to a visitor of a site.
+/// The numbers in the answer to a site's visitor.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
-    /// Those of the numbers that belong to this visitor alone.
+    /// The numbers that are not overflow numbers.
     held: Vec<GivenNumber>,
     /// The time until which the visitor keeps the numbers, and the lifetime in seconds; `None` if
-    /// all of them are overflow numbers.
+    /// all numbers are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
 
@@ -76,8 +76,8 @@ pub(super) async fn numbers(
         return nothing();
     };
     entry.count(Outcome::Numbers);
-    // A returning visitor may already have had the number for a long time, so no new deadline
-    // begins.
+    // A returning visitor may have had the number for a long time, so the visitor gets no new
+    // deadline for a first keep-alive.
     if !is_new {
         sites.leases().seen(visitor, &given.held);
     } else if !given.held.is_empty() {
@@ -153,7 +153,7 @@ fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Resp
         swaps: given.swaps,
     };
     let mut response = Response::new(AnswerBody::from(numbers.json()));
-    // Leaves room for the header fields for origin, times, length and date.
+    // Reserves capacity for the header fields that are added later: origin, times, length and date.
     *response.headers_mut() = HeaderMap::with_capacity(ANSWER_FIELDS);
     api::set_fields(&mut response, "application/json");
     response

@@ -1,7 +1,8 @@
-//! Numbers for a single GET request: for servers that swap numbers themselves, and for AMP pages,
+//! Answers GET requests with numbers, for servers that swap numbers themselves, and for AMP pages,
 //! which do not run the script.
 //!
-//! Such clients send no keep-alives, so the visitor gets the number for the whole lifetime at once.
+//! Such clients send no keep-alives, so the visitor gets a number for a whole lifetime from the
+//! start.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub(super) async fn headers(
         entry.count(Outcome::Refused);
         return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
     }
-    // The edge server is trusted to name the client's address and the requested page.
+    // The server has sent the edge key, so its headers for the client's address and the requested
+    // page are trusted.
     let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(sender.address);
     let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
@@ -135,8 +137,8 @@ fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
     super::site(thread, key)
 }
 
-/// Returns numbers for the visitor, unless the client is a program or its network has reached its
-/// limit.
+/// Returns numbers for the visitor, unless the client is a program, or the client's network has
+/// reached the limit on new numbers.
 async fn give(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -156,8 +158,8 @@ async fn give(
         entry.count(Outcome::Limited);
         return None;
     }
-    // The client of this request sends no keep-alive. If the script has already requested numbers
-    // for the same visitor, the visitor therefore keeps those numbers without a keep-alive.
+    // The client of this request sends no keep-alives. Numbers that the script has already
+    // requested for this visitor are therefore kept even if no keep-alive arrives.
     if let Some(known) = known
         && !settled(thread, |leases| leases.keep(known)).await
     {

@@ -1,9 +1,10 @@
 //! The numbers of visitors who have not yet shown that they are people, and the limits on new
 //! numbers for each network.
 //!
-//! All threads share this state. It consists of counts and deadlines, and does not read a clock. If
-//! a lease is forgotten, for example after a restart, its number merely stays locked until the
-//! lockout ends. Invariant: each visitor with a waiting lease has exactly one deadline.
+//! All threads share this state. It consists of counts and deadlines. The caller supplies the
+//! current time. If a lease is forgotten, for example after a restart, its number merely stays
+//! locked until the lockout ends. Invariant: each visitor whose lease waits for a keep-alive has
+//! exactly one deadline.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,16 +15,16 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::token::Visitor;
 
-/// The time for which a visitor keeps the number without a keep-alive: until the page sends its
-/// first keep-alive, plus 15 seconds for the transport.
+/// The time for which a visitor keeps a number without a keep-alive: one interval between
+/// keep-alives, plus 15 seconds for network delays.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// The interval between two keep-alives of a page, in seconds.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// The maximum number of visitors whose numbers may wait for a keep-alive. Beyond this number,
-/// pages keep their own numbers.
+/// The maximum number of visitors whose numbers may wait for a keep-alive. When this limit is
+/// reached, new visitors see the pages' own numbers.
 const PROVISIONAL_MAX: usize = 100_000;
-/// The maximum number of networks that are counted in one minute. Beyond this number, pages keep
-/// their own numbers.
+/// The maximum number of networks that are counted in one minute. When this limit is reached, new
+/// visitors from other networks see the pages' own numbers.
 const ADDRESSES_MAX: usize = 200_000;
 /// The period to which the limits apply.
 const WINDOW: Duration = Duration::from_mins(1);
@@ -36,8 +37,7 @@ pub(super) type GivenNumber = (PromoNumber, Millis);
 pub(super) struct LeasedNumber {
     pub(super) number: PromoNumber,
     pub(super) allocated_at: Millis,
-    /// The time at which the number was last returned to the first request of one of this visitor's
-    /// pages.
+    /// The time at which the number was last returned to a page that this visitor had just opened.
     pub(super) seen_at: Millis,
 }
 
@@ -71,14 +71,15 @@ pub(super) struct Leases {
     /// Visitors whose numbers are being released. Their requests wait until the release is
     /// complete, because otherwise the requests could overtake the release.
     ending: HashSet<Visitor>,
-    /// The number of new numbers in the current minute, by site and network.
+    /// The count of new numbers in the current minute, by site and network.
     taken: HashMap<(String, Network), u32>,
     window_began: Option<Instant>,
 }
 
 impl Leases {
-    /// Counts `wanted` new numbers for visitors of a site from one network. At most `most` new
-    /// numbers are allowed per minute. Returns `false` if the limit is reached.
+    /// Counts `wanted` new numbers for a site's visitors from one network. Returns `false`, and
+    /// counts nothing, if the network would get more than `most` new numbers in this minute, or if
+    /// another limit is reached.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -133,7 +134,7 @@ impl Leases {
         }
     }
 
-    /// Records that the visitor is a person, and therefore keeps the numbers for the whole
+    /// Records that the visitor is a person. The visitor therefore keeps the numbers for the whole
     /// lifetime. Returns `false` if the visitor's numbers are being released.
     pub(super) fn keep(&mut self, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.remove(&visitor) {

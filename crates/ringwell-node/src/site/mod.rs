@@ -145,7 +145,8 @@ impl Sites {
     }
 
     fn signer(&self) -> &Signer {
-        // A site is served only after its signer was created. Before that, no signed text is read.
+        // Sites are served only after the signer was created, so this random secret never signs a
+        // text.
         self.signer.get_or_init(|| Signer::new(&crate::disk::random::<32>().unwrap_or_default()))
     }
 
@@ -189,7 +190,7 @@ impl SiteEntry {
         &self.site
     }
 
-    /// Returns the numbers of the site's requests by outcome, in the order of [`Outcome::ALL`].
+    /// Returns the count of the site's requests for each outcome, in the order of [`Outcome::ALL`].
     pub(crate) fn counts(&self) -> [u64; Outcome::ALL.len()] {
         self.tally.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -203,7 +204,7 @@ impl SiteEntry {
 pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
     if !sites.is_empty() && server.sites.signer.get().is_none() {
         let made = signer(&server.node)?;
-        // Two threads may get here at the same time, but both have read the same secret.
+        // If two threads get here at the same time, both use the signer of the first one.
         server.sites.signer.get_or_init(|| made);
     }
     server.sites.replace(sites);
@@ -232,7 +233,8 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
             let Some(owner) = pool else { continue };
-            // If the shard is too busy, the number stays locked until the lockout ends.
+            // If the owner is too busy to release the number, it stays locked until the lockout
+            // ends.
             let (reply, released) = oneshot::channel();
             replies.push(released);
             // If the lockout was extended by anything other than a keep-alive from the page, for

@@ -1,8 +1,8 @@
 //! The script for web pages, and the two paths at which it is available.
 //!
 //! The path `/rw.js` always returns the newest version. The other path contains a hash of the
-//! script. Its contents never change, so a page may require their integrity value, and browsers may
-//! cache them forever.
+//! script. The content at that path never changes, so a page may require an integrity check, and
+//! browsers may cache the content forever.
 
 use std::sync::OnceLock;
 

@@ -29,7 +29,7 @@ pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The secret that signs visitors and leases.
+/// Signs visitors' ids and leases with a secret key.
 #[derive(Clone)]
 pub(crate) struct Signer(blake3::Hash);
 

@@ -1,4 +1,5 @@
-//! The messages of a page: JSON, which is read within limits, and the parameters to be stored.
+//! The JSON of pages' requests and of the answers, and the parameters that are stored with an
+//! allocation. The size of a request and the number of its parameters are limited.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +37,7 @@ pub(super) struct Visit {
     pub(super) tel: Option<String>,
 }
 
-/// The numbers for the visitor of a page.
+/// The numbers for a page's visitor.
 #[derive(Debug)]
 pub(super) struct Numbers {
     /// The visitor's id as a signed text, which the page sends with its next request.
@@ -62,7 +63,7 @@ pub(super) struct SwapJson {
 
 impl Numbers {
     /// Writes the numbers as JSON. The texts consist of hexadecimal digits and formatted numbers,
-    /// so none of them needs escapes.
+    /// so none of them needs escaping.
     pub(super) fn json(&self) -> Vec<u8> {
         let mut text = String::with_capacity(256 + 128 * self.swaps.len());
         text.push_str("{\"visitor\":\"");
@@ -91,7 +92,7 @@ impl Numbers {
 }
 
 impl SwapJson {
-    /// `from` must be a number with `+`, whose country code is `cc`.
+    /// `from` must be a number that starts with `+`, and `cc` must be its country code.
     pub(super) fn new(from: &str, cc: Option<u16>, to: PromoNumber) -> Self {
         let (to, formatted) = match to.to_nanp().map(ten_digits) {
             // Does not use the formatting machinery, because nearly every number takes this path.
@@ -111,7 +112,7 @@ pub(super) fn code_of(number: &str) -> Option<u16> {
     PromoNumber::parse(number).ok().and_then(country_code)
 }
 
-/// The schemes of the addresses of pages, and of apps from which visitors come.
+/// The URL schemes of pages, and of apps that open pages.
 const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
 
 /// Whether a parameter identifies the advertisement that led to the visit.
@@ -169,7 +170,7 @@ impl Visit {
                 escape(&mut query, value);
             }
         };
-        // A database may contain sites that were created before these names were refused.
+        // A database may contain sites that were created before reserved names were refused.
         let is_own = |name: &str| own.iter().any(|own| own == name) && !is_reserved_param(name);
         let wanted = |name: &str| is_click(name) || is_own(name);
         let params = self.params.iter().flatten().filter(|(name, _)| wanted(name));
@@ -185,8 +186,8 @@ impl Visit {
     }
 }
 
-/// Returns a page's address, or only its path, without query, fragment, user and password. Returns
-/// an empty text if `url` is not the address of a page.
+/// Removes query, fragment, user and password from `url`, which is a page's address or only a path.
+/// Returns an empty text if `url` is anything else.
 fn without_person(url: &str) -> String {
     let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
     let url = &url[..end.unwrap_or(url.len())];
@@ -226,7 +227,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The bytes that need no escape in a query.
+/// The bytes that need no escaping in a query.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0_u8;

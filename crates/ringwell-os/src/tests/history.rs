@@ -1,4 +1,4 @@
-//! Reading older groups and snapshots, and dropping old history.
+//! Tests that read old groups and snapshots, and tests that drop old history.
 
 use super::*;
 

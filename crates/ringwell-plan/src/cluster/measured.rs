@@ -18,11 +18,11 @@ pub struct Measured {
     pub conditions: &'static str,
 }
 
-/// The machine on which all of [`MEASURED`] was measured, and the date.
+/// The machine on which the values in [`MEASURED`] were measured, and the date.
 pub const MACHINE: &str = "2026-11-21, two virtual cores of an AMD EPYC, Linux 6.18, ext4; \
     bench/results/2026-11-21/110531.json";
 
-/// CPU time per batch of the fixed-bytes server, which is the cost of HTTP alone.
+/// The fixed-bytes server's CPU time per batch: the cost of HTTP alone.
 pub(super) const HTTP: Measured = Measured {
     what: "CPU of a batch of 40 rows: HTTP alone",
     value: 9.04,
@@ -40,7 +40,7 @@ pub(super) const BATCH: Measured = Measured {
     conditions: "64 connections, durability disk, 200 pools of 500, one shard, median of 3",
 };
 
-/// The factor by which a batch costs more if the numbers do not fit into a cache.
+/// The factor by which the CPU time of a batch grows if the numbers do not fit into a CPU cache.
 pub(super) const MANY_NUMBERS: Measured = Measured {
     what: "CPU factor, 10 million numbers in 100,000 pools",
     value: 1.43,
@@ -50,8 +50,7 @@ pub(super) const MANY_NUMBERS: Measured = Measured {
                  numbers",
 };
 
-/// The additional cost of a batch for each other shard of the same process that gets some of its
-/// rows.
+/// The additional CPU time for each other shard of the same process that receives rows of a batch.
 pub(super) const SHARD: Measured = Measured {
     what: "CPU of a request to another shard of the node",
     value: 3.49,
@@ -60,8 +59,8 @@ pub(super) const SHARD: Measured = Measured {
     conditions: "CPU of two shards on one core, minus that of one shard; in memory, medians of 3",
 };
 
-/// The additional cost of a batch for each shard of another node that gets some of its rows, on
-/// both nodes together.
+/// The additional CPU time, on both nodes together, for each shard of another node that receives
+/// rows of a batch.
 pub(super) const HOP: Measured = Measured {
     what: "CPU of a request to a shard of another node",
     value: 65.0,
@@ -100,7 +99,7 @@ pub(super) const RECORD: Measured = Measured {
                  --pools 40 --lifetime 1s`: a count, nearly the same on every machine",
 };
 
-/// Bytes of the answer to a row, including its share of the head.
+/// Bytes of the answer to a row, including the row's share of the response head.
 pub(super) const ANSWER: Measured = Measured {
     what: "answer to a row, with its share of the head",
     value: 115.0,

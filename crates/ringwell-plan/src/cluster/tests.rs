@@ -29,7 +29,8 @@ fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() 
     let all = Traffic { numbers: Some(5.5e9), node_memory: 300e9, ..traffic(127_315.0) };
     let figures = estimate(&all).unwrap();
     assert_near(value(&figures, "every number handed out once"), 12.0 * 3_600.0);
-    // 3,183 batches of 18.19 us each, 1.43 times as expensive because there are many numbers.
+    // There are 3,183 batches a second. Each takes 18.19 us, times 1.43 because there are many
+    // numbers.
     assert_near(value(&figures, "cores that are busy"), 3_183.0 * 18.19e-6 * 1.43);
     assert_near(value(&figures, "memory of all nodes"), 5.5e9 * 45.5);
     assert_near(value(&figures, "nodes"), 1.0);

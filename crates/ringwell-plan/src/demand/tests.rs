@@ -5,7 +5,7 @@ fn load(load: f64, minutes: u64) -> Demand {
     Demand::of_load(load, Duration::from_mins(minutes)).unwrap()
 }
 
-/// Asserts that `share` rounds to `percent`, which was printed with this many decimals.
+/// Asserts that `share`, expressed in percent, rounds to `percent` at `decimals` decimal places.
 fn assert_percent(share: f64, percent: f64, decimals: i32) {
     let half = 0.5 * 0.1_f64.powi(decimals) * 1.000_001;
     assert!((share * 100.0 - percent).abs() <= half, "{share} is not {percent} %");
@@ -34,8 +34,8 @@ fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
 fn misattribution_is_that_of_the_published_table() {
     // The count of numbers, the lifetime in minutes, the load per number, and three misattributed
     // shares in percent. The first share applies if the number that has been free longest is handed
-    // out next, and the second if any free number is. The third is the maximum if the number that
-    // became free last is handed out next.
+    // out next, and the second if a random free number is. The third is the upper limit if the
+    // number that became free last is handed out next.
     let table = [
         (100, 30, 0.2, [3.4, 4.6, 10.1]),
         (100, 30, 0.5, [6.3, 7.0, 10.1]),

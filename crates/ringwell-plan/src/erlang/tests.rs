@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Half a unit of the last digit in a printed share, such as `1.84 %` or `3.6e-6`.
+/// Parses a printed share, such as `1.84 %` or `3.6e-6`. Returns it with a tolerance of half a unit
+/// of its last digit.
 fn printed(text: &str) -> (f64, f64) {
     let (digits, unit) = if let Some(percent) = text.strip_suffix(" %") {
         (percent, 0.01)
@@ -111,8 +112,9 @@ fn an_unreachable_target_has_no_number_of_numbers() {
     assert_eq!(numbers_for(1e6, 1e6, 0.0), None);
 }
 
-/// Simulates a loss system: each arriving visitor either finds a free number or is lost. A small
-/// separate random generator with a fixed seed draws the times, so that every run is the same.
+/// Simulates a loss system: each arriving visitor either finds a free number or is lost. A separate
+/// random number generator with a fixed seed draws the arrival times, so that every run is the
+/// same.
 fn simulated(numbers: usize, load: f64) -> f64 {
     let mut state: u64 = 42;
     let mut uniform = || {
@@ -138,7 +140,7 @@ fn the_formula_equals_a_simulated_pool_with_a_fixed_lockout() {
     for (numbers, load) in [(10, 8.0), (100, 80.0), (100, 100.0)] {
         let computed = blocking(f64::from(numbers), load);
         let seen = simulated(usize::try_from(numbers).unwrap(), load);
-        // Five standard deviations of a share among 400,000 visitors that arrive in bursts.
+        // Five standard deviations of the lost share of 400,000 visitors. Losses come in bursts.
         let slack = 5.0 * (computed / 400_000.0 * f64::from(numbers)).sqrt();
         assert!((computed - seen).abs() <= slack, "{numbers} at {load}: {computed} against {seen}");
     }
@@ -150,7 +152,7 @@ proptest! {
         numbers in 0.0..2_000.0_f64, more in 0.001..50.0_f64, load in 0.001..3_000.0_f64,
     ) {
         let here = blocking(numbers, load);
-        // The integral for a fractional count of numbers is accurate to only some digits.
+        // For a fractional count of numbers, the integral is only an approximation.
         let slack = here * 1e-6;
         prop_assert!((0.0..=1.0).contains(&here));
         prop_assert!(blocking(numbers + more, load) <= here + slack);

@@ -19,7 +19,7 @@ use crate::world::SECOND;
 /// The results of look-ups, by the index of the look-up.
 type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;
 
-/// Returns the time until no pool is held and no number is locked.
+/// Returns the remaining time until all holds and lockouts have ended.
 fn left_us(process: &Process) -> u64 {
     let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return 0 };
     let left = |served: &Served| {
@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, lockouts
-    /// and holds end later by the length of the leap, which may be after the calm period.
+    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, they end
+    /// later by the length of the leap, possibly after the calm period.
     fn is_postponed(&mut self) -> bool {
         let most_us = self.judge.borrow().leapt_ms() * 1000;
         let now = self.now();
@@ -73,7 +73,7 @@ impl World {
         true
     }
 
-    /// Adds to the story the times until which the pools are held and the numbers are locked.
+    /// Records when the lockouts and holds of each shard end.
     fn tell_state(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };

@@ -28,8 +28,8 @@ macro_rules! faults {
     };
 }
 
-// Rates are per million opportunities. An opportunity is a second of a machine or of the servers, a
-// request to the servers, or a start.
+// Rates are per million opportunities. There is one opportunity each second for each machine and
+// for the servers, and one at each request to the servers.
 faults! {
     /// The process is killed.
     Kill "kill" 60 10_000 60_000;
@@ -37,7 +37,7 @@ faults! {
     Power "power" 40 5_000 40_000;
     /// The machine loses its disk.
     Wipe "wipe" 30 5_000 30_000;
-    /// The process stops for up to 12 s.
+    /// The process is paused for up to 12 s.
     Pause "pause" 60 10_000 80_000;
     /// The heartbeats of the serving process do not arrive for a while.
     Deaf "deaf" 50 20_000 120_000;
@@ -47,14 +47,14 @@ faults! {
     Clock "clock" 60 10_000 80_000;
     /// A message is stored, but its acknowledgement is lost.
     AckLost "ack-lost" 60 1_000 40_000;
-    /// A message arrives long after its sender stopped waiting for the answer.
+    /// A message arrives long after its sender stopped waiting for the acknowledgement.
     Late "late" 50 1_000 20_000;
     /// The leader has no quorum for a while. After that, its proposals are either stored or
     /// dropped.
     NoQuorum "no-quorum" 50 10_000 60_000;
     /// A former leader still answers the requests of some machines.
     StaleLeader "stale-leader" 50 10_000 60_000;
-    /// All answers of the servers are slow.
+    /// All answers from the servers are slow.
     Slow "slow" 40 10_000 60_000;
     /// The leader has lost or damaged a message that the other servers have intact.
     Hole "hole" 40 50_000 200_000;
@@ -95,8 +95,8 @@ pub(super) enum Loss {
     Nothing,
     /// The newest messages.
     Tail,
-    /// All messages and snapshots of one shard. The loss is visible in the notes of the other
-    /// shard.
+    /// All messages and snapshots of one shard. The loss is visible in the notes that are kept with
+    /// the other shard's log.
     Stream,
     /// All messages and snapshots of all shards. The loss is visible only in copies and heartbeats.
     Streams,

@@ -71,10 +71,10 @@ pub(super) struct Begun {
     pub(super) is_owner: bool,
     /// The number of take-overs that the log has ever stored.
     pub(super) take_overs: u64,
-    /// The shard time of the newest record from before this process.
+    /// The shard time of the newest record that an earlier process wrote.
     pub(super) last_at_ms: u64,
-    /// Whether the process knows the time of the previous owner, from a heartbeat or because the
-    /// machine has not been rebooted since then.
+    /// Whether the process knows the previous owner's shard time: from a heartbeat, or because that
+    /// owner ran on this machine since the last boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
     pub(super) now_us: u64,
@@ -90,19 +90,19 @@ pub(super) struct Judge {
     /// The true time of the newest grant of each number, no matter whether its answer was ever
     /// sent.
     newest_us: BTreeMap<u64, u64>,
-    /// The author of the messages of each process, by process and shard.
+    /// The author that each process names in its messages, by process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
     /// The pools with their lifetimes.
     pub(super) lifetimes_ms: BTreeMap<u64, u64>,
     /// The newest owner of each shard, and the difference between the owner's shard time and true
     /// time.
     offsets_ms: BTreeMap<u16, (u64, i64)>,
-    /// Processes that a loss has made the owner of a shard again, with the first group that was
-    /// lost. If such a process never noticed the owner that followed it, it has no evidence of the
-    /// loss.
+    /// Processes that own a shard again because the servers lost messages, with the first group
+    /// that was lost. If such a process never noticed the owner that followed it, it has no
+    /// evidence of the loss.
     unaware: BTreeMap<(u64, u16), u64>,
-    /// Starts without a reliable time: the shard, the first group of the process, and how far the
-    /// shard's time is ahead.
+    /// Starts without a reliable time: the shard, the first group of the process, and how far shard
+    /// time has leapt.
     leaps_us: Vec<(u16, u64, u64)>,
     /// The number of take-overs of each shard at the true time of each start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
@@ -111,8 +111,8 @@ pub(super) struct Judge {
     /// For each shard, the end of its hold at its last start, and the number of take-overs until
     /// then.
     holds_ms: BTreeMap<u16, (u64, u64)>,
-    /// Shards whose streams were deleted and that have given out no number since then. Each of
-    /// their starts must notice the loss.
+    /// Shards that have handed out no number since their streams were deleted. Every start of such
+    /// a shard must detect the loss.
     deleted: BTreeSet<u16>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
@@ -182,8 +182,8 @@ impl Judge {
         }
     }
 
-    /// Checks that the log contains the record of an answer, and that the process that answers
-    /// wrote the record.
+    /// Checks that the log contains the record of an answer, written by the process that sends the
+    /// answer.
     fn check_stored(&self, servers: &Servers, grant: &Grant) -> Judged {
         let Some(author) = self.authors.get(&(grant.process, grant.shard)) else { return Ok(()) };
         if servers.streams[usize::from(grant.shard)].has_stored(grant.group, author) {
@@ -220,9 +220,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner of `new` cannot know that another process gave the number out. This is the
-    /// case if the servers have lost everything that the other process wrote, including the message
-    /// with which it took the shard over.
+    /// Whether the owner that granted `new` cannot know that another process handed the number out.
+    /// This is the case if the servers have lost everything that the other process wrote, including
+    /// the message with which it took the shard over.
     fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
         let first_lost = self.unaware.get(&(new.process, new.shard));
         held.is_lost
@@ -235,7 +235,7 @@ impl Judge {
     pub(super) fn lost(&mut self, servers: &Servers, shard: u16, loss: Loss) {
         match loss {
             Loss::Stream => drop(self.deleted.insert(shard)),
-            // The notes of the other shards, which would show the loss, are lost too.
+            // The notes kept with the other shards' logs, which would show the loss, are lost too.
             Loss::Streams => drop(self.deleted.remove(&shard)),
             Loss::Tail | Loss::Nothing => {}
         }
@@ -365,8 +365,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks that the owner's shard time has not gained more on true time than is allowed. After a
-    /// loss, an earlier owner with another time may have become the owner again.
+    /// Checks that the owner's shard time has not gained more on true time than is allowed. If
+    /// messages were lost, an earlier owner with a different shard time may be the owner again.
     pub(super) fn check_time(
         &mut self,
         process: u64,

@@ -1,4 +1,4 @@
-//! The faults of machines in each second, and how supervisors and operators react to them.
+//! Injects machine faults once a second, and simulates the reactions of supervisors and operators.
 
 use std::time::Duration;
 
@@ -118,8 +118,8 @@ impl World {
         }
     }
 
-    /// Checks that a process gives a shard up as fenced only if another process has written to the
-    /// shard's log.
+    /// Checks that a process gives up a shard only if another process has written to that shard's
+    /// log.
     fn check_fenced(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
@@ -239,7 +239,8 @@ impl World {
         }
     }
 
-    /// The time according to a clock that runs evenly on every machine.
+    /// Returns the time of the monotonic clock, which has no faults and is the same on every
+    /// machine.
     fn moment(&self) -> Moment {
         Moment(Duration::from_micros(self.now()))
     }

@@ -1,5 +1,5 @@
-//! One process, which starts in the same way as the server does: its copy of the log is empty or
-//! outdated; it reads the log, and then serves its shards.
+//! One process, which starts as the server does. Its copy of the log is empty or outdated, so it
+//! reads the log before it serves its shards.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,15 +36,15 @@ use crate::cluster::Cluster;
 use crate::files::{DATA, SimFiles};
 use crate::machine::{Life, Shared, Sim};
 
-/// The length of a segment, and of the journal between two snapshots. Both are small, so that a run
-/// has many segments and snapshots.
+/// The size of a segment, and the number of bytes between two snapshots in the journal. Both are
+/// small, so that a run has many segments and snapshots.
 const SEGMENT_BYTES: u64 = 16 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 const HISTORY_BYTES: u64 = 6 * SEGMENT_BYTES;
 
 const ANSWER_ROWS_MAX: usize = 10_000;
 
-/// The duration of a request to the servers that concerns a whole stream.
+/// The time that the servers take to look up a stream or to create one.
 const META_US: u64 = 2_000;
 
 pub(super) type LogFiles = LogStore<Numbered<SimLog>, InlineJournal<SimFiles>, Sim>;
@@ -106,8 +106,8 @@ pub(super) struct Begin<'a> {
     pub(super) boot: u64,
     pub(super) number: u64,
     pub(super) last_owner: Option<LastOwner>,
-    /// The last heartbeat that the process's machine received, if numbers from before the heartbeat
-    /// may still be locked.
+    /// The last heartbeat that the process's machine received. `None` if there was none, or if all
+    /// lockouts from before it have ended.
     pub(super) heard: Option<Sign>,
 }
 
@@ -216,8 +216,8 @@ impl Start {
             member: None,
             only: None,
         };
-        // The judge has its own rule, which does not use production code: a heartbeat counts if all
-        // its epochs are those of the previous owner.
+        // Decides without production code whether the process knows the previous owner's time. It
+        // does if the heartbeat contains the previous owner's epoch for every shard.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
         let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);
@@ -235,7 +235,7 @@ impl Start {
         reading(self.boot, self.platform.boot_time(), self.platform.wall())
     }
 
-    /// Creates all logs that do not exist before the first shard is taken over, as the server does.
+    /// Creates all missing logs, as the server does before it takes over the first shard.
     async fn open_logs(
         &self,
         own: &[u16],
@@ -320,8 +320,8 @@ impl Start {
         Ok((read, Taken { store, begun }))
     }
 
-    /// Whether the last heartbeat that the machine received names an owner or a group that the log
-    /// lacks. This is the judge's own rule.
+    /// Whether the last heartbeat that the machine received contains an epoch or a group that the
+    /// log lacks. The judge uses this rule, which is independent of production code.
     fn has_heard_of(&self, shard: usize, read: &open::Read<SimFiles>, first_n: u64) -> bool {
         let of = |list: fn(&Sign) -> &[u64]| {
             self.heard.as_ref().and_then(|sign| list(sign).get(shard)).copied()
@@ -383,7 +383,7 @@ async fn begin(
     Ok(())
 }
 
-/// Adds the shard's state that the judge compares.
+/// Adds to `begun` the state of the shard, for the judge to check.
 fn state(mut begun: Begun, shard: &Shard<Sim>, now_us: u64) -> Begun {
     let now = shard.now();
     let engine = shard.engine.borrow();
@@ -406,7 +406,7 @@ impl Process {
         let _ = self.state.replace(ProcessPhase::Ended("it was killed".to_owned()));
     }
 
-    /// Returns the process's heartbeat as a serving process, if it serves all its shards.
+    /// Returns the contents of the process's heartbeat, if the process serves all its shards.
     pub(super) fn sign(&self) -> Option<Sign> {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return None };

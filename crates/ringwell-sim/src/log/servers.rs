@@ -1,8 +1,8 @@
 //! The servers of the log. They store messages, and their answers may be late, wrong or missing.
 //!
-//! Owns the messages of each shard as a majority stores them, and the views of leaders that have no
-//! majority. Invariant: an acknowledged message is kept unless a fault loses it. Each message that
-//! is stored is judged: it must continue the chain. Source: docs/spec/log.md, "Appending".
+//! Owns each shard's messages as a majority of the servers stores them, and the views of leaders
+//! without a majority. Invariant: an acknowledged message is kept unless a fault loses it. Checks
+//! that stored messages form a chain of groups. Source: docs/spec/log.md, "Appending".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::model::Violation;
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
-/// The name by which the log knows a process.
+/// The name that identifies a process in the log.
 pub(super) type Incarnation = [u8; 16];
 
 /// A stored message.
@@ -76,8 +76,8 @@ pub(super) struct Stream {
     no_quorum_until: u64,
     are_proposals_stored: bool,
     stale: Option<Stale>,
-    /// The messages that the leader has lost or damaged: how often the leader must change until a
-    /// leader has the message intact, and the message as the current leader has it.
+    /// For each message that the leader has lost or damaged: the number of leader changes until a
+    /// leader has it intact, and the current leader's version.
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
     /// The delayed requests, by the time when they arrive.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
@@ -98,7 +98,7 @@ pub(super) enum AppendReply {
     Silence,
 }
 
-/// The servers' treatment of a request for many messages at once, whose result is only a hint.
+/// The servers' reaction to a request for many messages at once. Its result is only a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consumers {
     /// The servers refuse the request, as they do if the client has no permission for it.
@@ -168,7 +168,7 @@ impl Stream {
         !self.lost.is_empty() || self.was_deleted
     }
 
-    /// Returns the number of take-overs of the shard, including lost ones.
+    /// Returns the number of take-overs of the shard, including those whose messages were lost.
     pub(super) fn take_overs(&self) -> u64 {
         self.take_overs
     }
@@ -182,7 +182,7 @@ impl Stream {
         self.get(n).map(|stored| stored.bytes.clone())
     }
 
-    /// Returns the message as the leader has it.
+    /// Returns message `n` as the leader has it.
     pub(super) fn leaders_message(&self, n: u64) -> Option<Bytes> {
         self.bad.get(&n).map_or_else(|| self.message(n), |(_, has)| has.clone())
     }
@@ -209,7 +209,7 @@ impl Stream {
         }
     }
 
-    /// Stores a message at the end. If the message breaks a rule, returns that rule.
+    /// Appends a message to the log. If the message breaks a rule, returns an error.
     fn store(&mut self, bytes: Bytes) -> Result<(), String> {
         let n = self.end();
         let (author, group) = decode_message(&bytes).map_err(|fault| format!("{n}: {fault}"))?;
@@ -222,8 +222,8 @@ impl Stream {
         judged
     }
 
-    /// Stores another program's message, unless the log is empty: a copy of the message `copied`
-    /// places before the end, or else `bytes`, which may be another shard's group.
+    /// Appends another program's message, unless the log is empty. It is a copy of the message
+    /// `copied` places before the last one, or else `bytes`, which may be another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
@@ -251,7 +251,7 @@ impl Stream {
         Err(format!("message {n} has epoch {epoch} after {before}, and each owner has one epoch"))
     }
 
-    /// Carries out everything that is due by now.
+    /// Resolves the proposals, the stale leader and the delayed requests that are due by `now`.
     fn settle(&mut self, now: u64) -> Result<(), String> {
         if self.no_quorum_until <= now {
             let proposals = std::mem::take(&mut self.proposals);
@@ -554,7 +554,7 @@ impl Servers {
         let mut others = self.streams.iter().enumerate().filter(|(it, _)| *it != shard);
         let of_other = others.find_map(|(_, it)| Some(it.messages.last()?.bytes.clone()));
         let stream = &mut self.streams[shard];
-        // A delayed message could by accident fit into a log that has ever lost messages.
+        // If a log has lost messages, a delayed message could happen to fit at its new end.
         let is_whole = stream.no_quorum_until <= now && !stream.has_ever_lost();
         if is_whole && self.strikes.strikes(LogFault::Foreign) {
             let random = self.strikes.stream(LogFault::Foreign);

@@ -46,7 +46,7 @@ impl Snapshots {
 /// The number of leaders that a look-up tries.
 const LEADERS: usize = 2;
 
-/// The access of a process to the snapshots of one shard.
+/// A process's access to the snapshots of one shard.
 pub(super) struct SimShelf {
     pub(super) servers: Shared,
     pub(super) shard: usize,

@@ -39,14 +39,14 @@ const CALM_US: u64 = 130 * SECOND;
 /// the start.
 const REFUSALS_MAX: u32 = 3;
 
-/// The reasons for which such starts are refused: another process has begun the log, a former
-/// leader has answered for too long, or an append has found a damaged message. After a refusal, a
-/// supervisor starts the process again.
+/// Parts of the error messages with which starts may be refused. The causes are that another
+/// process started the log's journal, that a former leader answered for too long, or that an append
+/// found a damaged message. After a refusal, a supervisor starts the process again.
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 
-/// The additional reasons for a refusal if the log has lost its end, and another process writes a
-/// new end during the start.
+/// Parts of further error messages. These are permitted if the log has lost its newest messages and
+/// another process appends new ones during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
 /// The maximum delay of an answer beyond its deadline.
@@ -353,8 +353,8 @@ impl World {
         Ok(())
     }
 
-    /// Judges a start that failed. The failure is a violation, unless the servers failed to answer
-    /// for long enough, or there is another valid excuse.
+    /// Judges a start that failed. The failure is a violation unless it has a valid cause, such as
+    /// servers that did not answer.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
         let is_one_of = |texts: &[&str]| texts.iter().any(|text| why.contains(text));

@@ -80,7 +80,7 @@ impl Model {
         Err(broken("visitor moved", grant.shard, grant.number, text))
     }
 
-    /// Checks that the number is not locked out for any other holder who has seen it.
+    /// Checks that the grant's number is not locked for another holder who has seen it.
     pub(super) fn check_double(&self, new: &Grant) -> Judged {
         for held in self.held.get(&new.number).into_iter().flatten() {
             if held.grant.holder() == new.holder() || held.is_lost || new.is_lost {
@@ -168,8 +168,8 @@ impl Model {
         }
     }
 
-    /// Checks that a repeated row is not answered as exhausted, at least while its number is locked
-    /// for it.
+    /// Checks that a pool is not reported as exhausted to a repeated row while the row's number is
+    /// still locked for it.
     pub(super) fn check_repeat_exhausted(&self, row: &Row) -> Judged {
         let Some(retry) = row.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
@@ -183,8 +183,8 @@ impl Model {
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
-    /// Whether the number is still in the pool from which it was handed out, and the pool's owner
-    /// knows its visitor.
+    /// Whether the number is still in the pool from which it was handed out, and that pool's owner
+    /// has the answer with which it was handed out.
     fn is_at_home(&self, held: &Holding) -> bool {
         let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
         !held.is_unreported && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
@@ -195,8 +195,8 @@ impl Model {
         self.held.get(number)?.get(*index)
     }
 
-    /// Checks that after a restart, the answers are known and their numbers are locked for the same
-    /// time as before.
+    /// Checks that a restarted shard has kept the allocations that it answered, and that their
+    /// numbers are locked at least as long as before.
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
@@ -265,8 +265,8 @@ impl Model {
         pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
     }
 
-    /// Checks that a shard that takes numbers over, or starts with them, either knows all their
-    /// lockouts that have not ended, or holds the pool.
+    /// Checks the numbers that a shard has taken over, or with which it starts. The shard must know
+    /// all their lockouts that have not ended, or hold the pool.
     pub(super) fn check_locked(
         &self,
         id: u16,
@@ -296,8 +296,8 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a number is sent in time and while no other visitor has it, no matter when it
-    /// was granted.
+    /// Checks that a number is sent before the deadline and that no other visitor has it when it is
+    /// sent, no matter when it was granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);

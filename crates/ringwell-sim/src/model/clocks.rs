@@ -2,7 +2,8 @@
 
 use super::{Holding, Model, Recovery};
 
-/// The largest jump of a clock that is accepted, because it could be a long downtime.
+/// The largest jump of a clock that is accepted. A jump of up to a day could be due to a long
+/// downtime.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// The time by which lockouts from before a boot are lengthened, unless the boot itself took
@@ -18,15 +19,15 @@ pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }
 
-/// Returns the true time that has certainly passed after this much shard time, which is the inverse
+/// Returns the true time that has certainly passed after this much shard time. This is the inverse
 /// of [`lockout_ms`].
 pub(super) fn lifetime_ms(lockout_ms: u64) -> u64 {
     lockout_ms.saturating_sub(1) * 2_000 / 2_001
 }
 
 impl Model {
-    /// Records the time by which a shard's clock was ahead of true time at a restart without this
-    /// being detected.
+    /// Records by how much a shard's clock was ahead of true time at a restart, if this was not
+    /// detected.
     pub(super) fn believe(&mut self, recovery: &Recovery) {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();

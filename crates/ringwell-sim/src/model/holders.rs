@@ -1,5 +1,5 @@
 //! The holders of a number according to the grants of its owners, and the results that look-ups
-//! must have.
+//! must return.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Holder {
     pub(super) withdrawn: Option<u64>,
 }
 
-/// A look-up to perform, and the result that it must have.
+/// A look-up to perform, and the result that it must return.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) shard: u16,
@@ -33,13 +33,14 @@ pub(crate) struct Wanted {
     /// The true time at which the number went to another visitor, if it did. Look-ups must report
     /// this.
     pub(crate) end_us: Option<u64>,
-    /// Whether the owner has lost the allocation. No other visitor may be named for it.
+    /// Whether the owner has lost the allocation. In this case, the look-up must not return another
+    /// visitor.
     pub(crate) is_lost: bool,
 }
 
 impl Model {
     /// Records that the owner undid an allocation that no visitor had seen, so the allocation has
-    /// no holder. `group` is the group that contains the record of this.
+    /// no holder. `group` is the group that contains the record that undoes it.
     pub(crate) fn withdrawn(
         &mut self,
         shard: u16,
@@ -54,7 +55,7 @@ impl Model {
         }
     }
 
-    /// Drops all promises about numbers whose newest holder was known to `shard`.
+    /// Drops all promises about numbers whose newest grant was made by `shard`.
     pub(super) fn forget_holders(&mut self, shard: u16) {
         self.holders.retain(|_, holders| holders.last().is_none_or(|newest| newest.shard != shard));
     }
@@ -91,8 +92,9 @@ impl Model {
         dated.collect()
     }
 
-    /// Returns the look-ups of allocations that visitors have seen but their owner has lost. No
-    /// other visitor may be named for them. Numbers with a grant that `counts` rejects are omitted.
+    /// Returns a look-up for each allocation that a visitor has seen but that the owner has lost.
+    /// These look-ups must not return another visitor. Numbers with a grant that `counts` rejects
+    /// are omitted.
     pub(crate) fn lost_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let all = || self.granted.values().flatten();
         let left_out: BTreeSet<u64> =
@@ -113,13 +115,13 @@ impl Model {
         wanted.collect()
     }
 
-    /// Returns the grants of the same number that are newer than this one.
+    /// Returns the grants of the look-up's number that are newer than the look-up's allocation.
     pub(crate) fn grants_after(&self, wanted: &Wanted) -> Vec<&Grant> {
         let all = self.granted.values().flatten();
         all.filter(|it| it.number == wanted.number && it.true_us > wanted.true_us).collect()
     }
 
-    /// Whether a grant still stands, because its owner has not undone it.
+    /// Whether a grant is still valid, that is, whether its owner has not undone it.
     fn stands(&self, grant: &Grant) -> bool {
         let holders = self.holders.get(&grant.number).into_iter().flatten();
         let mut same = holders.filter(|it| (it.shard, it.at_ms) == (grant.shard, grant.at_ms));

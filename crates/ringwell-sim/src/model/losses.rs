@@ -2,7 +2,7 @@
 
 use super::{Grant, Judged, Model, Recovery, broken};
 
-/// The reason why answered groups may be missing after a start.
+/// The reason why groups that contain answered rows may be missing after a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// No groups may be missing.
@@ -12,7 +12,7 @@ pub(crate) enum Loss {
     /// held.
     Doubted,
     /// The data is older than the answers that were sent, and perhaps only other nodes know this.
-    /// If a node knows and answers, the pools are held.
+    /// If a node that knows this answers the shard's queries, the pools are held.
     Older,
     /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,
@@ -113,7 +113,8 @@ impl Model {
         }
     }
 
-    /// Records that a node's files were discarded. Only holds protect the state that was in them.
+    /// Records that a node's files were discarded. From then on, the numbers whose state was in
+    /// these files are protected only by holds.
     pub(crate) fn wiped(&mut self, shard: u16) {
         for held in self.held.values_mut().flatten() {
             held.is_forgotten |= held.grant.shard == shard;

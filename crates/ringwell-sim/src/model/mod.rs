@@ -47,11 +47,11 @@ pub(crate) struct PoolRule {
 /// A number that an owner has given to a row, no matter whether the answer is ever sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// The batch, and then the index of the row.
+    /// The number of the batch, and the index of the row in it.
     pub(crate) batch: u64,
     pub(crate) row: u16,
-    /// The identity that all attempts of a repeated batch share: the batch's first index, and the
-    /// row.
+    /// The identity that all attempts of a repeated batch share: the batch's number, and the row's
+    /// index.
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) visitor: Option<u64>,
     pub(crate) shard: u16,
@@ -62,13 +62,14 @@ pub(crate) struct Grant {
     pub(crate) until_ms: u64,
     /// The group that contains the grant's record.
     pub(crate) group: u64,
-    /// Whether the number was handed out now. Otherwise, a visitor or a repeated row kept it.
+    /// Whether the number was newly handed out. Otherwise, a visitor or a repeated row kept its
+    /// number.
     pub(crate) is_fresh: bool,
     pub(crate) params: String,
     /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The total time by which clocks were ahead at restarts of the shard before the grant, without
-    /// this being detected.
+    /// The total time by which the shard's clock was ahead of true time at restarts before the
+    /// grant, if this was not detected.
     believed_ms: i64,
     /// The lifetime of the pool at the time of the grant.
     lifetime_ms: u64,
@@ -82,8 +83,9 @@ pub(crate) struct Holding {
     pub(crate) grant: Grant,
     /// The time before which no other visitor may get the number.
     until_us: u64,
-    /// The shard that now has the number's pool; the total time by which clocks were ahead at its
-    /// restarts since the grant, without this being detected; and the leap of its clock since then.
+    /// The shard that now has the number's pool. The next two fields describe this shard's clock
+    /// since the grant: the total time by which it was ahead of true time at restarts, if this was
+    /// not detected, and the total of its leaps.
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,
@@ -91,16 +93,15 @@ pub(crate) struct Holding {
     is_unreported: bool,
     /// Whether that owner has given a new answer to the row.
     is_answered_anew: bool,
-    /// Whether the number has been in another pool since the grant. That other pool does not know
-    /// the visitor.
+    /// Whether the number has been in another pool since the grant. The visitor is not recorded in
+    /// that other pool.
     was_lent: bool,
     /// Whether the number has been out of its pool since the grant. The visitor may then have got
     /// another number.
     was_away: bool,
     /// Whether the disk has lost the grant's record. Nothing is promised any more in this case.
     is_lost: bool,
-    /// Whether no node can know of that loss. Another visitor may be named for the number in this
-    /// case.
+    /// Whether no node can know of that loss. In this case, a look-up may return another visitor.
     is_unknown: bool,
     /// Whether the record was lost and recovery has reported the loss. No other visitor may get the
     /// number, but nothing else is promised.
@@ -123,7 +124,7 @@ pub(crate) enum Shown {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_field_names, reason = "its place among the rows is called that everywhere")]
 pub(crate) struct Row {
-    /// The id of the attempt with which the batch was sent.
+    /// The id of this attempt to send the batch.
     pub(crate) sent: u64,
     /// The number of the batch, which all its attempts share.
     pub(crate) batch: u64,
@@ -131,8 +132,8 @@ pub(crate) struct Row {
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) shown: Shown,
-    /// Whether the row is a probe: it was sent long after the last fault with enough time, so it
-    /// must be served.
+    /// Whether the row is a probe. A probe is sent long after the last fault and has enough time
+    /// until its deadline, so it must be served.
     pub(crate) is_probe: bool,
     /// The time when the batch was sent. A grant from before this time belongs to an earlier
     /// attempt.
@@ -146,7 +147,7 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     pub(crate) shard: u16,
-    /// The number after that of the last group that was read.
+    /// One more than the number of the last group that was read.
     pub(crate) next_n: u64,
     /// The reason why groups may be missing.
     pub(crate) loss: Loss,
@@ -167,7 +168,7 @@ pub(crate) struct Recovery {
 #[derive(Clone, Debug)]
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
-    /// Whether the answers to batches from before the pool moved here are known.
+    /// Whether the shard knows the answers to batches that were served before the pool moved to it.
     pub(crate) are_answers_received: bool,
     /// Whether the shard was suspended, and serves nothing until it has asked the other nodes.
     pub(crate) is_still: bool,
@@ -186,7 +187,7 @@ struct Known {
     until: u64,
 }
 
-/// The state that a shard should have, in its own time.
+/// The state that a shard should have. Its times are in shard time.
 #[derive(Debug, Default)]
 struct Shard {
     numbers: BTreeMap<u64, Known>,
@@ -208,12 +209,12 @@ pub(crate) struct Model {
     /// For each number, the allocations that visitors have seen, in the order of the answers.
     pub(crate) held: BTreeMap<u64, Vec<Holding>>,
     answered: BTreeSet<(u64, u16)>,
-    /// For each number, the grants that count as its holders, in order.
+    /// The holders of each number, in the order of their grants.
     holders: BTreeMap<u64, Vec<Holder>>,
     /// The leaps of shards' clocks that were not detected: time, shard and length.
     leaps: Vec<(u64, u16, i64)>,
     by_retry: BTreeMap<(u64, u16), (u64, usize)>,
-    /// The rows that an owner has decided once, and whose answers it may remember.
+    /// The rows that an owner has already decided. It may remember their answers.
     decided: BTreeSet<(u64, u16)>,
     /// The rows that got no number because the pool was held when they were last decided.
     held_back: BTreeSet<(u64, u16)>,
@@ -260,7 +261,7 @@ impl Grant {
         }
     }
 
-    /// Returns the identity of the holder: the same number may go to the same visitor, or to the
+    /// Returns the identity of the holder. A number may go again to the same visitor, or to the
     /// same row of a repeated batch.
     fn holder(&self) -> (u8, u64, u16) {
         match (self.visitor, self.retry) {
@@ -300,8 +301,8 @@ impl Model {
                 withdrawn: None,
             });
         } else {
-            // The minimum end of the lockout depends on why the number was kept, but it is never
-            // earlier than before.
+            // The earliest permitted end of the lockout depends on why the number was kept. It is
+            // never before the previous end.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
             let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
             if grant.until_ms < known.until.max(wanted) {
@@ -368,8 +369,8 @@ impl Model {
     }
 
     /// Returns the true time until which no other visitor may get the number. For a number that was
-    /// handed out now, that is one lifetime after the grant. For a number that was kept, the
-    /// owner's time counts, which may run ahead while its clock approaches the wall clock.
+    /// newly handed out, this is one lifetime after the grant. For a number that was kept, it is
+    /// calculated from shard time, which may gain on true time while it approaches the wall clock.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = lifetime_ms(grant.until_ms - grant.at_ms);
         let fresh_ms = grant.lifetime_ms;
@@ -479,7 +480,7 @@ impl Model {
 
     /// Records that the numbers now belong to this shard. The leaps of this shard's clock count
     /// even for the time in which the numbers were in transit. The answer to a batch has moved
-    /// together with its number only if `is_received`.
+    /// together with its number only if `is_received` returns `true`.
     fn kept_by(
         &mut self,
         shard: u16,
@@ -513,8 +514,8 @@ impl Model {
         known.is_some_and(|known| known.allocated_at == at_ms)
     }
 
-    /// Returns the numbers that were handed out to the batch of a disconnected client and that no
-    /// client can request again, each with its shard and its time.
+    /// Returns the numbers of a disconnected client's batch that no client can request again, each
+    /// with its shard and the time of its grant.
     pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
         let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);
         let plain = grants.filter(|it| it.is_fresh && it.visitor.is_none() && it.retry.is_none());

@@ -42,7 +42,7 @@ async fn a_full_disk_is_known_by_its_error() {
     assert!(!is_full(&error), "{error}");
 }
 
-/// Without this check, SQLite would continue to use the removed file.
+/// Without the check in `Database::ready`, SQLite would continue to use the removed file.
 #[tokio::test]
 async fn a_file_that_was_removed_or_replaced_accepts_no_changes_until_it_is_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ impl Provider for FileProvider {
     }
 }
 
-/// One line of a file, with the places of its columns.
+/// One line of a CSV file, with the positions of the columns.
 struct Line<'a, const COLUMNS: usize> {
     path: &'a Path,
     names: [&'static str; COLUMNS],
@@ -140,7 +140,7 @@ fn read<'a, const COLUMNS: usize>(
 ) -> Result<Vec<Line<'a, COLUMNS>>, csv::Error> {
     let mut reader = csv::Reader::from_path(path)?;
     let header = reader.headers()?.clone();
-    // The first line shows which columns are missing.
+    // The values of a missing column count as empty.
     let place = |name| header.iter().position(|it| it.trim() == name).unwrap_or(usize::MAX);
     let places = names.map(place);
     reader.records().map(|record| Ok(Line { path, names, places, record: record? })).collect()

@@ -78,7 +78,7 @@ async fn the_last_change_of_an_overflow_number_counts(rig: Rig) {
     }
 }
 
-/// Pools of a configuration file may share an overflow number, so a database must accept this too.
+/// Pools in a configuration file may share an overflow number, so a database must accept this too.
 async fn pools_of_a_network_share_an_overflow_number(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;

@@ -41,8 +41,8 @@ pub(crate) struct Rig {
     _folder: Option<TempDir>,
 }
 
-/// A server that ends when this program ends, because the shell that started it waits for the end
-/// of its own standard input.
+/// A server that stops when this program ends. The shell that started the server waits until its
+/// standard input closes, and then stops the server.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
     _input: ChildStdin,
@@ -84,7 +84,7 @@ impl Rig {
 
 #[allow(dead_code, reason = "for programs that make more databases than a server should keep")]
 impl Rig {
-    /// Drops the database, to which no connection may still be open.
+    /// Drops the database. All connections to it must have been closed.
     pub(crate) fn remove(self) {
         let Location::Url(url) = &self.location else { return };
         let name = url.split(['/', '?']).nth(3).unwrap();
@@ -135,7 +135,8 @@ impl Server {
     }
 }
 
-/// Returns the directory of the newest PostgreSQL that Debian's packages have installed.
+/// Returns the `bin` directory of the newest PostgreSQL version that was installed from Debian's
+/// packages.
 fn binaries() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin"));

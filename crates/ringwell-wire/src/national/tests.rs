@@ -37,7 +37,7 @@ fn a_number_is_written_in_its_country_s_form() {
 
 proptest! {
     /// The cache never changes a result. A text that is derived from another number of the same
-    /// hundred equals the text that libphonenumber's data produce.
+    /// hundred equals the one that libphonenumber returns.
     #[test]
     fn the_last_two_digits_change_only_themselves(
         hundred in prop_oneof![

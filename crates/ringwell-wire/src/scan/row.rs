@@ -16,13 +16,13 @@ use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
 use crate::span::Span;
 
-/// The maximum length in bytes of a path's or URL's prefix that is read here. Slower code reads
-/// longer prefixes.
+/// The maximum length in bytes of the prefix before the pool's id, in a suffix that is a path or
+/// URL. Slower code reads longer prefixes.
 const PREFIX_BYTES_MAX: usize = 256;
-/// The nesting depth of a row, which is within the body's object and its array.
+/// The nesting depth of a row, which is within an object and an array.
 const ROW_DEPTH: usize = 2;
-/// The bytes after decoded text while it is read: an end mark, and padding so that whole blocks can
-/// be read up to that mark.
+/// The bytes that follow a decoded suffix when it is read: an end mark, and padding so that whole
+/// blocks can be read up to that mark.
 const SENTINEL: [u8; BLOCK] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {
@@ -225,7 +225,7 @@ impl Params for Decoded {
     }
 }
 
-/// Reads a suffix in the usual form, possibly after the prefix of a path or URL.
+/// Reads a suffix in the usual form, which may have a prefix before the pool's id.
 #[expect(clippy::inline_always, reason = "a call would copy the result")]
 #[inline(always)]
 fn suffix<'a, P: Params>(
@@ -240,13 +240,13 @@ fn suffix<'a, P: Params>(
     };
     let (ask, end) = usual.suffix::<P>(bare)?;
     let text = &text[..text.len() - end.len()];
-    // Spaces around a suffix are ignored.
+    // Slower code removes the spaces at the end of a suffix.
     let is_usual = text.len() <= limits.suffix_bytes_max && !text.last()?.is_ascii_whitespace();
     is_usual.then_some((ask, end))
 }
 
-/// Returns the part after the prefix of a path or URL, if the prefix contains no escape and the
-/// string continues after it.
+/// Returns the part after the prefix, which ends before the pool's id. Returns `None` if the prefix
+/// contains an escape or if the string ends with the prefix.
 #[inline(never)]
 fn behind_prefix(text: &[u8]) -> Option<&[u8]> {
     let head = text.get(..PREFIX_BYTES_MAX).unwrap_or(text);
@@ -254,7 +254,8 @@ fn behind_prefix(text: &[u8]) -> Option<&[u8]> {
     if prefix == head.len() {
         return None;
     }
-    // Whole blocks are checked, because the pool and its path follow the prefix.
+    // Whole blocks can be checked, because the pool's id and the rest of the path follow the
+    // prefix.
     let head = text.get(..prefix.next_multiple_of(BLOCK))?;
     if pass(head, FIRST_OF_TEXT).is_some() { None } else { text.get(prefix..) }
 }

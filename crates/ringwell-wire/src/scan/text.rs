@@ -48,8 +48,8 @@ fn stops_below(block: i8x16, first: u8) -> u32 {
     (less | block.simd_eq(i8x16::splat(b'\\'.cast_signed()))).to_bitmask()
 }
 
-/// Like [`pass`], for a query that begins with an `&`. Also returns whether a parameter in it may
-/// be one of Ringwell's, all of which begin with `r`.
+/// Like [`pass`], for a query that begins with an `&`. Also returns whether the query may contain
+/// `ring_pool_key` or `ringwell_visitor`, which both begin with `r`.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
@@ -70,8 +70,8 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
         }
         rest = rest.get(BLOCK..)?;
     }
-    // The text ends here only if it is malformed: neither a row nor the end of a batch is this
-    // short.
+    // The rest is shorter than a window: too short to contain `ring_pool_key` or `ringwell_visitor`
+    // and the end of the batch.
     Some((pass(rest, first)?, ours.to_bitmask() != 0))
 }
 
@@ -144,7 +144,7 @@ fn foreign(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Skips a string and the closing quote. Escapes are checked but not decoded. Surrogates are not
-/// checked, because the JSON library does not check them in a value that is kept unchanged either.
+/// checked: the JSON library does not check them either if it keeps a value unchanged.
 pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
     loop {
@@ -197,10 +197,10 @@ const WINDOW: usize = 2 * BLOCK;
 /// The count of bytes that are reserved at once after decoded text.
 const ROOM: usize = 256;
 
-/// Writes the decoded string to `out` from the offset `to` onward, over the existing contents.
-/// Leaves space for one window after the decoded string. Returns the rest of `text`, which begins
-/// with the closing quote, and the end of the decoded string in `out`. The decoded string is valid
-/// UTF-8, and never longer than the original string.
+/// Decodes the string at the beginning of `text`. Writes it to `out` from the offset `to` onward,
+/// over the existing contents. Leaves space for one window after the decoded string. Returns the
+/// rest of `text`, which begins with the closing quote, and the end of the decoded string in `out`.
+/// The decoded string is valid UTF-8, and never longer than the original string.
 #[expect(clippy::inline_always, reason = "it has one caller")]
 #[inline(always)]
 pub(super) fn decode<'a>(
@@ -321,8 +321,8 @@ fn nibble(digit: u8) -> u16 {
     NIBBLES[usize::from(digit)]
 }
 
-/// Marks a byte that is not a hexadecimal digit. Two digits of which one has this value never form
-/// a byte.
+/// Marks a byte that is not a hexadecimal digit. If either of two digits has this value, their
+/// combined value does not fit into a byte.
 const NO_NIBBLE: u16 = 0x100;
 
 /// The value of each hexadecimal digit, indexed by the digit's byte.

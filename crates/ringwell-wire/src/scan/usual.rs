@@ -13,14 +13,14 @@ use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
 
-/// The lowest byte that is skipped in a string. Control characters and `"` are lower, and so are
-/// spaces and `!`, at which the search also stops.
+/// The lowest byte that is skipped in a string. Control characters and `"` are lower and must not
+/// be skipped. Spaces and `!` are lower too, although they could be skipped.
 pub(super) const FIRST_OF_TEXT: u8 = b'#';
 
 /// The text between the pool and the key. It is split into two pieces, so that each comparison is
 /// inlined.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
-/// The length of the part of that text that precedes the query.
+/// The length of the part of [`BEFORE_KEY`] that precedes the query.
 const BEFORE_QUERY: u32 = 22;
 
 /// Reads the rows of one body.
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
 /// called instead of inlined.
 pub(super) trait Params {
     /// Skips the parameters at the beginning of `text`, which begins with the `&` before them. Also
-    /// returns whether one of the parameters may be Ringwell's.
+    /// returns whether one of the parameters may be `ring_pool_key` or `ringwell_visitor`.
     fn pass(text: &[u8]) -> Option<(&[u8], bool)>;
 }
 
@@ -153,7 +153,7 @@ pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
         return None;
     }
     // Moves the last digit to the highest byte and fills the lower bytes with zeros. Then joins
-    // digits to pairs, pairs to fours, and the fours to the whole id.
+    // digits into pairs, pairs into fours, and the fours into the whole id.
     let digits = digits << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00FF_00FF_00FF_00FF;
     let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_FFFF_0000_FFFF;

@@ -1,7 +1,7 @@
 //! Reads the cases in `fixtures/api/`, and compares answers with the expected ones.
 //!
-//! The tests of this crate, which cover only the codec, share this module with the tests of the
-//! program, which send the same bytes over a socket. The format is described in
+//! The tests of this crate and of `ringwell-cli` share this module. The former cover only the
+//! codec; the latter send the same bytes over a socket. The format of the cases is described in
 //! `fixtures/api/README.md`.
 
 use std::fs;

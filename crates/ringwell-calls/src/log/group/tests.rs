@@ -8,7 +8,7 @@ use crate::provider::Stir;
 use crate::webhook::NewEndpoint;
 use ringwell_store::Location;
 
-/// A random change to one of five calls, by one of three callers, to one of two numbers.
+/// Generates random changes to five calls, with three different callers and two called numbers.
 fn change() -> impl Strategy<Value = CallChange> {
     let what = (0..6_u8, proptest::option::of(0..3_u8), proptest::bool::ANY, 0..4_u8);
     (0..5_u8, 1..40_u64, what).prop_map(|(call, at, (kind, caller, has_number, visitor))| {

@@ -26,7 +26,7 @@ async fn event(log: &Log, kind: &'static str, at: Millis) {
 }
 
 /// Delivers all events that become due from `from` to `until`, in virtual time. Endpoints answer
-/// with the result of `status`. Returns the number of delivery attempts.
+/// with the status that `status` returns. Returns the number of delivery attempts.
 async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u16) -> usize {
     let (mut now, mut attempts) = (from, 0);
     while let Some(next) = log.next_due().await.unwrap().filter(|next| *next < until) {
@@ -201,7 +201,8 @@ async fn a_claimed_delivery_is_not_claimed_again_before_its_lease_ends() {
     event(&log, "call.started", Millis(0)).await;
     let taken = async |now| log.claim(&made.id, Millis(now), 10).await.unwrap().len();
     assert_eq!((taken(0).await, taken(0).await, taken(LEASE.0 - 1).await), (1, 0, 0));
-    // The first worker recorded no result, as if it had been killed. The lease has now expired.
+    // No result was recorded, as if the worker that claimed the delivery had been killed. The lease
+    // has now expired.
     let again = log.claim(&made.id, LEASE, 10).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
 }

@@ -19,7 +19,7 @@ impl Resolver for Rebinding {
     }
 }
 
-/// A resolver for names that resolve to this machine. Some of the names also have another address.
+/// A resolver that returns a fixed list of addresses for each name.
 struct Local;
 
 impl Resolver for Local {
@@ -83,7 +83,8 @@ async fn an_address_without_tls_is_refused_when_it_is_typed() {
     let refused = |url: &'static str, settings: WebhookSettings| async move {
         sender(&settings, Local).check_url(url).await.err().unwrap_or_default()
     };
-    // The address of `localtest.example` is in an allowed network. The other addresses are not.
+    // `allowed` permits the network of `localtest.example`, but not the networks of the other
+    // addresses.
     let allowed = WebhookSettings { allow_ports: vec![80], ..loopback() };
     assert_eq!(refused("http://localtest.example/", allowed.clone()).await, "");
     for (url, settings, reason) in [

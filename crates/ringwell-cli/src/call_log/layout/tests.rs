@@ -56,7 +56,7 @@ fn conversions_have_the_form_that_each_system_reads() {
         line(Upload::Microsoft),
         "Offline Conversion,,,,,,EUR,Sale,11/22/2026 12:05:09 AM,129.50,0f"
     );
-    // The hash equals that of `printf 14155551234 | sha256sum`.
+    // The hash equals the output of `printf 14155551234 | sha256sum`.
     assert_eq!(
         line(Upload::Meta),
         "Sale,1795305909,phone_call,c_1-order-7,\

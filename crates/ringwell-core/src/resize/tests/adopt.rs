@@ -1,4 +1,4 @@
-//! Tests for numbers that are received from another shard.
+//! Tests for states of numbers that are received from another shard.
 
 use super::{number, spec};
 use crate::{Millis, PoolId, Position, Rebuild, Retired, Shard, Slot, VisitorId};
@@ -152,8 +152,8 @@ fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // Two times by the other node's clock: one before the allocation made here, and one ahead of
-    // now.
+    // Two times by the other node's clock: one before this shard's allocation, and one in the
+    // future.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();

@@ -53,7 +53,8 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     let judged = judge(Some(Millis(50)));
     assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
     assert_eq!(judged.lost_until, Some(Millis(200)));
-    // Without `later`, the end of the gap is not recorded, because it alone would end the doubt.
+    // Without `later`, the end of the gap is not recorded: if it were, all allocations after the
+    // gap would count as known.
     assert_eq!(judge(None).lost_until, None);
     // An allocation that followed the gap is still known.
     let past = Past { later: Some(Millis(300)), ..Past::default() };

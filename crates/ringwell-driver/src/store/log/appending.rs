@@ -4,13 +4,14 @@
 //! An append names the place of its message, so the message cannot be stored twice. An
 //! acknowledgement means that the message is stored. No other answer proves anything about a
 //! message that was sent earlier. For example, a leader without a quorum refuses a message because
-//! of its own proposals, which may be stored later or never. Only the message that ends up at that
-//! place decides.
+//! it counts its own proposals, which may be stored later or never. The result of an append depends
+//! only on which message ends up at the append's place.
 //!
-//! If the log has lost its end, the place alone does not fence this process, because another owner
-//! may have filled the log up to the place of this message. So nothing is sent again before the
-//! preceding message has been read. While that message is missing, nothing is sent at all, because
-//! another owner may be filling the log at the same time. Source: docs/spec/log.md, "Appending".
+//! If the log has lost its newest messages, a check of the place alone does not fence this process,
+//! because another owner may have filled the log up to that place. So nothing is sent again before
+//! the preceding message has been read. While that message is missing, nothing is sent at all,
+//! because another owner may be filling the log at the same time. Source: docs/spec/log.md,
+//! "Appending".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -58,7 +59,7 @@ pub enum Before {
     /// This process wrote this message. If the message is old, it is read before anything is sent,
     /// because the log may have lost it since.
     Own {
-        /// Whether some time has passed since the message was written.
+        /// Whether the message is so old that the log may have lost it.
         is_old: bool,
     },
 }
@@ -85,7 +86,7 @@ pub enum Ask {
 pub enum Fate {
     /// The log has the message.
     Stored,
-    /// The log has another owner's message at this place, and will never have this one.
+    /// The log has another owner's message at this place, so it will never store this message.
     Taken {
         /// The other owner's epoch.
         epoch: u64,
@@ -136,7 +137,7 @@ impl Appending {
         let n = self.n - 1;
         match answer {
             Err(_) => self.pause(),
-            // The message was dropped with old history, or the log ends before it.
+            // The preceding message was dropped with old history, or the log ends before it.
             Ok(None) if self.missing < STALE_MAX => {
                 self.is_missing = true;
                 Ask::ReadEnds
@@ -156,8 +157,8 @@ impl Appending {
     }
 
     /// Whether `group` is the preceding message. The hash of a group alone does not identify the
-    /// author. If two processes take over at the same place, because the log lost the first of the
-    /// two messages, they write the same group.
+    /// author. If the log loses a take-over and a second process takes over at the same place, both
+    /// processes write the same group.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)

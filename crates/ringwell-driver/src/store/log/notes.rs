@@ -1,5 +1,5 @@
-//! The notes that are kept with a shard's log, and that outlive its messages. They show that
-//! another shard's log is gone, and the periods in which answered allocations may be missing.
+//! The notes that are kept with a shard's log, and that outlive its messages. They show whether
+//! another shard's log is gone, and list the periods in which answered allocations may be missing.
 //!
 //! The logs of all shards of a process are created before any of them gets a message. So if one log
 //! has messages, the logs of the other shards must have existed. Source: docs/spec/log.md, "Lost
@@ -20,8 +20,8 @@ pub struct LogNotes {
     pub is_replacement: bool,
     /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The end of the log as a process last saw it before it detected that the log had lost
-    /// messages; zeros if no process detected this.
+    /// The last known end of the log when a process detected that the log had lost messages; zeros
+    /// if no process has detected this.
     pub failed_at: LogEnd,
 }
 
@@ -39,8 +39,8 @@ pub struct KeptNotes {
 pub enum FoundLog {
     /// There is no trace of the log.
     Missing,
-    /// The log does not exist, but the place for its snapshots, which is created after the log,
-    /// does.
+    /// The log does not exist, but its shelf of snapshots does, which is always created after the
+    /// log.
     Lost,
     /// The log exists.
     Found {
@@ -52,15 +52,14 @@ pub enum FoundLog {
 }
 
 impl FoundLog {
-    /// Returns the place after the log's last message. If the log ends earlier than this later on,
-    /// it was replaced.
+    /// Returns the place after the log's last message. If the log is later found to end before this
+    /// place, it was replaced.
     #[must_use]
     pub fn end(&self) -> u64 {
         if let Self::Found { end, .. } = self { *end } else { 1 }
     }
 
-    /// Returns the notes with which the log is used: its own notes, with the facts of this startup
-    /// added.
+    /// Returns the log's notes, with the facts of this startup added.
     #[must_use]
     pub fn notes(&self, shards: &BTreeSet<u16>, is_lost: bool) -> LogNotes {
         let found = match self {
@@ -75,9 +74,9 @@ impl FoundLog {
     }
 }
 
-/// Returns the shards whose logs were lost or replace a log that was lost. Numbers of these shards
-/// may be locked by allocations that have left no trace. `reached` are the ends of logs that other
-/// processes reported.
+/// Returns the shards whose logs were lost, or were created to replace lost logs. Numbers of these
+/// shards may be locked by allocations that have left no trace. `reached` contains the ends of logs
+/// that other processes reported.
 #[must_use]
 pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {
     let known: BTreeSet<u16> = found
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Missing]), [1]);
         assert_eq!(lost(&[FoundLog::Missing, found(&[0, 1], false, true)]), [0]);
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Lost]), [1]);
-        // The log has been replaced, and possibly nothing has been recorded in it since.
+        // The second log is a replacement, and possibly nothing has been recorded in it yet.
         assert_eq!(lost(&[found(&[0, 1], false, true), found(&[0, 1], true, true)]), [1]);
     }
 
@@ -147,7 +146,7 @@ mod tests {
     fn a_log_is_lost_if_another_process_has_served_it() {
         let empty = found(&[0, 1], false, false);
         assert_eq!(lost_after(&[FoundLog::Missing, FoundLog::Missing], &[1, 4]), [0, 1]);
-        // Another process has just created this log again.
+        // Another process has just created the first log again.
         assert_eq!(lost_after(&[empty.clone(), FoundLog::Missing], &[1, 0]), [0]);
         assert_eq!(lost_after(&[found(&[0, 1], false, true), empty], &[1, 0]), [0; 0]);
     }

@@ -58,10 +58,10 @@ impl Known {
         low
     }
 
-    /// Determines the foreign messages of a log from its `groups`, which are pairs of place and
-    /// number in order, and from the counts of foreign messages before and after all groups. If
-    /// some groups cannot be read, it is unknown where the foreign messages are between two groups.
-    /// They are then assumed to be directly before the second group.
+    /// Determines the foreign messages of a log. `groups` contains the place and the number of each
+    /// known group, in order; `leading` and `trailing` are the counts of foreign messages before
+    /// and after these groups. If the exact places of foreign messages between two known groups are
+    /// unknown, they are assumed to be directly before the second group.
     fn of(groups: &[(u64, u64)], (leading, trailing): (u64, u64), ends: &Range<u64>) -> Self {
         let (Some(first), Some(last)) = (groups.first(), groups.last()) else {
             return Self::default();
@@ -77,8 +77,8 @@ impl Known {
     }
 
     /// Records that group `n` was found `places` places after the place where it was expected.
-    /// While groups cannot be read, a survey finds the right count of foreign messages, but may
-    /// assign them to a later group than the one that follows them.
+    /// While some groups cannot be read, a survey counts the foreign messages correctly, but may
+    /// assume that they are later in the log than they are.
     fn found_later(&mut self, n: u64, places: u64) {
         for _ in 0..places {
             let at = self.next.partition_point(|next| *next <= n);
@@ -123,9 +123,9 @@ impl<L: Log + Clone> Numbered<L> {
         Self { log, places: Places::default(), shard }
     }
 
-    /// Completes an append of group `n`, which `sending` sends to the group's place. If there is a
-    /// foreign message at that place, the next attempt skips it. This append is still refused,
-    /// because nothing may be sent again before the previous group has been read.
+    /// Awaits `sending`, which appends group `n` at the group's place. If there is a foreign
+    /// message at that place, the next attempt skips it. This append is still refused, because
+    /// nothing may be sent again before the previous group has been read.
     async fn append_at(
         self,
         n: u64,
@@ -235,8 +235,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(Some(found))
     }
 
-    /// Returns the first of these places that has a group, with the group's number, and the count
-    /// of foreign messages before it.
+    /// Returns the place and the number of the first group in `places`, and the count of foreign
+    /// messages that precede this group in `places`.
     async fn first_group(
         &self,
         places: impl Iterator<Item = u64>,
@@ -252,9 +252,9 @@ impl<L: Log + Clone> Numbered<L> {
         Ok((None, foreign))
     }
 
-    /// Bisects the messages between two groups, each given with its place, until no foreign
-    /// messages are between one group and the next. Returns `None` if a group is out of order,
-    /// which means that it is a copy.
+    /// Bisects the messages between two groups, which are given as place and number. Stops where
+    /// there are no foreign messages between two groups, or no readable group. Returns `None` if a
+    /// group is out of order, which means that it is a copy.
     async fn groups_between(
         &self,
         first: (u64, u64),
@@ -334,7 +334,7 @@ pub(super) fn is_skipped(message: &[u8], shard: u32, n: u64) -> bool {
     is_foreign_message(message, shard) || message_number(message).is_some_and(|number| number < n)
 }
 
-/// The kind of a message, with a group's number.
+/// The kind of a message and, for a group, its number.
 enum Kind {
     Group(u64),
     Foreign,

@@ -1,8 +1,8 @@
-//! The ends of logs that other processes reported while this one waited. If a log ends earlier
-//! afterwards, it has lost groups or has been replaced.
+//! The ends of logs that other processes reported while this one waited. If a log is later found to
+//! end before its reported end, it has lost groups or has been replaced.
 //!
-//! A process reports only groups that its log has stored. So a process that takes the shard over
-//! must find all of them. Source: docs/spec/log.md, "Lost streams".
+//! A process reports only groups that its log has stored. So a process that takes a shard over must
+//! find all groups that were reported for it. Source: docs/spec/log.md, "Lost streams".
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub struct Reached {
     pub group: Peak,
 }
 
-/// The owner and the group that a shard's log must have had; zeros if they are unknown.
+/// The epoch and the newest group that a shard's log must have reached; zeros if they are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// The owner's epoch.
@@ -45,16 +45,16 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    /// Whether the log must have lost groups or been replaced: a process that now takes it over has
-    /// only `epoch` and adds group `taken_n`, although this end was reported.
+    /// Whether a log for which this end was reported must have lost groups or been replaced since.
+    /// A process now takes the log over with `epoch`, and adds group `taken_n`.
     #[must_use]
     pub fn is_beyond(self, epoch: u64, taken_n: u64) -> bool {
         self.epoch >= epoch || self.group >= taken_n
     }
 }
 
-/// Returns the ends of logs that `last_owner` and earlier owners reported, if numbers that were
-/// handed out by then may still be locked. `lockout_max` is the longest lockout.
+/// Returns the ends of logs that `last_owner` and earlier owners reported. A report is ignored if
+/// all numbers that were handed out before it must be free. `lockout_max` is the longest lockout.
 #[must_use]
 pub fn reached_ends(
     shards: &[u16],

@@ -1,4 +1,4 @@
-//! Reads groups from the copy on this machine, and older groups from the log.
+//! Reads groups from this machine's copy of the log, and older groups from the log itself.
 
 use std::ops::Range;
 use std::sync::Arc;

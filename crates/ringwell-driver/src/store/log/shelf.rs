@@ -1,10 +1,10 @@
-//! Snapshots beside a log that machines share. With them, a machine without a copy reads only a
-//! small part of the log, and the log's beginning can be dropped.
+//! Snapshots beside a log that several machines share. With these snapshots, a machine that has no
+//! copy of the log reads only a small part of it, and the log's beginning can be dropped.
 //!
-//! A snapshot consists of pieces and an index that names their places. It counts once its index is
-//! stored. The two newest snapshots are kept. Invariant: no index is stored before the log has
-//! every group that the snapshot covers, and no group is trimmed that the older of the two
-//! snapshots needs. Source: docs/spec/log.md, "Snapshots".
+//! A snapshot consists of pieces and an index that names their places. It becomes valid once its
+//! index is stored. The two newest snapshots are kept. Invariants: an index is stored only after
+//! the log has every group that the snapshot covers, and groups that the older of the two snapshots
+//! needs are never trimmed. Source: docs/spec/log.md, "Snapshots".
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,8 @@ use crate::canary::{Bug, planted};
 use crate::store::files::FileError;
 use crate::store::interface::Draft;
 
-/// The length of a piece, which fits into a message of the servers together with its headers.
+/// The length of a piece. A piece, together with its headers, fits into one message to the log's
+/// servers.
 const PIECE_BYTES: usize = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"RPi1";
@@ -33,8 +34,8 @@ const PIECES_MAX: usize = 1 << 16;
 /// The maximum number of places that are searched for an index.
 const PIECES_TRIED: usize = 1 << 12;
 
-/// The snapshots of one shard, and its log for look-ups. All calls block until they are done, so
-/// they must be made from threads that serve no batches.
+/// The snapshots of one shard, and access to the shard's log for look-ups. All calls block until
+/// they are done, so they must be made from threads that serve no batches.
 pub trait Shelf: fmt::Debug + Send + Sync {
     /// Adds a piece of a snapshot, and returns the piece's place.
     ///
@@ -151,7 +152,8 @@ impl Index {
         })
     }
 
-    /// Returns the place of the snapshot's first piece, before which none of its parts is stored.
+    /// Returns the place of the snapshot's first piece. No part of the snapshot is stored before
+    /// it.
     fn begin(&self, at: u64) -> u64 {
         self.pieces.iter().copied().min().unwrap_or(at).min(at)
     }
@@ -177,8 +179,8 @@ pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
     Ok(found)
 }
 
-/// Returns the index before the newest one, which is damaged. That index is stored before the
-/// pieces of the newest one.
+/// Returns the index that precedes the damaged newest one. It is stored before the pieces of the
+/// newest snapshot.
 fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
     for place in (1..newest).rev().take(PIECES_TRIED) {
         let Some(bytes) = shelf.get(place)? else { return Ok(None) };
@@ -274,8 +276,8 @@ impl Shelved {
         self.kept().iter().map(|it| it.0).collect()
     }
 
-    /// Reads the snapshots back, and drops the damaged ones from the list, so that the log is not
-    /// trimmed because of them. Each is replaced by a later snapshot.
+    /// Reads the snapshots back, and drops the damaged ones from the list. The log is then not
+    /// trimmed until later snapshots have replaced them.
     pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
         let kept = self.kept().clone();
         for (place, index) in kept {
@@ -293,8 +295,8 @@ impl Shelved {
     }
 
     /// Like [`Self::publish`], but only if the log still has the last group that the snapshot
-    /// covers. If the log has lost its end, publishing two snapshots that are ahead of the log
-    /// would leave no snapshot from which to continue.
+    /// covers. If the log has lost its newest groups, publishing two snapshots that are ahead of
+    /// the log would leave no snapshot from which to continue.
     fn publish_stored(
         &self,
         replay_from: u64,
@@ -354,8 +356,8 @@ impl<D: Draft> LogDraft<D> {
         }
     }
 
-    /// Keeps the snapshot only in the file, which can be used without the shelf. The next snapshot
-    /// is put on the shelf again.
+    /// Keeps the snapshot only in the file, which can be used without the shelf. Later snapshots
+    /// are put on the shelf as usual.
     fn give_up(&mut self, error: &Unreached) {
         let shard = self.shelved.take().map(|shelved| shelved.shard);
         tracing::warn!(shard, %error, "a snapshot could not be stored beside the journal's log");

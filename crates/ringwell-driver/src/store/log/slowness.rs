@@ -1,8 +1,8 @@
 //! Determines whether the server that leads a log has become slow, so that another one should lead.
 //!
 //! Before a leader answers, it stores the message itself. If the leader's disk is slow, all groups
-//! are slow. If a follower's disk is slow, no group is slow, because two of the three servers are
-//! enough.
+//! are slow. If a follower's disk is slow, no group is slow, because two of three servers form a
+//! quorum.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub(super) struct Slowness {
 }
 
 impl Slowness {
-    /// Records that a group that was sent at `sent` is stored now. Returns whether another server
-    /// should lead.
+    /// Records that a group that was sent at `sent` was stored at `now`. Returns whether another
+    /// server should lead.
     pub(super) fn stored(&mut self, sent: Moment, now: Moment) -> bool {
         if now.since(sent) < SLOW {
             self.since = None;

@@ -1,9 +1,10 @@
-//! The wait of a standby, and the end of a process that has lost shards or whose journal has
-//! failed.
+//! Decides when a standby starts, and when a process exits because it has lost shards or a journal
+//! has failed.
 //!
-//! Decides by hints. A wrong decision costs only overflow numbers, because the log alone decides
-//! which process owns a shard. A starting process reports that it is starting, so that no other
-//! process takes shards from it before it has all of them. Source: docs/spec/log.md, "Standby".
+//! Both decisions are based on hints. A wrong decision costs only overflow numbers, because the log
+//! alone decides which process owns a shard. A starting process reports that it is starting, so
+//! that no other process takes shards from it before it has all of them. Source: docs/spec/log.md,
+//! "Standby".
 
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// The maximum additional time that a standby waits. Each standby adds a different time.
 pub const APART: Duration = Duration::from_millis(500);
 
-/// The length of silence after which a standby starts once the streams answer again after an
-/// outage. Heartbeats need no leader, but this process may have been cut off.
+/// The time for which the streams must answer again after an outage, without any report from
+/// another process, before a standby starts. Heartbeats need no leader, but this process may have
+/// been cut off.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A startup that takes longer than this may never end, so another process then starts too.
@@ -33,12 +35,12 @@ const START_MAX: Duration = Duration::from_mins(1);
 /// process is starting, it soon takes these shards too.
 const PARTLY_MAX: Duration = Duration::from_secs(10);
 
-/// A report from another process that uses the same shards.
+/// A report from another process that uses this process's shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beat {
     /// The process is taking the shards over.
     Starting,
-    /// It serves. Earlier builds do not send the time.
+    /// The process serves. `None` if it runs an earlier build, which does not send its shard time.
     Serving(Option<Sign>),
     /// The process has stored all groups and no longer serves.
     End,
@@ -50,10 +52,10 @@ pub struct Silence {
     apart: Duration,
     since: Moment,
     wanted: Duration,
-    /// The time when the streams last did not answer.
+    /// The last time at which the streams did not answer.
     unanswered_at: Option<Moment>,
-    /// The time of the first report that a process is starting, since a process last reported that
-    /// it serves.
+    /// The time when a process first reported that it is starting; reset when a process reports
+    /// that it serves or has stopped.
     starting_since: Option<Moment>,
     heard: Option<(Sign, Moment)>,
     reports: Reports,

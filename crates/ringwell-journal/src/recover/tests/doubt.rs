@@ -1,5 +1,5 @@
-//! Tests frames that cannot be read although answers may have been sent for them, and how long a
-//! journal remembers that such a frame was cut off.
+//! Tests frames that cannot be read although answers may have been sent for them. If such a frame
+//! is cut off, later startups must report the doubt until a new frame is written.
 
 use super::*;
 

@@ -89,7 +89,7 @@ fn any_one_block_of_the_longest_frame_shows_that_it_was_begun() {
     }
 }
 
-/// Files that count how often they are read.
+/// Files, and the count of reads from them.
 struct Counted {
     files: Files,
     reads: Cell<usize>,

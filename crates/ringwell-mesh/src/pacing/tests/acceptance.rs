@@ -12,14 +12,14 @@ use crate::pacing::Pacing;
 const SECOND: Duration = ms(1_000);
 const RECOVERED: Duration = ms(12_000);
 
-/// The owner stops for ten seconds, beginning at second two.
+/// The owner stops for ten seconds, starting two seconds into the run.
 const STALL: Times = Times::once(ms(2_000), ms(10_000));
 
 fn stall(seed: u64, random: bool) -> Scenario {
     Scenario { stops: STALL, random, length: ms(15_000), seed, ..Scenario::healthy() }
 }
 
-/// Runs every kind of arrival pattern, each with a few seeds.
+/// Returns every combination of a seed and an arrival pattern (random or evenly spaced).
 fn all_arrivals() -> impl Iterator<Item = (u64, bool)> {
     (1..=20).flat_map(|seed| [(seed, false), (seed, true)])
 }
@@ -99,8 +99,8 @@ fn e3_a_stalled_owner_gets_few_pings_and_no_rows() {
         let while_shut = shut..RECOVERED;
         let sent = history.rows.iter().filter_map(|row| row.sent);
         assert_eq!(sent.filter(|sent| while_shut.contains(sent)).count(), 0);
-        // The gap between two pings reaches its maximum after five slow pings, which is well within
-        // two seconds.
+        // The pause between pings reaches its maximum after five slow pings, and therefore in less
+        // than two seconds.
         let full_gap = STALL.first + SECOND * 2..RECOVERED;
         let pings: Vec<_> = history.pings.iter().filter(|at| full_gap.contains(at)).collect();
         assert!(pings.len() <= 20, "{} pings in 8 s", pings.len());

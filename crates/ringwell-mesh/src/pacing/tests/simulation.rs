@@ -1,9 +1,9 @@
-//! Simulates callers, their links and one owner in virtual time. It uses a [`Window`] in the same
-//! way as the driver does.
+//! Simulates callers, their links and one owner in virtual time. The simulation uses a [`Window`]
+//! in the same way as the real driver does.
 //!
 //! The owner serves sub-requests one after the other, like a shard's engine, or else answers each
 //! one after a fixed time. It drops a sub-request whose caller gave up before the work on it began.
-//! The network takes no time. Nothing here reads a clock: the same [`Scenario`] gives the same
+//! The network has no latency. Nothing here reads a clock: the same [`Scenario`] gives the same
 //! figures.
 
 use core::time::Duration;
@@ -24,7 +24,7 @@ pub(super) const fn us(count: u64) -> Duration {
 pub(super) enum Owner {
     /// Sub-requests are served one after the other, and each takes this long.
     Queue(Duration),
-    /// All sub-requests are served at once, and each takes this long.
+    /// All sub-requests are served concurrently, and each takes this long.
     Delay(Duration),
 }
 

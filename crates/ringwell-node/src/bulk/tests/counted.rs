@@ -1,9 +1,9 @@
-//! Takes batches through their whole path (read, look up, allocate, record, render), so that the
+//! Runs batches through every stage (read, look up, allocate, record, render), so that the
 //! instructions can be counted.
 //!
 //! `cargo xtask counts` runs this program twice under callgrind, with different numbers of batches,
-//! and reads the memory figures that it prints. It is a test because only tests can call this path
-//! without sockets. As a test, it can also check the answers.
+//! and reads the memory figures that it prints. The program is a test, because only tests can run
+//! these stages without sockets. As a test, it can also check the answers.
 
 use std::rc::Rc;
 
@@ -16,12 +16,13 @@ use tokio::runtime::Builder;
 
 use super::{Durability, Millis, body, shard_threads, soon};
 
-/// Sets the number of batches, if it differs from [`USUAL`].
+/// The environment variable for the number of batches. The default is [`USUAL`].
 const BATCHES: &str = "RINGWELL_COUNTED_BATCHES";
 const USUAL: usize = 20;
-/// Sets the style of the batches' JSON, if the JSON is not compact.
+/// The environment variable for the style of the batches' JSON. By default, the JSON is compact.
 const STYLE: &str = "RINGWELL_COUNTED_STYLE";
-/// Sets the number of rows per batch, if it differs from that of the benchmarks.
+/// The environment variable for the number of rows per batch. The default is that of the
+/// benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
 /// The style in which batches are compact and each batch is followed by a look-up.
@@ -50,8 +51,8 @@ fn the_counted_batches_get_their_numbers() {
         let used = allocation_counter::measure(|| {
             answer = runtime.block_on(super::super::answer(&thread, body, &terms)).unwrap();
         });
-        // Lists with an entry for each group grow now and then, so the cost of a batch is the
-        // minimum over several batches.
+        // Some batches also enlarge a list that has an entry for each group, so the cost of a batch
+        // is the minimum over several batches.
         let used = (used.count_total, used.bytes_total);
         least = least.into_iter().chain([used]).min();
         if batch % BATCHES_A_GROUP == 0 {
@@ -62,8 +63,8 @@ fn the_counted_batches_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // The first slot has the first number of the first batch, whose record is in a stored
-            // group.
+            // The number in the first slot is the first that the first batch got. The record of
+            // this allocation is in a stored group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);
@@ -76,7 +77,8 @@ fn the_counted_batches_get_their_numbers() {
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
     let counts = thread.engine.borrow().counts();
-    // Visitors keep the numbers that they got in the first batch.
+    // Rows that name a visitor get the same number in each batch, so only the first batch allocates
+    // numbers.
     let asked = if style == "visitors" { 1 } else { batches };
     assert_eq!(counts.allocated, (asked * rows) as u64);
 }

@@ -103,7 +103,7 @@ module Ringwell
 
       private
 
-      # Fiddle, a separate gem since Ruby 3.5, is loaded only when needed.
+      # Fiddle, a separate gem since Ruby 4.0, is loaded only when needed.
       def driver_class
         return Shim if driver == :shim && Library.driver == :shim
         raise ConfigError, "there is no driver #{driver.inspect} here" unless driver == :fiddle

@@ -141,8 +141,7 @@ impl Owner {
     }
 }
 
-/// Executes the steps. After that, all answers arrive, until the fate of each owner's message is
-/// decided.
+/// Executes the steps. Then delivers all answers until the fate of each owner's message is decided.
 fn run(steps: &[Step]) -> usize {
     let mut log = Fickle { has_quorum: true, room: 1_000, ..Fickle::default() };
     let mut owners: Vec<Owner> = (0..3).map(Owner::new).collect();
@@ -233,8 +232,9 @@ fn a_lost_message_is_sent_again_with_growing_pauses() {
     assert_eq!(appending.read(Ok(Some(Bytes::from_static(b"message")))), Ask::Done(Fate::Stored));
 }
 
-/// If a log has lost its end, another owner may be filling it up to the place of this message. The
-/// log would then accept the message if only its place were checked.
+/// If a log has lost its newest messages, another owner may be filling it up to the place of the
+/// message that is to be sent. The log would then accept the message if only its place were
+/// checked.
 #[test]
 fn nothing_is_sent_while_the_message_before_is_missing() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };

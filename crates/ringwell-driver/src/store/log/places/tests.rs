@@ -1,4 +1,4 @@
-//! Logs with foreign messages in any place, including copies of groups, and a log that has lost or
+//! Logs with foreign messages at any place, including copies of groups, and logs with missing or
 //! damaged messages.
 
 use std::cell::RefCell;
@@ -130,8 +130,8 @@ proptest! {
         // The last group is always kept.
         log.trimmed = trimmed.min(places[places.len() - 1] - 1);
         if has_copies {
-            // Logs are trimmed up to a group, because a copy at the beginning of the log would look
-            // like its first group.
+            // The log is trimmed up to a group, because a copy at its beginning would look like its
+            // first group.
             let kept = places.iter().find(|place| **place > log.trimmed).unwrap();
             log.trimmed = kept - 1;
         }
