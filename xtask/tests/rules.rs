@@ -3,7 +3,7 @@
 //!
 //! Exceptions are in [`EXCEPTIONS`]; a test ensures that the list only gets shorter.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

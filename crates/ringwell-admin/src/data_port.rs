@@ -102,11 +102,11 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
         return next.run(request).await;
     }
     let detail = if is_admin {
-        "tokens from the database permit only reading on this address: use a token from \
-        management.token_sha256"
+        "on this address, a token from the database permits only reading: use a token whose \
+         SHA-256 is in management.token_sha256"
     } else {
-        "this token can only read attributions and calls on this address: use a token with the \
-         role admin, or a token of management.token_sha256"
+        "on this address, this token can only read attributions and calls: use a token with the \
+         role admin, or a token whose SHA-256 is in management.token_sha256"
     };
     Problem::new(StatusCode::FORBIDDEN, detail).into_response()
 }
@@ -115,8 +115,8 @@ fn unknown_token() -> Response {
     Problem::new(
         StatusCode::UNAUTHORIZED,
         "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
-         management.token_sha256, or, for reading, with a token of the database that is not \
-         limited to one network",
+         management.token_sha256; to read only, you can also use a token from the database that \
+         is not limited to one network",
     )
     .into_response()
 }
@@ -159,7 +159,7 @@ async fn first() -> Response {
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    let text = "This is Ringwell. Programs request promo numbers here. The dashboard is at /ui/ of \
+    let text = "This is Ringwell. Programs request promo numbers here. The dashboard is at /ui/ on \
         the management address: run `ringwell ui` on the server to get a link.\n";
     (headers, text).into_response()
 }

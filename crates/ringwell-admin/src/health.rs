@@ -99,7 +99,8 @@ fn reasons(node: &Handle) -> Vec<Trouble> {
     let held = node.held().into_iter().map(|(shard, left)| Trouble {
         shard,
         state: "held",
-        reason: "lockouts may be lost: no numbers are handed out until the lockouts have ended"
+        reason: "some lockouts may have been lost: pools hand out only overflow numbers until \
+            these lockouts would have ended"
             .to_owned(),
         for_ms: None,
         left_ms: ms(left),

@@ -24,7 +24,7 @@ pub async fn holders(
                 Some(shard) => {
                     let problem = format!(
                         "shard {shard} cannot be reached, and its history may contain the \
-                            visitor"
+                            allocation"
                     );
                     return Err(HolderError::Unavailable(problem));
                 }
@@ -84,7 +84,9 @@ pub async fn keep_alives(
 fn gap(missing: Missing) -> HolderError {
     let reason = match missing {
         Missing::NotKept => "the history does not go back that far",
-        Missing::TooLong => "the number was handed out too often since then",
+        Missing::TooLong => {
+            "the number has been handed out too often since then to search back to that time"
+        }
         Missing::Damaged => "the history of that time is damaged",
     };
     HolderError::Gone(reason.to_owned())

@@ -130,11 +130,13 @@ impl Scrape {
 
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let gauge = |value: u32| ConstGauge::new(i64::from(value));
-        let of = ("link_window", "Sub-requests that may be in flight; 0 while only pings are sent");
+        let help = "Maximum number of sub-requests in flight; 0 while only pings are sent";
+        let of = ("link_window", help);
         self.link(encoder, of, |link| ConstGauge::new(link.window))?;
         let of = ("link_in_flight", "Sub-requests in flight");
         self.link(encoder, of, |link| gauge(link.in_flight))?;
-        let of = ("link_waiting", "Sub-requests that wait for a slot in the window");
+        let help = "Sub-requests that wait because the maximum number is in flight";
+        let of = ("link_waiting", help);
         self.link(encoder, of, |link| gauge(link.waiting))?;
         let of = ("link_connections", "Open connections");
         self.link(encoder, of, |link| gauge(link.connections))?;
@@ -143,7 +145,7 @@ impl Scrape {
         self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
         let help = "Seconds by which the other machine's clock is ahead; negative if it is behind";
         let of = ("link_clock_ahead_seconds", help);
-        #[expect(clippy::cast_precision_loss, reason = "even centuries are exact to a second")]
+        #[expect(clippy::cast_precision_loss, reason = "clocks differ by less than 2^53 ms")]
         let ahead = |link: &LinkStats| link.clock_ahead_ms as f64 / 1000.0;
         self.link(encoder, of, |link| ConstGauge::new(ahead(link)))?;
         let of = ("link_connects", "Connections made");
@@ -184,7 +186,7 @@ impl Scrape {
     }
 
     fn overflow(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Rows without a number, by reason";
+        let help = "Rows that got no number of their own, by reason";
         let mut family =
             encoder.encode_descriptor("overflow_rows", help, None, MetricType::Counter)?;
         for shard in &self.shards {
@@ -203,7 +205,7 @@ impl Scrape {
         if sites.is_empty() {
             return Ok(());
         }
-        let help = "Requests of web pages, by site and outcome";
+        let help = "Requests from web pages, by site and outcome";
         let mut family =
             encoder.encode_descriptor("site_requests", help, None, MetricType::Counter)?;
         for site in &sites {
@@ -212,7 +214,7 @@ impl Scrape {
                 ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Visitors of web pages not yet confirmed to be people";
+        let help = "Visitors to web pages who are not yet confirmed to be people";
         let mut gauge =
             encoder.encode_descriptor("site_provisional", help, None, MetricType::Gauge)?;
         let waiting = i64::try_from(self.node.sites_waiting()).unwrap_or(i64::MAX);
@@ -220,7 +222,8 @@ impl Scrape {
     }
 
     fn overflowing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Rows without a number, for the ten ring pools with the most such rows";
+        let help =
+            "Rows that got no number of their own, for the ten ring pools with the most such rows";
         let mut family =
             encoder.encode_descriptor("pool_overflow_rows", help, None, MetricType::Counter)?;
         for pool in &self.overflowing {
@@ -244,9 +247,9 @@ impl Scrape {
 
     fn waiting_calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Waiting { all, kept } = self.waiting;
-        let of_file = "Reports of calls waiting in calls-waiting.jsonl, which survive a restart";
+        let of_file = "Call reports waiting in calls-waiting.jsonl; they survive a restart";
         for (name, help, reports) in [
-            ("call_reports_waiting", "Reports of calls not yet stored in the call log", all),
+            ("call_reports_waiting", "Call reports not yet stored in the call log", all),
             ("call_reports_waiting_in_file", of_file, kept),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -314,11 +317,11 @@ impl Collector for Scrape {
         let help = "Rows of repeated batches answered with the same numbers as before";
         self.counter(encoder, "repeated_rows", help, |s| s.engine.repeated)?;
         self.counter(encoder, "releases", "Lockouts ended early", |s| s.engine.released)?;
-        let help = "Records copied before their segment was dropped";
+        let help = "Records copied before their segment was deleted";
         self.counter(encoder, "carried_records", help, |s| s.engine.carried)?;
         self.gauge(encoder, "connections", "Open connections", |s| s.connections as u64)?;
         self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
-        let help = "Rows of repeatable batches whose answers are remembered";
+        let help = "Remembered rows of batches with an Idempotency-Key";
         self.gauge(encoder, "remembered_rows", help, |s| s.answers as u64)?;
         let help = "Writes to the journal, each of one or more records";
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
@@ -328,12 +331,13 @@ impl Collector for Scrape {
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
         let help = "Seconds since the journal last stored anything; 0 while it works";
         self.gauge(encoder, "journal_trouble_seconds", help, |s| s.journal.trouble_seconds)?;
-        let help = "Seconds for which pools of the shard still get only overflow numbers because \
-            lockouts may be lost; 0 if there is no such pool";
+        let help = "Seconds for which pools of the shard will still hand out only overflow \
+            numbers, because lockouts may have been lost; 0 if there is no such pool";
         self.gauge(encoder, "held_seconds", help, |s| s.journal.held_seconds)?;
-        let help = "Disk space of the retained history, in bytes";
+        let help = "Bytes of disk space used by the retained history";
         self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;
-        let help = "State of the history not read at startup: 0 not read yet, 1 intact, 2 damaged";
+        let help =
+            "Older history, which is read after startup: 0 not read yet, 1 intact, 2 damaged";
         self.gauge(encoder, "journal_history", help, |s| s.journal.history)?;
         self.clock(encoder)
     }

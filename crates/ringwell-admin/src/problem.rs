@@ -74,16 +74,16 @@ impl Problem {
     }
 
     pub(crate) fn misdirected() -> Self {
-        let detail = "this address accepts requests from its own machine only: use localhost, or \
-            add the host name to management.hosts";
+        let detail = "the host name in the request is not accepted: use localhost, or add this \
+            name to management.hosts";
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
     /// The answer if the database does not respond in time. If the request was for a change, it is
     /// unknown whether the change took effect.
     pub(crate) fn too_late() -> Self {
-        let detail = "the directory's database does not answer: check whether the change took \
-            effect, then try again";
+        let detail = "the directory's database does not answer: if the request was for a change, \
+            check whether the change took effect before you try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 }

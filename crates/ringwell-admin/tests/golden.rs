@@ -1,7 +1,7 @@
 //! Sends the requests in `fixtures/manage/` to a router with a new directory, and compares the
 //! answers with the expected ones.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -270,8 +270,8 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let import = "POST /v1/pools.csv";
     let bad = |number: &str| {
         format!(
-            "overflow_number: {number} is in the pool's rotation too, and would be attributed to \
-             one visitor"
+            "overflow_number: {number} is also in the pool's rotation, so its calls would be \
+             attributed to one visitor"
         )
     };
     let lines = |lines: &[&str]| {

@@ -105,11 +105,14 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
     let shown = format!("called {} after the number was shown{tapped}", span(delay));
     let others = match looked_up.len() - 1 {
         0 => "no other visitor had it before".to_owned(),
-        1 => "1 earlier visitor of the number may be the caller".to_owned(),
+        1 => "1 earlier visitor who had the number may be the caller".to_owned(),
         CANDIDATES_MAX => {
-            format!("{CANDIDATES_MAX} or more earlier visitors of the number may be the caller")
+            format!(
+                "one of {CANDIDATES_MAX} or more earlier visitors who had the number may be the \
+                 caller"
+            )
         }
-        more => format!("{more} earlier visitors of the number may be the caller"),
+        more => format!("one of {more} earlier visitors who had the number may be the caller"),
     };
     let over = if late {
         "; the lockout had ended, but no other visitor had received the number since then"
@@ -198,8 +201,9 @@ mod tests {
             probabilities(at, &candidates(&[60; 5], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
         );
         let reason = |count| confidence(at, &candidates(&ages(count), at), false).unwrap().reason;
-        assert!(reason(4).ends_with("; 3 earlier visitors of the number may be the caller"));
-        assert!(reason(5).contains("; 4 or more earlier visitors"), "{}", reason(5));
+        let three = "; one of 3 earlier visitors who had the number may be the caller";
+        assert!(reason(4).ends_with(three), "{}", reason(4));
+        assert!(reason(5).contains("; one of 4 or more earlier visitors"), "{}", reason(5));
     }
 
     #[test]

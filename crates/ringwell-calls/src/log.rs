@@ -81,8 +81,8 @@ pub enum LogError {
     Open(StoreError),
     /// The database file was removed. A new one is created after some time.
     #[error(
-        "the call log's file {} is missing: put the file back now, or a new one is created within \
-        seconds",
+        "the call log's file {} is missing: put the file back now; otherwise, a new file will be \
+        created within seconds",
         .0.display()
     )]
     Missing(PathBuf),

@@ -106,7 +106,7 @@ pub enum Unreadable {
     NoCall,
     /// The field with the call's id is invalid or missing.
     #[error(
-        "{0} must be a text of 1 to {CALL_ID_BYTES_MAX} printable ASCII characters without spaces"
+        "{0} must be a string of 1 to {CALL_ID_BYTES_MAX} printable ASCII characters without spaces"
     )]
     CallId(&'static str),
     /// The body is not in the provider's format.

@@ -70,7 +70,7 @@ pub(crate) async fn ask(
     match answered.status {
         204 => Ok(None),
         200 => read(&answered.body?, call.number.as_deref(), plan),
-        status => Err(format!("it answered {status}")),
+        status => Err(format!("the program answered {status}")),
     }
 }
 
@@ -86,7 +86,10 @@ fn read(
         return Ok(None);
     }
     if to.len() > TARGETS_MAX || !to.iter().all(|target| is_call_target(target)) {
-        return Err("to: must be one to ten numbers with a + or SIP addresses".to_owned());
+        return Err(
+            "to: must contain at most ten destinations, each a SIP address or a number with +"
+                .to_owned(),
+        );
     }
     if to.iter().any(|target| number == Some(target)) {
         return Err(
@@ -103,7 +106,7 @@ fn read(
         return Err("whisper: must be 1 to 200 bytes on one line".to_owned());
     }
     if !caller_id.as_deref().is_none_or(|text| text.starts_with('+') && e164(text).is_some()) {
-        return Err("caller_id: a number with +".to_owned());
+        return Err("caller_id: must be a number with +".to_owned());
     }
     Ok(Some(RoutePlan {
         to,

@@ -212,10 +212,10 @@ impl Service {
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
         if lost > 0 {
-            tracing::error!(lost, "some reports of calls were not stored before the server ended");
+            tracing::error!(lost, "reports of calls were lost: they could not be stored in time");
         }
         if kept > 0 {
-            tracing::warn!(reports = kept, "reports of calls are waiting for the next startup");
+            tracing::warn!(reports = kept, "reports of calls will be stored at the next startup");
         }
         if tokio::time::timeout(LOG_CLOSE_MAX, self.inner.log.close()).await.is_err() {
             tracing::warn!(
@@ -407,7 +407,7 @@ impl Service {
                 tracing::warn!(
                     call = row.id,
                     reason,
-                    "calls.routing gave no usable answer: the default destination is used"
+                    "calls.routing: no usable answer, so the configured destinations are used"
                 );
                 plan
             }
@@ -483,8 +483,8 @@ impl Service {
             tracing::error!(
                 number,
                 left_out,
-                "calls.destination: calls are not sent to {}: the number belongs to this server, \
-                 and the call would loop",
+                "calls.destination: calls are not sent to {}, because they would return to this \
+                 server in an endless loop",
                 removed.join(", ")
             );
         }
@@ -534,7 +534,7 @@ impl Service {
                 tracing::error!(
                     call = change.id(),
                     left_out,
-                    "a call is not logged: too many are already waiting"
+                    "a call was not logged: too many calls are waiting for the call log"
                 );
             }
             return false;

@@ -235,8 +235,6 @@ fn digits(text: &str) -> Result<u64, String> {
         None => read(text).filter(|_| text.len() == 10),
     };
     number.ok_or_else(|| {
-        format!(
-            "`{text}` is not a telephone number: expected ten digits, or + and the country code"
-        )
+        format!("`{text}` is not a telephone number: expected ten digits, or + and up to 15 digits")
     })
 }

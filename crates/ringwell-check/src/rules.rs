@@ -66,8 +66,8 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
     // The entries are in the order of the rules. For overflow, only the first missing kind of line
     // is reported.
     let missing = [
-        (pools, Rule::Double, "according to clients: no `cfg` lines"),
-        (journals, Rule::Double, "according to journals: no `jrn` lines"),
+        (pools, Rule::Double, "the part \"according to clients\": no `cfg` lines"),
+        (journals, Rule::Double, "the part \"according to journals\": no `jrn` lines"),
         (journals, Rule::Lost, "no `jrn` lines"),
         (journals, Rule::Phantom, "no `jrn` lines"),
         (pools, Rule::Pool, "no `cfg` lines"),
@@ -88,7 +88,7 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         (
             uncounted,
             Rule::Recovery,
-            "no line with the count of numbers in a final state, so it may be incomplete",
+            "no count of the numbers in a shard's final state, so that state may be incomplete",
         ),
         (alone, Rule::Recovery, "the history has a shard's final state, but not its journal"),
     ];

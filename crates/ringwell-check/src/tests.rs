@@ -135,7 +135,7 @@ fn c4_a_repeated_row_with_a_number_that_has_left_its_pool_is_found() {
 
 #[test]
 fn c4_an_overflow_number_given_as_a_visitor_s_own_is_found() {
-    let words = "2999999999, the pool's overflow number, not marked";
+    let words = "2999999999, which is the pool's overflow number but was not marked";
     assert_found("c4-overflow-as-its-own", Rule::Pool, words, &[6, 7]);
 }
 

@@ -122,7 +122,7 @@ impl fmt::Display for ApiError {
                 write!(
                     f,
                     "no server answers at {url}: {reason}. Check that the server is running and \
-                    listens at this address"
+                    listens on this address"
                 )
             }
             Self::Lost { url, reason } => write!(
@@ -134,9 +134,9 @@ impl fmt::Display for ApiError {
                 match has_token {
                     true => write!(
                         f,
-                        "{url} refuses this token: add the token's SHA-256 to \
-                         management.token_sha256 of that server, or to its variable \
-                         RINGWELL_TOKEN_SHA256, if that variable is set"
+                        "{url} refuses this token: add the token's SHA-256 to that \
+                         server's setting management.token_sha256 or, if its environment variable \
+                         RINGWELL_TOKEN_SHA256 is set, to that variable"
                     ),
                     false => write!(
                         f,

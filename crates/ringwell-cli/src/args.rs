@@ -25,7 +25,7 @@ Exit codes:
   1  failed, or found a fault (doctor, journal verify, check, pools import)
   2  wrong usage; for `check`, also an unreadable file, or nothing to judge
 
-Start with the demo. It makes ring pools, serves them on 127.0.0.1:8080, and prints requests to \
+Start with the demo. It creates ring pools, serves them on 127.0.0.1:8080, and prints requests to \
 try:
   ringwell demo";
 
@@ -45,7 +45,7 @@ const DEMO_HELP: &str = "\
 Examples:
   ringwell demo
   ringwell demo --pools 1000 --numbers 100 --shards 2 --durability memory
-  ringwell demo --lifetime 10ms    # numbers become free at once, for load";
+  ringwell demo --lifetime 10ms    # for load tests: numbers become free at once";
 
 const JOURNAL_HELP: &str = "\
 DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).

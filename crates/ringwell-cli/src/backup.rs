@@ -289,7 +289,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
             shards.push(name);
         }
     }
-    ensure!(!shards.is_empty(), "{} contains no shard's journal", journal.display());
+    ensure!(!shards.is_empty(), "{} contains no shard directories", journal.display());
     shards.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
     Ok(shards)
 }
@@ -317,8 +317,8 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
         trouble = String::from_utf8_lossy(&said).into_owned();
     }
     bail!(
-        "none of {TRIES} copies of {} was sound: check the journal itself with `ringwell journal \
-         verify`. The last attempt:\n{trouble}",
+        "{} was copied {TRIES} times, but no copy was sound: check the original with `ringwell \
+         journal verify`. The last attempt:\n{trouble}",
         from.display()
     )
 }

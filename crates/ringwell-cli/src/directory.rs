@@ -250,7 +250,7 @@ impl Following {
     pub(crate) fn stop(self) {
         drop(self.end);
         if self.thread.join().is_err() {
-            tracing::error!("the thread of the directory panicked");
+            tracing::error!("the thread that applies changes to ring pools panicked");
         }
     }
 }
@@ -265,7 +265,7 @@ pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> any
         });
         work.join()
     });
-    done.map_err(|_| anyhow::anyhow!("the thread that reads the directory panicked"))
+    done.map_err(|_| anyhow::anyhow!("the thread that opens the database panicked"))
 }
 
 fn now() -> Millis {

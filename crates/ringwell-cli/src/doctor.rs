@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Checks the servers that keep the journals.
 fn engine(path: Option<&Path>, flags: Overrides, findings: &mut Findings) {
     let Some(path) = path else {
-        return findings.bad("config", "no configuration to check: set --config to its path");
+        return findings.bad("config", "no configuration was found: use --config FILE");
     };
     let Some((config, _)) = loaded(path, flags, findings) else { return };
     if config.journal.replicated.is_none() {
@@ -154,7 +154,7 @@ fn all(path: Option<PathBuf>, args: &Args, findings: &mut Findings) {
     if let Some(path) = path {
         return configuration(&path, args.overrides(), findings);
     }
-    findings.note("config", "no configuration to check: set --config to its path");
+    findings.note("config", "no configuration was found: use --config FILE");
     let mut config = Config::new(args.data.clone().unwrap_or_default(), cores());
     config.shards = args.shards.unwrap_or(config.shards);
     config.durability = args.durability.unwrap_or(config.durability);
@@ -215,7 +215,7 @@ fn machine(findings: &mut Findings) {
         findings.note(
             "clock",
             "no time service (chronyd, ntpd, systemd-timesyncd) is running: start one, because \
-                calls are looked up by the time of day",
+             calls are looked up by time",
         );
     }
 }
@@ -400,7 +400,8 @@ fn data_directory(config: &Config, findings: &mut Findings) {
                     probe.flush_p99
                 );
                 if probe.flush_p50 > SLOW_FLUSH {
-                    findings.note("disk", text + ": every answer waits for a flush");
+                    let effect = ": with durability \"disk\", every answer waits for a flush";
+                    findings.note("disk", text + effect);
                 } else {
                     findings.ok("disk", text);
                 }
@@ -494,8 +495,8 @@ fn ports(config: &Config, findings: &mut Findings) {
 
 fn taken(address: &Listen, findings: &mut Findings) {
     let text = format!(
-        "{address} is in use, or the server cannot listen on it: `ss -ltnp` shows which program \
-         uses it. If that is another Ringwell server, stop it or choose another address"
+        "{address} is in use or not available: `ss -ltnp` shows whether a program uses this \
+         address. If another Ringwell server uses it, stop that server or choose another address"
     );
     findings.bad("port", text);
 }

@@ -17,7 +17,8 @@ pub(crate) fn check_variables() -> anyhow::Result<()> {
         let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
         anyhow::ensure!(
             is_text,
-            "{name} is not UTF-8: encode it as UTF-8, or set it in the configuration"
+            "the value of {name} is not UTF-8: correct the value, or unset the variable and use \
+             the setting in the configuration"
         );
     }
     Ok(())

@@ -268,7 +268,7 @@ fn journal(
     what: &str,
     take: impl FnOnce(BufReader<ChildStdout>) -> Result<u64, FinishError>,
 ) -> anyhow::Result<u64> {
-    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let program = std::env::current_exe().context("cannot find this program's executable")?;
     let mut command = process::Command::new(program);
     command.args(["journal", what, "--json"]).arg(data).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start `ringwell journal`")?;

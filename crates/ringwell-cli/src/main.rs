@@ -108,7 +108,7 @@ fn chain(error: &anyhow::Error) -> String {
     }
     let denied = |cause: &io::Error| cause.kind() == io::ErrorKind::PermissionDenied;
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(denied) {
-        text += "; this user lacks the permission";
+        text += "; run this command as a user who has permission";
     }
     text
 }

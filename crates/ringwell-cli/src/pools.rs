@@ -30,9 +30,10 @@ use crate::table;
 
 pub(crate) const HELP: &str = "\
 Manages the pools of a server whose configuration sets `database` under [directory]. Set --url to \
-the server's management.address. The management token is read from --token-file or RINGWELL_TOKEN; \
-it is a token of the configuration, or one that `ringwell pools tokens create` created. The output \
-is a table; --json prints JSON for scripts.
+the server's management.address. The management token is read from --token-file or RINGWELL_TOKEN. \
+The server accepts tokens whose SHA-256 is in its configuration (management.token_sha256), and \
+tokens that `ringwell pools tokens create` created. The output is a table; --json prints JSON for \
+scripts.
 
 Examples:
   ringwell pools list

@@ -32,8 +32,8 @@ that the configuration names. The replaced files get names that end in .before-r
 
 The copy must have been made by `ringwell backup`, from a stopped server, or as a snapshot of the \
 file system. It is checked before anything is copied. The next `ringwell serve` answers all rows \
-with overflow numbers for the longest lifetime of the pools. By then, every lockout that is \
-missing from the copy has ended.
+with overflow numbers for the longest lifetime of the pools. After this time, every lockout that \
+is missing from the copy has ended.
 
 Examples:
   ringwell restore --config /etc/ringwell/ringwell.toml \\
@@ -116,8 +116,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let claims = targets.iter().map(|(_, target)| claim(target, "ring pools or calls"));
     let _claims = claims.collect::<anyhow::Result<Vec<_>>>()?;
     verify_copy(copy).context(
-        "the copy is damaged, and nothing was restored: use another copy. If there is none, copy \
-         its files without this command, and start once with `ringwell serve --restored`",
+        "the copy is damaged, and nothing was restored: use another copy. If you have no other \
+         copy, put the files of the damaged copy into the data directory yourself (for example \
+         with `cp -a`), and start the server once with `ringwell serve --restored`",
     )?;
     let unfinished = data.join(UNFINISHED);
     create_directory(data)?;
@@ -149,9 +150,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     println!(
-        "{files} files restored. After the next start, all rows get overflow numbers {}; by then, \
-         every lockout that is missing from the copy has ended. `/readyz` lists the pools that are \
-         still held",
+        "{files} files restored. After the next start, all rows get overflow numbers {}. After \
+         this time, every lockout that is missing from the copy has ended. `/readyz` lists the \
+         pools that still hand out only overflow numbers",
         hold(copy)
     );
     Ok(ExitCode::SUCCESS)
@@ -190,9 +191,9 @@ fn hold(copy: &Path) -> String {
     match longest.filter(|longest| *longest > Millis::ZERO) {
         Some(Millis(longest)) => {
             let longest = humantime::format_duration(Duration::from_millis(longest));
-            format!("for {longest}, the longest lifetime of its ring pools")
+            format!("for {longest}, the longest lifetime of the copy's ring pools")
         }
-        None => "for the longest lifetime of its ring pools".to_owned(),
+        None => "for the longest lifetime of the copy's ring pools".to_owned(),
     }
 }
 
@@ -218,9 +219,9 @@ pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
     let unfinished = data.join(UNFINISHED);
     ensure!(
         !unfinished.is_dir() || data.join(JOURNAL).exists(),
-        "{}: a restore was interrupted, and some files of the copy are missing here. Run `ringwell \
-         restore` again with the same copy. To start without the copy instead, remove {} and start \
-         once with `serve --restored`",
+        "{}: a restore was interrupted, and this data directory does not contain all files of the \
+         copy. Run `ringwell restore` again with the same copy. To start without the copy instead, \
+         remove {} and start the server once with `ringwell serve --restored`",
         data.display(),
         unfinished.display()
     );
@@ -370,7 +371,10 @@ fn check_copy(copy: &Path) -> anyhow::Result<()> {
     if let Err(error) = &journal
         && error.kind() == io::ErrorKind::PermissionDenied
     {
-        bail!("cannot read {}: {error}. The user who restores must own the copy", copy.display());
+        bail!(
+            "cannot read {}: {error}. The user who runs `ringwell restore` must own the copy",
+            copy.display()
+        );
     }
     if !journal.is_ok_and(|it| it.is_dir()) {
         bail!("{} is not a copy of a data directory: it has no journal", copy.display());

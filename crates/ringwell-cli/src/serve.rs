@@ -313,8 +313,8 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
 fn check_engine(config: &Config) -> anyhow::Result<()> {
     match &config.journal.replicated {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
-            "journals on {} require the feature `nats`, but this program was built without it: \
-             build it with `cargo install --features nats`",
+            "journals on {} require the feature `nats`, but this program was built without that \
+             feature: build the program with `cargo install --features nats`",
             replicated.shown_servers()
         ),
         Some(_) | None => Ok(()),
@@ -390,7 +390,8 @@ pub(crate) const NAME_CONFIG: &str =
 
 /// Prints faults of a configuration, with advice if its path is not a file.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
-    show_with_advice(faults, config, &format!("{NAME_CONFIG}; `ringwell demo` needs none"))
+    let advice = format!("{NAME_CONFIG}; `ringwell demo` needs no configuration");
+    show_with_advice(faults, config, &advice)
 }
 
 /// Prints faults of the file at `path`, with `advice` if there is no file.

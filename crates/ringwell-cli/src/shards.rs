@@ -21,8 +21,8 @@ use crate::print::{counted, print};
 use crate::table::WIDTH_MAX;
 
 pub(crate) const HELP: &str = "\
-Pools are divided into 1,024 buckets by their ids; each bucket belongs to one shard. While a \
-bucket moves with its lockouts, which takes some milliseconds, its pools answer with overflow \
+Pools are divided by id into 1,024 buckets; each bucket belongs to one shard. Moving a bucket with \
+its lockouts takes a few milliseconds; during the move, requests for its pools get overflow \
 numbers. All commands can be run again after an interruption. The management token is read from \
 --token-file or RINGWELL_TOKEN; all nodes must accept it.
 
@@ -167,8 +167,8 @@ impl Overview {
             })?;
         ensure!(
             !owners.is_empty(),
-            "{url} is not a node of a cluster: it owns all shards. `ringwell top --url {url}` shows \
-             them, and `ringwell pools state ID` one ring pool"
+            "{url} is not a node of a cluster: it owns all shards. `ringwell top --url {url}` \
+             shows which ring pools overflow, and `ringwell pools state ID` shows one ring pool"
         );
         let owner = |listed: ListedOwner| {
             let buckets = match listed.buckets.as_str() {
@@ -371,7 +371,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     let overview = Overview::ask(client, url)?;
     let names: BTreeSet<&str> = overview.owners.iter().map(|owner| owner.node.as_str()).collect();
     let known = || names.iter().copied().collect::<Vec<_>>().join(", ");
-    ensure!(names.contains(node), "the cluster has no node {node}; it has {}", known());
+    ensure!(names.contains(node), "the cluster has no node {node}; its nodes are {}", known());
     ensure!(names.len() > 1, "node {node} is the only one: no other node can take its buckets");
     let listen = overview.owners.iter().find(|owner| owner.node == node);
     let listen = listen.map(|owner| owner.listen.clone()).unwrap_or_default();

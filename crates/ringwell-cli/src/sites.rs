@@ -159,8 +159,8 @@ fn put(server: &Server, key: &str, site: &Value, json: bool) -> anyhow::Result<E
     say(json, &site, || {
         let table = table_of(std::slice::from_ref(&site));
         format!(
-            "{table}\n`ringwell snippet --site {key} --server URL` prints the script tag for its \
-             pages\n"
+            "{table}\n`ringwell snippet --site {key} --server URL` prints the script tag for the \
+             site's pages\n"
         )
     })
 }

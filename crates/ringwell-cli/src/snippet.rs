@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-The first line always loads the newest script. The second one loads only the script of this \
-version of ringwell: change it with each upgrade that changes the script.
+The first tag always loads the newest script. The second tag loads only the script of this version \
+of ringwell: replace the second tag after each upgrade that changes the script.
 
 Examples:
   ringwell snippet --site pk_shop --server https://calls.example
@@ -37,7 +37,11 @@ pub(crate) struct Args {
 fn parse_site(key: &str) -> Result<String, &'static str> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     let is_key = key.starts_with("pk_") && key.bytes().all(is_plain);
-    if is_key { Ok(key.to_owned()) } else { Err("a site key begins with pk_") }
+    if is_key {
+        Ok(key.to_owned())
+    } else {
+        Err("a site key begins with pk_ and contains only letters, digits, _ and -")
+    }
 }
 
 /// Parses the URL of a server. Returns the URL without a trailing slash.

@@ -20,9 +20,10 @@ Calls a number of a running server without a provider: the request is signed wit
 secret and sent to the address for the provider's webhooks. The call is logged like any other \
 call: see GET /v1/calls.
 
-Telnyx signs with its own private key, and the account has only the public one: set --key to a \
-file with your own private key (32 bytes in base64, as from openssl rand -base64 32). The \
-account's secret_files must contain the public key; if they do not, the command prints it.
+Telnyx signs its requests with its own private key, and the account has only Telnyx's public key: \
+set --key to a file with your own private key (32 bytes in base64, as from openssl rand -base64 \
+32). One of the account's secret_files must contain the public key that belongs to your private \
+key; if none does, the command prints that public key.
 
 Exit codes: 0 the call was connected; 1 it was not, or the server could not be reached.
 
@@ -145,6 +146,11 @@ fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
     let (_, public) = pair.context("the private key must be 32 bytes in base64")?;
     let public = base64(&public);
     let is_known = account.secrets.iter().any(|secret| secret.reveal() == public.as_bytes());
-    ensure!(is_known, "add a file with {public} to secret_files of the account {}", account.name);
+    ensure!(
+        is_known,
+        "no file in secret_files of the account {} contains the public key that belongs to the \
+         private key of --key: add a file that contains {public}",
+        account.name
+    );
     Ok(text.into_bytes())
 }

@@ -19,7 +19,8 @@ pub(crate) const HELP: &str = "\
 Counts are those of one node since its start: in a cluster, query each node. If rows are \
 `exhausted`, all numbers of the pool were locked out: give the pool more numbers (`ringwell plan` \
 shows how many), or a shorter lifetime. If rows are `not served`, the pool's shard was slow, busy \
-or down: `ringwell shards list` and ringwell_overflow_rows_total in /metrics show which one.
+or down: `ringwell shards list` shows the state of each shard's node, and \
+ringwell_overflow_rows_total in /metrics counts these rows by reason.
 
 Examples:
   ringwell top --token-file demo-data/demo-token

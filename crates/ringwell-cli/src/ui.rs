@@ -42,7 +42,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sent = client.send(url, Method::POST, "/v1/ui/links", nothing);
     let (status, body) = sent.map_err(|error| match error {
         ApiError::NotThere { .. } => {
-            anyhow!("{error} With pools in a file, the dashboard needs management.dashboard = true")
+            anyhow!(
+                "{error}. If the ring pools are in a file, the dashboard needs \
+                 management.dashboard = true"
+            )
         }
         other => other.into(),
     })?;
@@ -52,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if status == StatusCode::NOT_FOUND {
             bail!(
                 "{url} has no dashboard: set management.dashboard = true in the configuration, and \
-                 set --url to its management.address"
+                 set --url to the server's management.address"
             );
         }
         if status == StatusCode::UNAUTHORIZED {

@@ -206,7 +206,7 @@ fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
         (&["restore"], "ringwell restore --config FILE <COPY>"),
         (&["journal", "erase", "data"], "--parameter <NAME=VALUE>"),
         (wrong[15], "the server chooses the id"),
-        (wrong[16], "needs its unit, e.g. 30s or 30m"),
+        (wrong[16], "needs a unit, e.g. 30s or 30m"),
     ] {
         let said = stderr(&run(args));
         assert!(said.contains(wanted), "{args:?}: {said}");

@@ -280,7 +280,7 @@ fn a_map_older_than_the_data_is_refused() {
     cluster.write_map("third.toml", 3, SECRET, [&[0], &[1]]);
     Server::start(cluster.command(0, "third.toml")).stop();
     let refused = Server::try_start(cluster.command(0, "cluster.toml")).unwrap_err();
-    assert!(refused.log.contains("was served with version 3"), "{}", refused.log);
+    assert!(refused.log.contains("version 3 was last used"), "{}", refused.log);
 }
 
 #[test]

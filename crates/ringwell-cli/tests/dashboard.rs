@@ -446,7 +446,7 @@ fn a_disabled_endpoint_is_enabled_and_gets_its_missed_events() {
         let page = admin.see("/ui/webhooks");
         page.contains("Switch it on").then_some(page)
     });
-    assert!(page.contains("✖ off: it answered 410"), "{page}");
+    assert!(page.contains("✖ off: the endpoint answered 410"), "{page}");
     receiver.status.store(200, Ordering::Relaxed);
     assert_eq!(admin.change(&format!("/ui/webhooks/{id}/enable"), "").status, 303);
     let replayed = admin.change(&format!("/ui/webhooks/{id}/replay"), "");
@@ -468,7 +468,7 @@ fn a_pool_s_page_shows_how_long_its_numbers_have_been_free() {
     let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(5)), None, false);
     let first = place.server.client().get("/", &[]).unwrap();
     assert_eq!(first.status, 200);
-    assert!(first.body.contains("The dashboard is at /ui/ of the management address"), "{first:?}");
+    assert!(first.body.contains("The dashboard is at /ui/ on the management address"), "{first:?}");
     let body = batch::body(&[Ask { pool: 7, id: "1".to_owned() }], &place.site.pools);
     place.server.client().post(BULK, &[], &body).unwrap();
     let admin = place.log_in(TOKEN);

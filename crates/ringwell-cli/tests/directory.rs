@@ -311,7 +311,7 @@ fn a_database_that_goes_back_is_followed_and_reported() {
          UPDATE directory SET version = version - 1; COMMIT",
     );
     soon("the numbers have left", || numbers(&mut client) == 50);
-    server.says("contains an older version than this server did");
+    server.says("contains an older version than the one this server was using");
     managed.add(1, added);
     soon("the numbers are there again", || numbers(&mut client) == 57);
     server.stop();

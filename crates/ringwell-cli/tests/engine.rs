@@ -389,7 +389,7 @@ fn the_doctor_sees_servers_and_streams() {
     assert!(text.contains("RINGWELL_0 will be created at the first start"), "{text}");
     assert!(text.contains("the servers' clocks differ from this machine's by"), "{text}");
     assert!(text.contains("this client has all permissions that it needs"), "{text}");
-    assert!(text.contains("anyone who can reach the servers may publish"), "{text}");
+    assert!(text.contains("anyone who can reach the NATS servers can publish"), "{text}");
     trial.start().stop();
     nats.publish("ringwell_0.groups", "not a group");
     trial.start().stop();

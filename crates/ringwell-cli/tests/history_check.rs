@@ -62,7 +62,7 @@ fn a_violation_is_reported_with_its_lines_and_the_nearest_fault() {
         "c1-double-by-clients.jsonl:5: {\"k\":\"inv\"",
         "nearest fault:\n  c1-double-by-clients.jsonl:4: {\"k\":\"nem\"",
         "not judged: C2: no `jrn` lines",
-        "not judged: C1: according to journals",
+        "not judged: C1: the part \"according to journals\"",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }

@@ -1,7 +1,7 @@
 //! Tests `ringwell load` against a real `ringwell demo`: open and closed loops, output files, and a
 //! history that includes journal records and look-ups.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 mod support;
 

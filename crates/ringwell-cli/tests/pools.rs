@@ -194,7 +194,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert_eq!(managed.json(&["show", &id])["key_is_rotating"], false);
 
     let set = managed.says(&["overflow", &id, "8885550218"]);
-    assert_eq!(set, format!("8885550218 becomes the overflow number of ring pool {id} now\n"));
+    assert_eq!(set, format!("8885550218 is now the overflow number of ring pool {id}\n"));
     assert_eq!(managed.json(&["show", &id])["overflow_number"], "8885550218");
     let audit = managed.says(&["audit", "--last", "2"]);
     assert_eq!(audit.lines().count(), 3, "a heading and two changes: {audit}");

@@ -47,7 +47,7 @@ fn a_copy_served_as_restored_hands_out_nothing_for_a_lifetime() {
     let server = Server::start(site.serve(&["--restored"]));
     assert!(is_overflow(&server, &site));
     assert!(server.log().contains("restored from a copy"), "{}", server.log());
-    assert!(server.log().contains("there is nothing to do"), "{}", server.log());
+    assert!(server.log().contains("no action is needed"), "{}", server.log());
     server.kill();
     // The hold is now in the journal, so a restart does not begin a new hold.
     let server = Server::start(site.serve(&[]));

@@ -137,7 +137,7 @@ fn errors_come_with_advice() {
     fails(&["move", "0", "--to", "9", "--url", &nodes.a], "the cluster has no shard 9");
     fails(&["move", "0", "--to", "1", "--url", &nodes.a], "Nothing has moved");
     fails(&["move", "341", "--to", "0", "--url", &nodes.a], "node b did not give");
-    fails(&["drain", "c", "--url", &nodes.a], "the cluster has no node c; it has a, b");
+    fails(&["drain", "c", "--url", &nodes.a], "the cluster has no node c; its nodes are a, b");
     fails(&["drain", "a", "--url", &nodes.a], "run the command again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 

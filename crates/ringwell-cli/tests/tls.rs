@@ -140,7 +140,7 @@ fn a_key_of_another_certificate_is_named_with_the_remedy() {
     make(&folder, "one");
     make(&folder, "other");
     let refused = Server::try_start(site.serve(&[])).unwrap_err();
-    for part in ["other.key: ", "does not match the certificate", "one.pem", "set the key"] {
+    for part in ["other.key: ", "does not match the certificate", "one.pem", "use the key"] {
         assert!(refused.log.contains(part), "{part}: {}", refused.log);
     }
 }

@@ -59,10 +59,10 @@ fn parse_url(url: &str) -> Result<(Listen, (String, String)), ValueError> {
     match path.split_once(ID) {
         Some((before, after)) if is_plain => {
             let address =
-                address.parse().map_err(|_| fault("must have a host, and at most a port"))?;
+                address.parse().map_err(|_| fault("must have a host, optionally with a port"))?;
             Ok((address, (before.to_owned(), after.to_owned())))
         }
-        Some(_) => Err(fault("must be printable ASCII without space")),
+        Some(_) => Err(fault("must be printable ASCII without spaces")),
         None => Err(fault("must have {id} where the ring pool's id goes")),
     }
 }

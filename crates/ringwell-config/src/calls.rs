@@ -314,7 +314,8 @@ fn parse_routing_url(text: &str) -> Result<String, ValueError> {
 fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<CallAccount>) {
     let name = section.require("name", "write e.g. name = \"main\"", text(parse_name));
     let provider = section.require("provider", "write e.g. \"twilio\"", text(parse_provider));
-    let hint = "write e.g. \"https://calls.example.com\", as the provider reaches this server";
+    let hint = "write e.g. \"https://calls.example.com\", the URL at which the provider reaches \
+                this server";
     let public_url = section.require("public_url", hint, text(parse_public_url));
     let secret = |name: &str| read_secret_file(&base.join(parse_path(name)?));
     let secrets = section.take_list("secret_files", text(secret)).unwrap_or_default();
@@ -414,7 +415,7 @@ fn parse_public_url(text: &str) -> Result<String, ValueError> {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(is_plain) => {
             Ok(text.trim_end_matches('/').to_owned())
         }
-        _ => Err(ValueError::new("must be a URL without user, query and fragment")
+        _ => Err(ValueError::new("must be a URL without user, query or fragment")
             .hint("write e.g. \"https://calls.example.com\"")),
     }
 }
@@ -508,7 +509,7 @@ fn parse_hours(text: &str) -> Result<OpenHours, ValueError> {
         return Ok(hours);
     }
     Err(ValueError::new("must end later than it begins, on the same day").hint(
-        "write two entries for hours over midnight, e.g. \"fri 22:00-24:00\" and \
+        "write two entries for hours that cross midnight, e.g. \"fri 22:00-24:00\" and \
          \"sat 00:00-02:00\"",
     ))
 }

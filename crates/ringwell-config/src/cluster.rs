@@ -256,7 +256,7 @@ impl Secret {
             return Err(format!("must have {least} to {most} bytes, has {}", text.len()));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("must be printable ASCII without space".to_owned());
+            return Err("must be printable ASCII without spaces".to_owned());
         }
         Ok(Self(text.as_bytes().into()))
     }

@@ -84,7 +84,8 @@ fn read<S>(
 fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     let mut sections = file.sections("node");
     if sections.is_empty() {
-        let message = if file.has("node") { "must be at least one" } else { "is missing" };
+        let message =
+            if file.has("node") { "must contain at least one node" } else { "is missing" };
         file.fault("node", ValueError::new(message).hint(NODE_HINT));
         return None;
     }

@@ -160,7 +160,7 @@ fn parameter(pair: &str) -> Result<(), UrlFault> {
     let (name, value) = (decoded(name), decoded(value));
     let must = |what: &str| {
         Err(UrlFault::new(
-            format!("has an invalid {name} after the ?"),
+            format!("has an invalid value for the parameter {name}"),
             format!("it must be {what}"),
         ))
     };
@@ -189,7 +189,8 @@ fn unknown(name: &str, has_value: bool) -> UrlFault {
     UrlFault::new(
         format!("has {name} after the ?"),
         format!(
-            "the supported parameters are {}, options; write a ? in a password as %3F",
+            "the supported parameters are {} and options; if the ? is part of the password, write \
+             it as %3F",
             KNOWN.join(", ")
         ),
     )

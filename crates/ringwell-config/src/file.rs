@@ -32,7 +32,7 @@ pub(super) fn read(
     if let Some(listen) = file.take_list("listen", text(str::parse)) {
         if listen.is_empty() {
             let hint = "write e.g. [\"127.0.0.1:8080\"]";
-            file.fault("listen", ValueError::new("must be at least one address").hint(hint));
+            file.fault("listen", ValueError::new("must contain at least one address").hint(hint));
         }
         config.listen = listen;
     }
@@ -183,16 +183,16 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     into.servers = section.take_list("servers", text(server)).unwrap_or_default();
     if into.servers.is_empty() && !section.is_faulty("servers") {
         let hint = "write e.g. [\"nats://10.0.0.1:4222\", \"nats://10.0.0.2:4222\"]";
-        section.fault("servers", ValueError::new("must name the servers").hint(hint));
+        let error = ValueError::new("must contain the addresses of the NATS servers");
+        section.fault("servers", error.hint(hint));
     }
     into.monitor = section.take_list("monitor", text(monitor)).unwrap_or_default();
     if into.monitor.is_empty() && !section.is_faulty("monitor") {
-        let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: at each start, Ringwell \
-            checks that these servers flush before they acknowledge";
-        section.fault(
-            "monitor",
-            ValueError::new("must name the servers' monitoring addresses").hint(hint),
-        );
+        let hint = "write one address for each server, e.g. [\"http://10.0.0.1:8222\"]: at each \
+            start, Ringwell uses these addresses to check that each server flushes a write before \
+            it acknowledges the write";
+        let error = ValueError::new("must contain the monitoring address of each NATS server");
+        section.fault("monitor", error.hint(hint));
     }
     let name = |text: &str| {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -221,7 +221,8 @@ fn read_tls(mut section: Section<'_, '_>, base: &Path) -> Option<ClientTls> {
     let listen = section.take_list("listen", text(str::parse)).unwrap_or_default();
     if !listen.iter().any(|address| matches!(address, Listen::Tcp { .. })) {
         let hint = "write e.g. [\"0.0.0.0:8443\"]";
-        section.fault("listen", ValueError::new("must be at least one address").hint(hint));
+        let error = ValueError::new("must contain at least one HOST:PORT address");
+        section.fault("listen", error.hint(hint));
     }
     section.finish();
     Some(ClientTls { listen, certificate: certificate?, key: key? })

@@ -173,7 +173,7 @@ fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
     let area = text.parse().ok().and_then(AreaCode::new);
     let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;
     if area.is_toll_free() {
-        return Err(ValueError::new("is toll-free, so it has no place"));
+        return Err(ValueError::new("is a toll-free area code, which has no location"));
     }
     Ok(area)
 }

@@ -55,7 +55,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 pub(super) const SHARDS: Bounds<u16> =
-    Bounds::new(0..=ringwell_directory::SHARDS_MAX, "0 to 256, 0 for one per core");
+    Bounds::new(0..=ringwell_directory::SHARDS_MAX, "0 to 256 (0: one per core)");
 /// The number of a shard in a cluster file. For a server without a cluster file, [`SHARDS`] limits
 /// the count of shards.
 pub(super) const SHARD: Bounds<u16> =

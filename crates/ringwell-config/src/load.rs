@@ -92,7 +92,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
             let message = if other == field {
                 "must not contain an address twice".to_owned()
             } else {
-                format!("must not be an address of {other}")
+                format!("conflicts with an address in `{other}`")
             };
             found.push(((*field).to_owned(), message));
         }

@@ -119,7 +119,7 @@ pub fn parse_deadline(text: &str) -> Result<Duration, ValueError> {
 }
 
 pub(super) fn parse_token_hash(text: &str) -> Result<TokenHash, ValueError> {
-    let hint = "print one with `ringwell token`";
+    let hint = "run `ringwell token` to create a token and print its SHA-256";
     TokenHash::parse(text).map_err(|error| ValueError::new(error.to_string()).hint(hint))
 }
 
@@ -128,8 +128,10 @@ pub(super) fn parse_level(text: &str) -> Result<String, ValueError> {
     if !text.is_empty() && text.bytes().all(is_plain) {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be error, warn, info, debug or trace, or directives")
-        .hint("write e.g. \"info\" or \"warn,ringwell_node=debug\""))
+    Err(ValueError::new(
+        "must be error, warn, info, debug or trace, or a list of levels for modules",
+    )
+    .hint("write e.g. \"info\" or \"warn,ringwell_node=debug\""))
 }
 
 fn replace<T>(place: &mut T, value: Option<T>) {

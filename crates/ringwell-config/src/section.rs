@@ -243,7 +243,7 @@ impl<'s, 'i> Section<'s, 'i> {
                 (self.full_name(name), "there is no such field")
             } else {
                 // An unknown field may be a key or password that was written in the wrong place.
-                (self.path.clone(), "there is no such field (not shown here: it may be a secret)")
+                (self.path.clone(), "contains an unknown field (not shown: it may be a secret)")
             };
             self.source.fault(line, field, ValueError { message: message.to_owned(), hint });
         }

@@ -316,7 +316,7 @@ pub(super) fn read(mut section: Section<'_, '_>, sites: &mut Vec<Site>) {
 }
 
 fn read_swap(mut section: Section<'_, '_>) -> Option<Swap> {
-    let hint = "write the number of the page, e.g. \"+18005550100\"";
+    let hint = "write the telephone number that is on the page, e.g. \"+18005550100\"";
     let number = section.require("number", hint, text(parse_swap_number));
     let pool = section.require("ring_pool", "write the pool's id, e.g. 16", pool_id);
     section.finish();
@@ -339,7 +339,7 @@ fn parse_swap_number(text: &str) -> Result<String, ValueError> {
     if is_plain && PromoNumber::parse(text).is_ok() {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be +, country code and number without punctuation")
+    Err(ValueError::new("must be a + followed by country code and number, without punctuation")
         .hint("write e.g. \"+18005550100\""))
 }
 

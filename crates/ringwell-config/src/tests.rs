@@ -145,12 +145,12 @@ fn faults_name_the_variable() {
         lines(&faults),
         "\
 RINGWELL_LISTEN: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0.1:8080\" or \"unix:/run/ringwell.sock\"
-RINGWELL_SHARDS: must be 0 to 256, 0 for one per core
+RINGWELL_SHARDS: must be 0 to 256 (0: one per core)
 RINGWELL_DURABILITY: must be \"disk\", \"os\" or \"memory\"
 RINGWELL_DEADLINE: must be 1ms to 60s
-RINGWELL_TOKEN_SHA256: the SHA-256 of a token has 64 hexadecimal digits; print one with `ringwell token`
+RINGWELL_TOKEN_SHA256: the SHA-256 of a token has 64 hexadecimal digits; run `ringwell token` to create a token and print its SHA-256
 RINGWELL_LOG_FORMAT: must be \"auto\", \"text\" or \"json\"
-RINGWELL_LOG_LEVEL: must be error, warn, info, debug or trace, or directives; write e.g. \"info\" or \"warn,ringwell_node=debug\"
+RINGWELL_LOG_LEVEL: must be error, warn, info, debug or trace, or a list of levels for modules; write e.g. \"info\" or \"warn,ringwell_node=debug\"
 "
     );
 }
@@ -179,7 +179,7 @@ fn slips_in_the_names_of_variables_are_found() {
 
 #[test]
 fn a_secret_in_the_place_of_a_field_is_not_shown() {
-    let hidden = "there is no such field (not shown here: it may be a secret)";
+    let hidden = "contains an unknown field (not shown: it may be a secret)";
     check(&format!("{GOOD}[limits]\nS3CR = 1\n"), &format!("ringwell.toml:10: limits: {hidden}\n"));
     let long = "correcthorsebatterystaplecorrect";
     check(&format!("{long} = 1\n{GOOD}"), &format!("ringwell.toml:1: {hidden}\n"));
@@ -291,15 +291,16 @@ ringwell.toml:2: listen[3]: the port must be 1 to 65535, or 0 for any free one; 
     );
     check_line(
         "listen = []",
-        "ringwell.toml:1: listen: must be at least one address; write e.g. [\"127.0.0.1:8080\"]\n",
+        "ringwell.toml:1: listen: must contain at least one address; write e.g. \
+         [\"127.0.0.1:8080\"]\n",
     );
 }
 
 #[test]
 fn every_limit_has_a_least_and_a_greatest() {
     let refused = [
-        ("shards = 257", "must be 0 to 256, 0 for one per core"),
-        ("shards = -1", "must be 0 to 256, 0 for one per core"),
+        ("shards = 257", "must be 0 to 256 (0: one per core)"),
+        ("shards = -1", "must be 0 to 256 (0: one per core)"),
         ("deadline = \"61s\"", "must be 1ms to 60s"),
         (
             "deadline = \"soon\"",
@@ -336,7 +337,7 @@ fn every_limit_has_a_least_and_a_greatest() {
         ("journal.history_bytes = \"3MiB\"", "must be 4MiB to 1PiB"),
         (
             "log.level = \"\"",
-            "must be error, warn, info, debug or trace, or directives; write e.g. \"info\" or \"warn,ringwell_node=debug\"",
+            "must be error, warn, info, debug or trace, or a list of levels for modules; write e.g. \"info\" or \"warn,ringwell_node=debug\"",
         ),
     ];
     for (line, said) in refused {
@@ -391,22 +392,22 @@ fn files_that_are_missing_are_named_with_their_fields() {
 fn no_two_listeners_have_the_same_address() {
     let calls = "[calls]\nlisten = \"127.0.0.1:8080\"\n";
     let with = |more: &str, said: &str| check(&format!("{GOOD}{more}"), said);
-    with(calls, "ringwell.toml:10: calls.listen: must not be an address of listen\n");
+    with(calls, "ringwell.toml:10: calls.listen: conflicts with an address in `listen`\n");
     with(
         "[management]\naddress = \"0.0.0.0:8080\"\ndashboard = true\n",
-        "ringwell.toml:10: management.address: must not be an address of listen\n",
+        "ringwell.toml:10: management.address: conflicts with an address in `listen`\n",
     );
     with(
         "[sites]\nlisten = [\"127.0.0.1:8090\"]\n[calls]\nlisten = \"127.0.0.1:8090\"\n",
-        "ringwell.toml:12: calls.listen: must not be an address of sites.listen\n",
+        "ringwell.toml:12: calls.listen: conflicts with an address in `sites.listen`\n",
     );
     with(
         "[sites]\nlisten = [\"127.0.0.1:8080\"]\n",
-        "ringwell.toml:10: sites.listen: must not be an address of listen\n",
+        "ringwell.toml:10: sites.listen: conflicts with an address in `listen`\n",
     );
     with(
         "[sites]\nlisten = [\"0.0.0.0:8080\"]\n",
-        "ringwell.toml:10: sites.listen: must not be an address of listen\n",
+        "ringwell.toml:10: sites.listen: conflicts with an address in `listen`\n",
     );
     check_line(
         "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",

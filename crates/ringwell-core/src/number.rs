@@ -195,8 +195,8 @@ impl fmt::Display for NumberError {
             Self::NotADigit => f.write_str("a promo number may contain only the digits 0 to 9"),
             Self::AreaCode => f.write_str("an area code cannot start with 0 or 1"),
             Self::International => f.write_str(
-                "after a +, a promo number needs a country code and has at most 15 digits; leave \
-                 out the (0)",
+                "an international promo number starts with a + and its country code, has at most \
+                 15 digits, and contains no (0)",
             ),
         }
     }

@@ -83,7 +83,7 @@ impl Order {
         self.heap.swap(a, b);
         let [a_slot, b_slot] = [a, b].map(|at| self.heap[at] as usize);
         self.place.swap(a_slot, b_slot);
-        assert!(self.place[a_slot] as usize == a, "the order and its inverse differ");
+        assert!(self.place[a_slot] as usize == a, "the list of places does not match the order");
     }
 }
 

@@ -69,7 +69,7 @@ impl Rebuild {
                 slots.extend(range.iter().map(Slot::new));
             }
         }
-        assert!(slots.len() == count, "the count of slots differs from the pools' lists");
+        assert!(slots.len() == count, "the count of slots differs from the count of numbers");
         Self {
             specs,
             slots,
@@ -340,7 +340,7 @@ impl Rebuild {
         }
         let slot = self.runs.find(number).map(|place| place.slot);
         let is_its = |slot: u32| self.slots[slot as usize].number == number;
-        assert!(slot.is_none_or(is_its), "a slot's number differs from its run's");
+        assert!(slot.is_none_or(is_its), "the slot of a number contains another number");
         slot
     }
 }

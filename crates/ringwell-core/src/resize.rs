@@ -47,7 +47,7 @@ impl Shard {
             return false;
         }
         let more = ROOM_PIECE.min(count - self.vacant.before(end));
-        assert!(more > 0, "the room that is missing already exists");
+        assert!(more > 0, "there are already enough vacant slots");
         self.slots.resize(self.slots.len() + more as usize, Slot::VACANT);
         self.vacant.give(end, more);
         true
@@ -103,7 +103,7 @@ impl Shard {
         put.sticky = is_sticky || !visitors.is_empty();
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;
-        assert!(self.ranges(pool) == spec.numbers, "the pool's numbers differ from its list");
+        assert!(self.ranges(pool) == spec.numbers, "the pool's numbers differ from its spec");
         // A visitor may have got a second number after the lockout of the first one ended. Numbers
         // are assigned in the order of their allocation, so the visitor keeps only the second.
         visitors.sort_by_key(|(slot, _)| {
@@ -169,7 +169,7 @@ impl Shard {
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
         assert!(merged.local_at >= before, "an older allocation replaced a newer one");
-        assert!(merged.slot.position >= slot.position, "the newest record is before an older one");
+        assert!(merged.slot.position >= slot.position, "an older record replaced a newer one");
         let keeps_visitor = is_older || (is_same && from.visitor.is_none());
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| keeps_visitor) {
@@ -179,7 +179,7 @@ impl Shard {
             return Some(merged);
         };
         let known = core::mem::replace(&mut self.slots[place.slot as usize], merged.slot);
-        assert!(known.number == number, "a slot's number differs from its run's");
+        assert!(known.number == number, "the slot of a number contains another number");
         self.foreign_times.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
         if keeps_visitor {

@@ -413,7 +413,7 @@ impl Shard {
     pub fn find(&self, number: PromoNumber) -> Option<u32> {
         let slot = self.runs.find(number).map(|place| place.slot);
         let is_its = |slot: u32| self.slots[slot as usize].number == number;
-        assert!(slot.is_none_or(is_its), "a slot's number differs from its run's");
+        assert!(slot.is_none_or(is_its), "the slot of a number contains another number");
         slot
     }
 

@@ -121,7 +121,7 @@ fn overflow_in_rotation<P: Borrow<RingPool>>(pools: &[P], runs: &[Run], found: &
                 "{overflow} is in the rotation of ring pool {}",
                 pools[other as usize].borrow().id()
             ),
-            hint: "an overflow number belongs to no single visitor: take it out of rotation",
+            hint: "many visitors share an overflow number: take it out of rotation",
         });
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// One ring pool key: 8 to 64 bytes of printable ASCII without space, `&`, `%` and `+`.
+/// One ring pool key: 8 to 64 bytes of printable ASCII without spaces, `&`, `%` or `+`.
 ///
 /// The excluded bytes are those that need escapes in a URL query, so a key is the same text before
 /// and after decoding.
@@ -29,7 +29,7 @@ pub enum KeyError {
         bytes: usize,
     },
     /// The key contains a character that needs an escape in a URL query.
-    #[error("a ring pool key is printable ASCII without space, `&`, `%` and `+`")]
+    #[error("a ring pool key is printable ASCII without spaces, `&`, `%` or `+`")]
     Character,
     /// A key of the sample configuration, which everyone can read.
     #[error("is a key of the sample configuration, which is public")]

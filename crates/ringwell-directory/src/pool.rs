@@ -56,7 +56,7 @@ pub enum PoolFault {
     #[error("{0} occurs twice")]
     NumberTwice(PromoNumber),
     /// The overflow number is in the pool's own rotation.
-    #[error("{0} is in the pool's rotation too, and would be attributed to one visitor")]
+    #[error("{0} is also in the pool's rotation, so its calls would be attributed to one visitor")]
     OverflowInRotation(PromoNumber),
     /// The two keys are equal.
     #[error("is the same as ring_pool_key")]

@@ -144,7 +144,7 @@ impl Rotation {
             pool: place,
             field,
             message,
-            hint: "an overflow number belongs to no single visitor: take it out of rotation",
+            hint: "many visitors share an overflow number: take it out of rotation",
         };
         if let Some(number) = pool.overflow()
             && let Some(other) = self.pool(number)

@@ -500,7 +500,7 @@ pub(crate) async fn confirm<P: Platform>(
     }
     // A missing result is ignored: a shard that has ended hands out no numbers.
     let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
-    record(platform, node, &owners, "these holds").await;
+    record(platform, node, &owners, "the times until which pools overflow").await;
 }
 
 /// Holds the pools of these buckets for as long as their numbers may be locked on a node that
@@ -521,7 +521,7 @@ pub(crate) async fn hold_stale<P: Platform>(
         return;
     }
     hold_on_all_shards(node, peers).await;
-    record(platform, node, &owners, "these holds").await;
+    record(platform, node, &owners, "the times until which pools overflow").await;
 }
 
 /// Runs before the list of pools changes. Holds the pools that receive numbers from pools of other
@@ -564,7 +564,7 @@ pub(crate) async fn hold<P: Platform>(
         // The lists and holds are recorded when startup ends.
         return;
     }
-    record(platform, node, &owners, "the pools of this change").await;
+    record(platform, node, &owners, "the changed lists of pools").await;
 }
 
 /// Returns the buckets that this node has released but the next owner has not accepted yet. If a
@@ -594,6 +594,6 @@ async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &
     };
     if let Err(error) = kept {
         tracing::warn!(%error, "{what} could not be recorded: after the next startup, pools may \
-            answer with overflow numbers for a lifetime, or hand out numbers too early");
+            answer with overflow numbers for one lifetime, or hand out locked-out numbers");
     }
 }

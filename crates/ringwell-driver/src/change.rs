@@ -36,8 +36,8 @@ use crate::store::{FileError, OverflowPeriods, read_lifetimes, write_lifetimes};
 pub enum ChangeError {
     /// An overflow number is shared, so no visitor may hold it.
     #[error(
-        "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take it out of \
-         its pool's rotation, and wait until its lockout is over"
+        "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take the \
+         number out of rotation, and wait until its lockout has ended"
     )]
     Overflow { number: PromoNumber, pool: PoolId, why: &'static str },
     /// Two pools of a shard would have the same number.
@@ -46,8 +46,9 @@ pub enum ChangeError {
     /// The lifetimes could not be recorded. If answered allocations were lost after the change, the
     /// next startup would hold pools for too short a time.
     #[error(
-        "{0}. Before a lifetime becomes shorter or the numbers of a pool change, the longest \
-         lifetime of the present ring pools must be recorded. Fix this, then repeat the change"
+        "{0}. The change was not applied: before a lifetime becomes shorter or the numbers of a \
+         pool change, the longest lifetime of the present ring pools must be recorded. Fix the \
+         file error, then repeat the change"
     )]
     Lifetimes(#[source] FileError),
     /// The change would break rules between pools.

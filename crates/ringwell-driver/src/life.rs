@@ -94,8 +94,8 @@ pub fn unmark(files: &impl Files, node: &Node) {
         None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
     };
     if let Err(error) = unmarked.and(settled) {
-        tracing::warn!(%error, "all pools will answer with overflow numbers for another lockout \
-            after the next startup");
+        tracing::warn!(%error, "the marks for restored or lost data could not be removed: after \
+            the next startup, all pools will answer with overflow numbers for another lockout");
     }
 }
 
@@ -108,8 +108,8 @@ pub fn end(files: &impl Files, node: &Node) {
     if let Err(error) = store::end_unflushed(files, &node.config.data) {
         tracing::warn!(
             %error,
-            "all pools will answer with overflow numbers for one lockout after the machine's next \
-            boot"
+            "the clean shutdown could not be recorded: after the machine's next boot, all pools \
+            will answer with overflow numbers for one lockout"
         );
     }
 }

@@ -55,8 +55,8 @@ pub enum MoveError {
     NotTaken { shard: u16, reason: String },
     #[error(
         "the buckets are released, but the node of shard {shard} has not accepted them yet: \
-            {reason}. Until then, their rows get overflow numbers; the move is retried until it \
-            succeeds, also after a restart"
+            {reason}. Until that node accepts the buckets, their pools answer with overflow \
+            numbers. The move is retried until it succeeds, even after a restart"
     )]
     OnTheirWay { shard: u16, reason: String },
     #[error(transparent)]

@@ -556,6 +556,6 @@ impl Node {
 fn panic_if(wanted: Option<&[u8]>, text: &[u8]) {
     if let Some(wanted) = wanted {
         let is_here = text.windows(wanted.len().max(1)).any(|window| window == wanted);
-        assert!(!is_here, "a drill: this request was supposed to fail");
+        assert!(!is_here, "drill: a test selected this request for a panic");
     }
 }

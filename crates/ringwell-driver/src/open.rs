@@ -399,7 +399,7 @@ fn follow_lists<F: Files>(
                 tracing::warn!(
                     %error,
                     "lifetimes could not be recorded: if answered allocations are lost, ring pools \
-                    may answer with overflow numbers for longer than needed after this startup"
+                    may answer with overflow numbers for longer than needed after the next startup"
                 );
             }
             written => written?,

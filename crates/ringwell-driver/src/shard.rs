@@ -83,7 +83,7 @@ pub struct Shard<P> {
     last_failure: RefCell<Option<String>>,
     /// The time when this shard last asked another node for the buckets' owners.
     learnt_at: Cell<Option<Moment>>,
-    #[expect(clippy::vec_box, reason = "jobs are taken and given back without being copied")]
+    #[expect(clippy::vec_box, reason = "a job is removed and put back without copying it")]
     jobs: RefCell<Vec<Box<Job>>>,
     /// The count of finished answers that wait while other requests are processed.
     pub(crate) held_answers: Cell<usize>,
@@ -323,20 +323,21 @@ impl<P: Platform> Shard<P> {
         let what = match state {
             JournalState::Writing => "",
             JournalState::Full => {
-                "the disk is full, or no more files can be opened: the journal waits, and this \
-                shard's rows get overflow numbers until it can write again"
+                "the disk is full, the journal's stream is full, or no more files can be opened: \
+                this shard's rows get overflow numbers until its journal stores records again"
             }
             JournalState::Failed => {
                 "the journal failed: this shard's rows get overflow numbers until a restart"
             }
             JournalState::Waiting => {
                 "the journal is slow to store records: this shard's rows get overflow numbers \
-                 until they are stored. Check the journal's servers: two of three must run; \
-                 `ringwell doctor` shows which one does not"
+                 until the records are stored. Check the journal's servers: two of three must \
+                 run; `ringwell doctor` shows which one does not"
             }
             JournalState::Taken => {
-                "another process serves this shard: its rows get overflow numbers here until a \
-                 restart. Stop this process, or stop the other one if it was started by mistake"
+                "another process serves this shard: in this process, the shard's rows get \
+                overflow numbers until a restart. Stop this process. If the other process was \
+                started by mistake, stop the other one instead, and restart this one"
             }
         };
         let journal = self.node.config.journal.replicated.as_ref();

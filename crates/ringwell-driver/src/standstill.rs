@@ -79,7 +79,7 @@ async fn confirm<P: Platform>(shard: &Shard<P>) {
     if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
         tracing::warn!(
             shard = shard.id,
-            "the list of pools could not be reloaded: the shard continues with the present list"
+            "the list of pools could not be reloaded: the shard continues with the current list"
         );
     }
     let free = async |numbers: &[NumberRange]| free_numbers(shard, numbers).await;

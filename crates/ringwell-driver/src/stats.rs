@@ -325,7 +325,11 @@ impl Stats {
                 "Batches that were incomplete at their deadline",
                 self.deadlines_missed.get(),
             ),
-            ("peer_rows_late", "Rows that arrived too late to serve", self.peer_rows_late.get()),
+            (
+                "peer_rows_late",
+                "Rows from other shards that could not be served by their deadline",
+                self.peer_rows_late.get(),
+            ),
             (
                 "unanswered_released",
                 "Numbers released because no client received them",

@@ -159,8 +159,8 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
             shards = ?away,
             "this data directory is new, and the nodes of these shards do not answer yet. This is \
                 normal at the first start of a cluster. If this node has served before and lost \
-                its disk, stop it until another node answers: it may hand out numbers that \
-                visitors still have"
+                its disk, stop this node, and start it again when another node is running: until \
+                another node answers, this node may hand out numbers that visitors still have"
         );
     }
     arrivals::begin(platform, node, peers).await;
@@ -275,7 +275,8 @@ async fn settle<P: Platform>(
     if let Some(Err(error)) = &done {
         tracing::warn!(
             error,
-            "pools may answer with overflow numbers for a lifetime after the next startup"
+            "the buckets that this node serves could not be recorded: after the next startup, \
+            pools may answer with overflow numbers for one lifetime"
         );
     }
     matches!(done, Some(Ok(())))

@@ -330,7 +330,10 @@ fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
     });
     let is_apart = wall_less_shard.unsigned_abs() > WALL_APART_WARNED.0;
     let behind = is_apart.then(|| {
-        format!("the wall clock is {wall_less_shard} ms ahead of this engine's time: it was set")
+        format!(
+            "the wall clock was set, or is wrong: it is ahead of this engine's time by \
+            {wall_less_shard} ms (behind if negative)"
+        )
     });
     let held = held_until.map(|_| {
         "the last answered allocations may be lost: all pools answer with overflow numbers for one \

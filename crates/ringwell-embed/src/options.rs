@@ -67,7 +67,7 @@ impl Options {
                 load(&path, |_| None, overrides, SHARDS).map_err(|faults| text(&faults))?
             }
             (None, Some(pools)) => of_pools(&pools, overrides)?,
-            _ => return Err("the options need either config or pools".to_owned()),
+            _ => return Err("set either config or pools, and not both".to_owned()),
         };
         config.journal.segment_bytes = config.journal.segment_bytes.min(SEGMENT_BYTES_MAX);
         let durability = match config.durability {
@@ -105,8 +105,8 @@ fn refuse_unsupported(config: &Config, durability: Durability) -> Result<(), Str
     }
     if durability != Durability::Memory && config.data.as_os_str().is_empty() {
         return Err(
-            "data is missing: set the directory for journals, which every durability except \
-            \"memory\" needs"
+            "data must be set to the directory for journals: every durability except \"memory\" \
+            needs one"
                 .to_owned(),
         );
     }

@@ -353,7 +353,7 @@ impl Engine {
         if self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN) {
             let position = self.next_position();
             let grant = self.shard.extend(now, slot, position);
-            assert!(grant.is_some(), "the number is in no slot");
+            assert!(grant.is_some(), "no slot contains the number");
             grant.inspect(|grant| self.extended(now, grant));
         }
         Outcome::Kept { number }

@@ -118,7 +118,7 @@ impl Facts {
         let outlasted: Vec<Retired> = numbers.extract_if(.., |known| is_outlasted(known)).collect();
         assert!(
             outlasted.is_sorted_by_key(|known| known.slot.number),
-            "unsorted numbers cannot be searched"
+            "the numbers to search are not sorted"
         );
         let mut doubts = BTreeMap::new();
         for known in &outlasted {

@@ -253,7 +253,7 @@ impl Restore {
         for answer in all {
             self.answer(answer);
         }
-        assert!(self.answers.len() <= all.len(), "there are more answers than in the list");
+        assert!(self.answers.len() <= all.len(), "more answers are kept than the list has");
     }
 
     /// The held pools, each with the end of its hold. `None` stands for all pools.

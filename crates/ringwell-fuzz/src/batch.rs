@@ -23,7 +23,7 @@ pub fn bulk(body: &[u8]) {
         match (&batch, careful) {
             (Ok(batch), careful) => {
                 let careful = careful.unwrap().unwrap();
-                assert_eq!(words(batch), words(&careful), "the two readers differ");
+                assert_eq!(words(batch), words(&careful), "the two parsers return different rows");
                 assert!(is_json(text), "not JSON, but taken");
                 check_response(batch);
                 assert!(batch.rows().len() <= limits.rows_max);

@@ -119,7 +119,7 @@ fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[G
         files.0.get(segno).is_some_and(|there| there.len() < file.len())
     };
     let shortened = sample.files.0.iter().filter(|(segno, _)| **segno >= cut.segno).any(is_cut);
-    assert!(!shortened, "{cut:?} was dropped, and a file is shorter than when it was made");
+    assert!(!shortened, "{cut:?} was dropped, although a file is shorter than when it was created");
     let (old, new) = (cut.blocks(&sample.files), cut.blocks(files));
     assert!(is_torn(&old, &new), "{cut:?} was dropped, but all of it had been written");
     for frame in lost {

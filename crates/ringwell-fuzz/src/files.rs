@@ -107,7 +107,7 @@ fn check_faults(faults: &[Fault], text: &[u8]) {
     for fault in faults {
         assert!(!fault.message.is_empty());
         let line = usize::try_from(fault.line.unwrap_or(1)).unwrap();
-        assert!((1..=lines + 1).contains(&line), "{fault} is in no line of the file");
+        assert!((1..=lines + 1).contains(&line), "the file has no such line: {fault}");
     }
 }
 

@@ -8,7 +8,7 @@
 //! prefix or refuses. This crate does not depend on the fuzzer. Source: docs/reliability.md,
 //! "Fuzzing".
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]
 
 mod batch;

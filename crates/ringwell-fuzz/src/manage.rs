@@ -273,14 +273,15 @@ fn kind(headers: &HeaderMap) -> &str {
 async fn check(store: &Store, router: &Router) {
     let before = served(store).await;
     let list = Request::get("/v1/pools.csv").header(header::AUTHORIZATION, bearer());
-    let (status, list) = answer(router, list.body(Body::empty()).unwrap(), "its own list").await;
+    let (status, list) =
+        answer(router, list.body(Body::empty()).unwrap(), "export of the list").await;
     assert_eq!(status, StatusCode::OK);
     if list.is_empty() {
         return;
     }
     let again = Request::post("/v1/pools.csv").header(header::AUTHORIZATION, bearer());
     let again = again.body(Body::from(list.clone())).unwrap();
-    let (status, report) = answer(router, again, "its own list again").await;
+    let (status, report) = answer(router, again, "import of the exported list").await;
     let (list, report) = (String::from_utf8_lossy(&list), String::from_utf8_lossy(&report));
     assert_eq!(status, StatusCode::OK, "{list}\n{report}");
     assert_eq!(served(store).await, before, "{list}\n{report}");
@@ -297,7 +298,7 @@ async fn served(store: &Store) -> Vec<RingPool> {
     assert_eq!(delta.version, loaded.version);
     let mut changed = delta.changed;
     changed.sort_by_key(RingPool::id);
-    assert_eq!(changed, loaded.pools, "who follows the changes has other pools");
+    assert_eq!(changed, loaded.pools, "the changes and the full load differ");
     let directory = Directory::new(loaded.version, loaded.pools.clone(), 2);
     crate::files::check_directory(&directory.unwrap());
     loaded.pools

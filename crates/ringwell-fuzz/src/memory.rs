@@ -8,7 +8,7 @@ pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> 
     let allowed = times * input as u64 + (64 << 10);
     assert!(
         info.bytes_max <= allowed,
-        "{} bytes for an input of {input}, where {allowed} are allowed",
+        "{} bytes were allocated for an input of {input} bytes; the limit is {allowed}",
         info.bytes_max
     );
     // `measure` calls its argument exactly once.

@@ -14,7 +14,7 @@ pub fn suffix(text: &[u8]) {
     let limits = Limits::default();
     let batch = parse(body.as_bytes(), &limits).unwrap();
     let Some((pool, digits, query)) = plainly(text).filter(|_| text.len() <= 8192) else {
-        assert!(batch.rows()[0].ask.is_err(), "{text:?} is not a suffix, but was taken");
+        assert!(batch.rows()[0].ask.is_err(), "accepted, but not a suffix: {text:?}");
         return;
     };
     let ask = batch.rows()[0].ask.unwrap();
@@ -42,7 +42,7 @@ pub fn legacy(text: &[u8]) {
     let mut batch = Batch::default();
     for strict in [false, true] {
         batch.parse_single(pool, query, strict);
-        let [row] = batch.rows() else { panic!("a single request has one row") };
+        let [row] = batch.rows() else { panic!("the batch does not have exactly one row") };
         let error = match row.ask {
             Ok(ask) => {
                 assert!(query.len() <= QUERY_BYTES_MAX);
@@ -156,7 +156,7 @@ fn check_error(format: Format, answer: &[u8]) {
     if format == Format::Xml {
         assert_eq!(answer.matches('<').count(), 7, "{answer}");
         let is_text = |c: char| !c.is_control() || c == '\n' || c == '\t';
-        assert!(answer.chars().all(is_text), "XML has no such characters: {answer:?}");
+        assert!(answer.chars().all(is_text), "the answer has control characters: {answer:?}");
         let entities = ["&amp;", "&lt;", "&gt;"].map(|name| answer.matches(name).count());
         assert_eq!(answer.matches('&').count(), entities.iter().sum::<usize>());
     }

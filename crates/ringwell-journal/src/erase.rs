@@ -116,7 +116,7 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
         }
     }
     let covered: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
-    assert!(covered == count, "a byte is in no piece");
+    assert!(covered == count, "the pieces do not cover all bytes");
     pieces
 }
 

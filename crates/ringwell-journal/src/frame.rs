@@ -225,7 +225,7 @@ impl fmt::Display for FrameFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotWritten => "not wholly written",
-            Self::Rotten => "written, but changed since",
+            Self::Rotten => "corrupted",
         })
     }
 }

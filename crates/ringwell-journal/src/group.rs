@@ -193,7 +193,7 @@ impl Writer {
     /// Panics only if an invariant of the journal is broken.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
-        assert!(tip.is_sane(), "no group can follow this one");
+        assert!(tip.is_sane(), "the journal cannot have another group");
         let start = start_of(tip.next_n);
         let (body, summed) = (Body::default(), Summed::default());
         Self { tip, clocks: None, base: Millis::ZERO, body, summed, start }

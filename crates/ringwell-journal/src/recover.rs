@@ -133,8 +133,8 @@ impl fmt::Display for Verdict {
             ),
             Self::Rotten(Cut { segno, offset, n }) => write!(
                 f,
-                "cut before frame {n}, which was written, may have been answered, and is damaged \
-                 (segment {segno:016}, offset {offset})"
+                "cut before frame {n}, which is corrupted; answers may have been sent for this \
+                 frame (segment {segno:016}, offset {offset})"
             ),
         }
     }

@@ -204,7 +204,9 @@ impl fmt::Display for SegmentFault {
                 f,
                 "its format has version {version}; this program reads versions 1 to {FORMAT_VERSION}"
             ),
-            Self::Tip => f.write_str("its first block names a group that cannot exist"),
+            Self::Tip => {
+                f.write_str("its first block contains an impossible frame number or epoch")
+            }
         }
     }
 }

@@ -141,7 +141,7 @@ fn ratio(a: f64, b: f64) -> f64 {
     if a > 0.0 { b / a } else { f64::INFINITY }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts and hours of nanoseconds are exact")]
+#[expect(clippy::cast_precision_loss, reason = "no count or time in ns reaches 2^53")]
 fn float(count: u64) -> f64 {
     count as f64
 }
@@ -194,7 +194,8 @@ impl Comparison {
                 show(*b)
             );
         }
-        text + "Percentile bootstrap over intervals, 2,000 draws; latencies to two digits.\n"
+        text + "Percentile bootstrap over intervals, 2,000 resamples; latencies are rounded to two \
+                significant digits.\n"
     }
 }
 

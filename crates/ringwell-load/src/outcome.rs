@@ -186,7 +186,7 @@ fn two_digits(value: u64) -> u64 {
     (value + scale / 2) / scale * scale
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an hour of nanoseconds is exact")]
+#[expect(clippy::cast_precision_loss, reason = "latencies are at most 1 h, less than 2^53 ns")]
 fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

@@ -36,7 +36,7 @@ impl FromStr for Spike {
 
     /// Reads `AT,FOR,xN`, as in `10s,2s,x5`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("a spike is AT,FOR,xN, as in 10s,2s,x5; this is {text:?}");
+        let wrong = || format!("{text:?} is not a spike: use AT,FOR,xN, for example 10s,2s,x5");
         let mut parts = text.split(',');
         let (Some(at), Some(length), Some(factor), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())

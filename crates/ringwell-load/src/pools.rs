@@ -143,7 +143,7 @@ impl Pool {
         // The key is written into a query without escapes, so it must not need any.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         if ring_pool_key.is_empty() || !ring_pool_key.bytes().all(is_plain) {
-            return Err("the key must be letters, digits and -_.~");
+            return Err("the key must consist of letters, digits and the characters -_.~");
         }
         if !(0.001..1e9).contains(&lifetime_seconds) {
             return Err("the lifetime must be 0.001 to 1,000,000,000 seconds");

@@ -82,7 +82,7 @@ pub enum LoadError {
 fn no_connection(target: &str, source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-            format!("nothing listens at {target}: {source}; `ringwell demo` starts a server to try")
+            format!("nothing listens at {target}: {source}; `ringwell demo` starts a test server")
         }
         _ => format!("cannot connect to {target}: {source}"),
     }
@@ -198,17 +198,17 @@ fn allow_open_files() {
 fn check(plan: &LoadPlan) -> Result<(), LoadError> {
     let is_closed = plan.pace == Pace::Closed;
     let faults = [
-        (plan.targets.is_empty(), "there is no endpoint"),
-        (plan.pools.is_empty(), "there is no pool"),
-        (plan.rows == 0, "a batch has one row or more"),
-        (plan.threads == 0, "there must be a thread"),
+        (plan.targets.is_empty(), "at least one endpoint is required"),
+        (plan.pools.is_empty(), "at least one pool is required"),
+        (plan.rows == 0, "a batch must have at least one row"),
+        (plan.threads == 0, "at least one thread is required"),
         (plan.connections < plan.threads, "each thread needs a connection"),
-        (plan.duration < Duration::from_millis(10), "a run takes 10 ms or more"),
+        (plan.duration < Duration::from_millis(10), "a run must last at least 10 ms"),
         (plan.timeout.is_zero(), "a timeout of 0 leaves no time to answer"),
         (plan.retry && plan.history.is_none(), "only a run with a history can repeat batches"),
         (
             plan.deadline.is_some_and(|deadline| deadline < Duration::from_millis(1)),
-            "a deadline is 1 ms or more",
+            "a deadline must be at least 1 ms",
         ),
         (is_closed && plan.ramp > plan.duration, "the ramp is longer than the run"),
     ];

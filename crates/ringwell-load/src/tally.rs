@@ -24,7 +24,7 @@ pub(crate) type Latencies = Histogram<u64>;
 
 /// An empty histogram.
 pub(crate) fn latencies() -> Latencies {
-    #[expect(clippy::expect_used, reason = "the bounds are constants that it accepts")]
+    #[expect(clippy::expect_used, reason = "the constants are valid bounds")]
     Histogram::new_with_bounds(LATENCY_MIN_NS, LATENCY_MAX_NS, DIGITS).expect("fit bounds")
 }
 

@@ -31,7 +31,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
-                return Err("unix: needs the path of a socket");
+                return Err("`unix:` must be followed by the path of a socket");
             }
             return Ok(Self(TargetAddress::Unix(PathBuf::from(path))));
         }
@@ -59,7 +59,7 @@ impl FromStr for Target {
             Some((host, Err(error))) if !host.is_empty() && is_large(&error) => {
                 Err("the port must be 1 to 65535")
             }
-            _ => Err("an endpoint is http://HOST:PORT, HOST:PORT or unix:PATH"),
+            _ => Err("an endpoint must be http://HOST:PORT, HOST:PORT or unix:PATH"),
         }
     }
 }
@@ -95,7 +95,9 @@ impl Target {
             TargetAddress::Unix(path) => Ok(Endpoint::Unix(path.clone())),
             TargetAddress::Tcp(authority) => {
                 let first = authority.to_socket_addrs()?.next();
-                first.map(Endpoint::Tcp).ok_or_else(|| io::Error::other("the name has no address"))
+                first
+                    .map(Endpoint::Tcp)
+                    .ok_or_else(|| io::Error::other("the host name has no address"))
             }
         }
     }

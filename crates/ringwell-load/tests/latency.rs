@@ -3,7 +3,7 @@
 //! These tests sleep, because they measure time. A busy machine can only add latency, so lower
 //! limits are exact and upper limits are generous.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

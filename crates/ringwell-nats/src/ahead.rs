@@ -45,7 +45,11 @@ pub(crate) fn read(
     let (sender, receiver) = mpsc::channel(QUEUE);
     runtime.spawn(async move {
         if let Err(reason) = pull(&client, &stream, places, &sender).await {
-            tracing::info!(stream, reason, "messages are read one by one");
+            tracing::info!(
+                stream,
+                reason,
+                "cannot prefetch the stream's messages: reading them one by one"
+            );
         }
     });
     receiver
@@ -72,12 +76,12 @@ async fn pull(
     let mut received = 0;
     loop {
         let message = timeout(NEXT_MAX, messages.next()).await;
-        let message = message.ok().flatten().ok_or("no next message in time")?;
+        let message = message.ok().flatten().ok_or("the next message did not arrive in time")?;
         if let Some(status) = message.status {
             return Err(format!("the servers answer {status}"));
         }
         let place = message.reply.as_deref().and_then(place);
-        let place = place.ok_or("a message does not name its position in the stream")?;
+        let place = place.ok_or("a message does not contain its position in the stream")?;
         // If the caller has dropped the receiver, it needs no more messages.
         if sender.send(message.payload).await.is_err() || place + 1 >= places.end {
             return Ok(());

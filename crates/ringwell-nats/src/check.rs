@@ -71,8 +71,8 @@ pub(crate) async fn later((address, error): (String, String)) {
     tracing::warn!(
         address,
         %error,
-        "a server of the journals cannot be reached. The other servers are enough; this one is \
-         checked when it is back"
+        "a server of the journals cannot be reached. The other servers are enough; this one will \
+         be checked when it is back"
     );
     let mut pause = AGAIN;
     loop {

@@ -31,8 +31,9 @@ pub enum NatsError {
 pub enum Unfit {
     /// Ringwell is not tested with this version of the server.
     #[error(
-        "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is \
-         required, because older versions have lost acknowledged messages",
+        "the journal's server {server} has version {version}, but Ringwell requires {}.{}.{} or a \
+         newer {}.{} release: older versions have lost acknowledged messages, and other versions \
+         are not tested",
         VERSION.0, VERSION.1, VERSION.2, VERSION.0, VERSION.1
     )]
     Version {
@@ -72,8 +73,8 @@ pub enum Unfit {
     #[error(
         "the stream {stream} was created for another placement of pools on shards ({made_for:?}; \
          the current one is {wanted:?}), so the lockouts of this shard's pools may be in the \
-         streams of other shards. Go back to the previous cluster file; or stop all servers for \
-         the longest lifetime and use another `stream`"
+         streams of other shards. Go back to the previous cluster file; or stop all nodes for \
+         the longest lifetime of any pool, and then start them with another `stream`"
     )]
     Placement {
         /// The stream's name.

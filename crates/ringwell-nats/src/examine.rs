@@ -56,8 +56,8 @@ async fn look(
     }
     if named < 3 || settings.replicas < 3 {
         found.doubtful.push(format!(
-            "{named} servers, {} replicas: with fewer than three of either, losing one machine \
-             loses answered allocations or stops all shards",
+            "{named} servers, {} replicas: with fewer than three of either, the failure of one \
+             machine causes the loss of answered allocations or stops all shards",
             settings.replicas
         ));
     }
@@ -93,14 +93,14 @@ async fn look_at_machines(
         if off > skew_max {
             has_doubt = true;
             found.doubtful.push(format!(
-                "the clock of {server} differs from this machine's by {off:.1?}, and clock_skew_max \
-                 is {skew_max:?}: run a time service on both"
+                "the clock of {server} differs from this machine's by {off:.1?}, which is more \
+                 than clock_skew_max ({skew_max:?}): run a time service on both machines"
             ));
         }
         if seen.room_bytes < needed {
             found.doubtful.push(format!(
-                "{server} may store {} MiB, and the streams of {shards} shards reserve {} MiB: raise \
-                 max_file_store, or lower stream_bytes",
+                "{server} can store at most {} MiB, but the streams of {shards} shards reserve {} \
+                 MiB: raise max_file_store, or lower stream_bytes",
                 seen.room_bytes >> 20,
                 needed >> 20
             ));
@@ -124,8 +124,9 @@ async fn look_at_permissions(
 ) {
     if !client.server_info().auth_required {
         found.doubtful.push(
-            "anyone who can reach the servers may publish to the streams and stop shards: set \
-             `authorization` in their configuration, and `credentials` in this server's"
+            "anyone who can reach the NATS servers can publish to the streams and thereby stop \
+             shards: set `authorization` in the NATS servers' configuration, and `credentials` in \
+             Ringwell's"
                 .to_owned(),
         );
     }

@@ -36,10 +36,10 @@ fn failed_at(text: &str) -> LogEnd {
     end.unwrap_or_else(|| {
         tracing::error!(
             note = text,
-            "the metadata {FAILED_AT} of a journal's stream, which records when the stream lost \
-             acknowledged groups, cannot be read. At each start, all pools of the shard therefore \
-             answer with overflow numbers for one lockout, until a version of Ringwell that can \
-             read it has started, or the metadata is removed"
+            "cannot read the metadata entry {FAILED_AT} of a journal's stream, which records when \
+             the stream lost acknowledged messages. After each start, all pools of the shard \
+             therefore answer with overflow numbers for one lockout. To prevent this, start a \
+             version of Ringwell that can read the entry, or remove the entry"
         );
         LogEnd { epoch: u64::MAX, group: u64::MAX }
     })

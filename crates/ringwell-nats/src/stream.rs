@@ -379,8 +379,8 @@ impl Stream {
         tracing::error!(
             stream = self.name,
             place = n,
-            "a server of the journal has lost a message: asking another server. Check the disk of \
-            the first one"
+            "a server of the journal has lost a message: trying another server. Check the disk of \
+            the server that lost the message"
         );
         let mut found = None;
         for _ in 0..OTHERS {
@@ -495,7 +495,11 @@ fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
         Some(error) if NO_ROOM.contains(&error.err_code) => Err(NotAppended::Full),
         Some(error) if error.err_code == TOO_LONG => Err(NotAppended::Refused(error.description)),
         Some(error) => {
-            tracing::warn!(code = error.err_code, error.description, "a group was not stored");
+            tracing::warn!(
+                code = error.err_code,
+                error.description,
+                "the journal's servers answered a write with an error"
+            );
             Err(NotAppended::Unknown)
         }
         // Messages have no ids, so the server cannot find duplicates. An answer that reports a

@@ -27,7 +27,7 @@ pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
             descriptors,
             connections = room,
             wanted,
-            "the limit of open files is too low for limits.connections, so fewer clients are \
+            "the limit on open files is too low for limits.connections, so fewer clients are \
              served at once: raise the limit (LimitNOFILE, ulimit -n)"
         );
     }

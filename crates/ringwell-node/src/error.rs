@@ -45,9 +45,9 @@ pub enum ServeError {
     },
     /// The data directory was created by a node with other shards.
     #[error(
-        "{} has the journal of shard {shard}, but the cluster file does not assign that shard to \
-         node {node}, so the journal's lockouts would be lost: start with the cluster file that \
-         created the data, or set another data directory",
+        "{} contains the journal of shard {shard}, but the cluster file does not assign that shard \
+         to node {node}, so the journal's lockouts would be lost: start with the cluster file with \
+         which the data was created, or set another data directory",
         data.display()
     )]
     ForeignShard {
@@ -101,8 +101,8 @@ pub enum ServeError {
     },
     /// A shard could not write its last records to the disk.
     #[error(
-        "shard {shard} stopped before all records were on the disk; the numbers in those records \
-            were not handed out"
+        "shard {shard} stopped before its last records were written to the disk; the numbers in \
+            those records were not handed out"
     )]
     Unsaved {
         /// The shard.

@@ -134,7 +134,9 @@ impl Listeners {
     pub(crate) fn bind_secure(&mut self, addresses: &[Listen]) -> Result<(), ListenError> {
         for address in addresses {
             let added = match address {
-                Listen::Unix(_) => Err(io::Error::other("TLS requires an internet address")),
+                Listen::Unix(_) => {
+                    Err(io::Error::other("TLS requires a TCP address, not a Unix socket"))
+                }
                 Listen::Tcp { host, port } => self.add_tcp(host, *port, Listener::Secure),
             };
             added.map_err(|error| ListenError {
@@ -177,7 +179,7 @@ impl Listeners {
         let wanted = (host, port)
             .to_socket_addrs()?
             .next()
-            .ok_or_else(|| io::Error::other("the host name has no address"))?;
+            .ok_or_else(|| io::Error::other("the host name resolves to no address"))?;
         // If all sockets had SO_REUSEPORT, a second server of the same user could silently share
         // the port. This first socket is bound without that option, so it fails if any process
         // listens on the port.
@@ -186,7 +188,7 @@ impl Listeners {
         let bound = exclusive
             .local_addr()?
             .as_socket()
-            .ok_or_else(|| io::Error::other("not an internet address"))?;
+            .ok_or_else(|| io::Error::other("the bound address is not an IP address"))?;
         drop(exclusive);
         for shard in &mut self.shards {
             let socket = tcp_socket(bound)?;
@@ -254,8 +256,7 @@ fn explain(error: &io::Error) -> String {
         }
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
         io::ErrorKind::InvalidInput => {
-            "; a socket's path has at most 107 bytes: choose a shorter \
-            path"
+            "; the path of a Unix socket can have at most 107 bytes: choose a shorter path"
         }
         _ => "",
     };

@@ -37,7 +37,7 @@ impl LockWatch {
                 while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                     if !lock.is_held() {
                         tracing::error!(
-                            "{} was removed or replaced, so another process may serve from this \
+                            "{} was removed or replaced, so another process may be using this \
                              data directory: exiting immediately",
                             lock.path().display()
                         );

@@ -138,16 +138,18 @@ pub(crate) async fn is_over(node: &Node) {
         // Leaves time to write the notes of the logs. On a machine that has no copy of the data,
         // only these notes show that the journal has failed.
         tokio::time::sleep(NOTES_MAX).await;
-        tracing::error!("a journal has failed: stopping; a restart reads the journal again");
+        tracing::error!(
+            "a journal has failed: stopping; after a restart, the journal is read again"
+        );
     } else if states().all(|state| state == JournalState::Taken) {
         tracing::error!(
-            "another process serves all shards: stopping; this process stands by after \
-            a restart"
+            "another process has taken over all of this process's shards: stopping; after a \
+            restart, this process will be a standby"
         );
     } else {
         tracing::error!(
-            "another process has taken over shards: stopping; this process stands by \
-            after a restart"
+            "another process has taken over some of this process's shards: stopping; after a \
+            restart, this process will be a standby"
         );
     }
 }

@@ -34,8 +34,9 @@ pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread
                 tracing::error!(
                     shard = thread.id,
                     %error,
-                    "history is damaged: lockouts are not affected, but look-ups that need it \
-                     find no visitor. Restore the file from a copy, with the server stopped"
+                    "history is damaged: lockouts are not affected, but look-ups that need \
+                     the damaged part find no visitor. Stop the server, and restore the damaged \
+                     file from a copy"
                 );
                 next_n
             }

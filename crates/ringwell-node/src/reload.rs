@@ -23,8 +23,8 @@ pub(crate) async fn again(
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {
             Some(Ok(())) => tracing::info!(
-                "{cause}: web sites, calls and management tokens were reloaded; the pools are in \
-                 the database"
+                "{cause}: web sites, [calls] and management tokens were reloaded; the pools are \
+                 in the database and need no reload"
             ),
             Some(Err(faults)) => refuse(&faults, cause),
             None => {
@@ -42,19 +42,24 @@ pub(crate) async fn again(
     match change::apply(&Tokio, node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
             if let Err(error) = site::serve(server, sites) {
-                tracing::error!(%error, "{cause}: the web sites are unchanged");
+                tracing::error!(
+                    %error,
+                    "{cause}: cannot apply the new web sites: the previous ones stay in use"
+                );
             }
             server.application.iter().for_each(|application| application.disown_all());
             tracing::info!(
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "{cause}: pools, web sites, calls and management tokens were reloaded; other \
+                "{cause}: pools, web sites, [calls] and management tokens were reloaded; other \
                  settings require a restart"
             );
         }
         Err(ChangeError::Rules(faults)) => refuse(&faults, cause),
-        Err(error) => tracing::error!(%error, "{cause}: the pools are unchanged"),
+        Err(error) => {
+            tracing::error!(%error, "{cause}: cannot reload the pools, so they are unchanged");
+        }
     }
 }
 
@@ -96,6 +101,7 @@ fn refuse(faults: &[ringwell_directory::Fault], cause: &str) {
     }
     tracing::error!(
         faults = faults.len(),
-        "{cause}: pools, web sites, calls and management tokens are unchanged"
+        "{cause}: the configuration has errors: pools, web sites, [calls] and management tokens \
+         are unchanged"
     );
 }

@@ -159,7 +159,10 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
             Order::Current => node.directory_is_current(Tokio.moment()),
             Order::Sites(sites) => {
                 if let Err(error) = site::serve(&server, sites) {
-                    tracing::error!(%error, "the web sites are unchanged");
+                    tracing::error!(
+                        %error,
+                        "cannot apply the new web sites: the previous ones stay in use"
+                    );
                 }
             }
             Order::Change { put, removed, reply } => {

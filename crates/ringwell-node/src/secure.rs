@@ -71,7 +71,10 @@ impl Secure {
             }
             // Perhaps only one of the two files, the certificate and the key, has been replaced so
             // far.
-            Err(error) => tracing::error!(%error, "the certificate for clients is unchanged"),
+            Err(error) => tracing::error!(
+                %error,
+                "cannot reload the certificate for clients, so it is unchanged"
+            ),
         };
         let watched = Watched::begin(seen, changed).map_err(ServeError::Thread)?;
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), _watched: watched })
@@ -103,17 +106,17 @@ pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
     let error = verifier.build().ok()?.verify_server_cert(own, others, &name, &[], now).err()?;
     let Error::InvalidCertificate(error) = error else { return None };
     let what = match error {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired, so clients refuse it: replace the certificate"
+        }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet, or this machine's clock is wrong"
+            "is not valid yet, so clients refuse it: replace the certificate. If this machine's \
+             clock is wrong, correct the clock instead"
         }
         _ => return None,
     };
     let path = files.certificate.display();
-    Some(format!(
-        "tls.certificate: {path} {what}: clients refuse the certificate until you replace \
-        it"
-    ))
+    Some(format!("tls.certificate: {path} {what}"))
 }
 
 /// Reads a certificate and its key.

@@ -147,8 +147,8 @@ fn shards(
             if !on_disk.is_empty() {
                 tracing::warn!(
                     data = %settings.data.display(),
-                    "durability memory ignores the existing journal: numbers that are still \
-                        locked out may be handed out again"
+                    "with durability `memory`, the existing journal is ignored: numbers that are \
+                        still locked out may be handed out again"
                 );
             }
             Ok(own)
@@ -241,9 +241,10 @@ fn refuse_more_shards(
     let next = u16::try_from(shards).unwrap_or(u16::MAX);
     if membership.is_none() && logs.has_log(next).map_err(ServeError::Log)? {
         return Err(ServeError::Log(format!(
-            "the servers have a journal of shard {next}, but this process has only {shards} \
-                shards: start with the same count as before. To continue with fewer, stop all \
-                servers for the longest lifetime and use another `stream`"
+            "the NATS servers have a stream for shard {next}, but this process has only {shards} \
+                shards: start with the same number of shards as before. To continue with fewer \
+                shards, stop all Ringwell processes for the longest lifetime, and then use \
+                another `stream`"
         )));
     }
     Ok(())
@@ -340,16 +341,16 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
         tracing::warn!(
             shard,
             by_ms = by.0,
-            "the machine has been rebooted, so only the wall clock shows the time that has passed: \
-                earlier lockouts were extended by this time"
+            "the machine was rebooted, so only the wall clock shows how much time has passed, and \
+                this clock may be wrong: to be safe, running lockouts were extended"
         );
     }
     if doubts.wall_less_shard.unsigned_abs() > WALL_APART_WARNED.0 {
         tracing::warn!(
             shard,
             wall_ahead_ms = doubts.wall_less_shard,
-            "the wall clock differs from this server's time: the clock was set, or is wrong. \
-                Lockouts are not affected; look-ups use the wall clock"
+            "the wall clock differs from this server's time, because the wall clock was set or \
+                is wrong. Lockouts are not affected; look-ups use the wall clock"
         );
     }
     if let Some(until) = doubts.held_until {

@@ -211,8 +211,8 @@ pub fn warn_of_mode(data: &Path) -> Option<String> {
     let data = data.display();
     (mode & 0o077 != 0).then(|| {
         format!(
-            "the data directory {data} has mode {mode:04o}: others on this machine may read visitors' \
-             parameters and keys; run `chmod -R go= {data}`"
+            "the data directory {data} has mode {mode:04o}: other users may be able to read \
+             keys and visitors' parameters in this directory; run `chmod -R go= {data}`"
         )
     })
 }

@@ -58,14 +58,14 @@ impl Journal {
         let filler = Builder::new()
             .name("journal-spares".to_owned())
             .spawn(move || filling.keep())
-            .map_err(failed("start the thread that fills"))?;
+            .map_err(failed("start the thread that prepares segments in"))?;
         let (groups, receiver) = channel();
         let (sender, appended) = unbounded_channel();
         let flusher = Flusher { journal: Arc::clone(&journal), frames, appended: sender };
         let flusher = Builder::new()
             .name(format!("journal-{shard}"))
             .spawn(move || flusher.run(&receiver))
-            .map_err(failed("start the thread that stores in"))?;
+            .map_err(failed("start the thread that writes the journal in"))?;
         let (flusher, filler) = (vec![flusher], vec![filler]);
         Ok(Self {
             handle: journal,

@@ -50,8 +50,8 @@ pub enum LockError {
     },
     /// The file at the lock file's path is not a Ringwell lock file.
     #[error(
-        "{} is not a lock of this program: it must be a plain file with a process number. Nothing was \
-         written to it; move it away",
+        "{} is not a Ringwell lock file, which is a regular file that contains only a process ID. \
+         The file was not changed; move it away",
         path.display()
     )]
     Foreign {

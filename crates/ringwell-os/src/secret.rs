@@ -52,7 +52,10 @@ pub fn check_secret(path: &Path) -> io::Result<()> {
 
 fn no_secret(path: &Path) -> io::Error {
     let path = path.display();
-    let why = format!("{path} contains no secret; remove it (`rm {path}`) to get a new one");
+    let why = format!(
+        "{path} does not contain a valid secret; remove the file (`rm {path}`), and the server \
+         creates a new secret"
+    );
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
@@ -66,5 +69,5 @@ fn a_secret_is_created_once_and_an_invalid_one_is_refused() {
     assert_eq!(kept_secret(&path).unwrap(), made);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::write(&path, b"short").unwrap();
-    assert!(kept_secret(&path).unwrap_err().to_string().contains("remove it"));
+    assert!(kept_secret(&path).unwrap_err().to_string().contains("remove the file"));
 }

@@ -126,15 +126,15 @@ struct Layout {
 /// [`EstimateError`] if an argument is invalid, or one cluster is too small.
 pub fn estimate(traffic: &Traffic) -> Result<Vec<Figure>, EstimateError> {
     let above_0 = [
-        ("numbers a second", traffic.numbers_per_second),
-        ("rows of a batch", traffic.rows_per_batch),
+        ("the count of numbers per second", traffic.numbers_per_second),
+        ("the count of rows per batch", traffic.rows_per_batch),
         ("the lifetime", traffic.lifetime.as_secs_f64()),
-        ("the numbers of a pool", f64::from(traffic.pool_numbers)),
+        ("the count of numbers per pool", f64::from(traffic.pool_numbers)),
         ("the target", traffic.target),
-        ("the share of a core", traffic.busy),
-        ("the cores of a node", f64::from(traffic.node_cores)),
-        ("the memory of a node", traffic.node_memory),
-        ("the numbers", traffic.numbers.unwrap_or(1.0)),
+        ("the busy share of each core", traffic.busy),
+        ("the count of cores per node", f64::from(traffic.node_cores)),
+        ("the memory per node", traffic.node_memory),
+        ("the count of numbers", traffic.numbers.unwrap_or(1.0)),
     ];
     if let Some((name, _)) = above_0.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0))
     {
@@ -234,7 +234,7 @@ fn of_numbers(traffic: &Traffic, needs: &Needs) -> Vec<Figure> {
         ),
         figure("numbers in all pools", needs.numbers, Unit::Count, numbers_how),
         figure(
-            "every number handed out once",
+            "time to hand out every number once",
             needs.numbers / traffic.numbers_per_second,
             Unit::Seconds,
             "numbers in all pools, divided by numbers per second".to_owned(),

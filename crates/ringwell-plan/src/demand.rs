@@ -38,13 +38,13 @@ pub struct Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum DemandError {
     /// A load is below 0, above ten million, or not a number.
-    #[error("a pool cannot have a load of {0}: it must be from 0 to 10,000,000 numbers")]
+    #[error("the load of a pool must be from 0 to 10,000,000 numbers, not {0}")]
     Load(f64),
     /// A lifetime of 0.
     #[error("a lifetime must be longer than 0")]
     Lifetime,
     /// The share of bots is below 0, or is 1 or more.
-    #[error("a share of bots of {0} leaves no visitors: it must be from 0 to below 1")]
+    #[error("the share of bots must be at least 0 and less than 1, not {0}")]
     Bots(f64),
     /// The count of rows in a batch is zero.
     #[error("a batch must request at least one number from a pool")]

@@ -115,7 +115,7 @@ impl Cluster {
     pub(crate) fn directory(&self, late: &BTreeSet<u64>) -> Directory {
         let shards = u16::try_from(self.homes.len()).unwrap_or(u16::MAX);
         let placement = self.newest().owners(self.homes.len()).placement();
-        debug_assert_eq!(placement.shards(), shards, "each shard has a home");
+        debug_assert_eq!(placement.shards(), shards, "the placement covers all shards");
         let made = Directory::with_placement(1, self.ring_pools(late), placement);
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }

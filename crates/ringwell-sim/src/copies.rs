@@ -41,7 +41,7 @@ impl World {
             map: self.nodes[node].map.version,
             boots: self.nodes[node].boots.len(),
         };
-        self.tell(node, &[], || "a copy of its data is made".to_owned());
+        self.tell(node, &[], || "a copy of the node's data is made".to_owned());
         self.queue.add(self.now() + later, Event::CopyBack(copied));
     }
 
@@ -179,7 +179,7 @@ impl World {
                 let since_us = self.nodes[node].older.map_or(at, |older| older.since_us.min(at));
                 Some(Older { is_marked: true, since_us })
             };
-        self.tell(node, &[], || format!("the journal of shard {shard} is brought back"));
+        self.tell(node, &[], || format!("the original journal of shard {shard} is put back"));
     }
 
     /// Returns the owners according to which a node serves, and the buckets that it is giving away.
@@ -219,8 +219,8 @@ impl World {
         if before_moves.is_some() {
             self.nodes[node].before_moves = before_moves;
         }
-        let how = if is_marked { "with a mark" } else { "without a mark" };
-        self.tell(node, &[], || format!("its data is restored from the copy, {how}"));
+        let how = if is_marked { "marked as restored" } else { "not marked as restored" };
+        self.tell(node, &[], || format!("the node's data is restored from the copy, {how}"));
     }
 
     /// Returns the node's buckets if it has only given buckets away since the copy was made.

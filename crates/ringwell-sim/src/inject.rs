@@ -150,7 +150,7 @@ impl World {
         if let Some(boot) = self.nodes[node].boots.last_mut() {
             boot.was_wrong |= skew_us != 0;
         }
-        self.tell(node, &[], || format!("the wall clock is {} s off now", skew_us / 1_000_000));
+        self.tell(node, &[], || format!("the wall clock is now off by {} s", skew_us / 1_000_000));
     }
 
     fn inject_into_process(&mut self, node: usize) {
@@ -521,7 +521,11 @@ impl World {
                 let is_named = is_unread || matches!(at, Moment::Shard(_));
                 let is_gone = held.pool.is_none() && is_named && (!wanted.is_newest || is_to_blame);
                 if !is_right && !is_gone {
-                    format!("the look-up found {held:?}, but {} was handed out", wanted.params)
+                    format!(
+                        "the look-up found {held:?}, but the number was handed out with the \
+                        parameters {}",
+                        wanted.params
+                    )
                 } else if let Some(end_us) = self.missed_end(wanted, &held)
                     && !is_to_blame
                 {
@@ -541,7 +545,11 @@ impl World {
             Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
             Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
             Ok(other) => {
-                format!("the look-up found {other:?}, but {} was handed out", wanted.params)
+                format!(
+                    "the look-up found {other:?}, but the number was handed out with the \
+                    parameters {}",
+                    wanted.params
+                )
             }
             Err(_) if is_to_blame => return Ok(()),
             Err(why) => why,

@@ -67,7 +67,10 @@ impl World {
             // stored.
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
-                let text = format!("the client of batch {batch} disconnected without an answer");
+                let text = format!(
+                    "the client of batch {batch} disconnected without an answer, but the number \
+                    is still locked out"
+                );
                 return Err(Violation { rule: "held for no client", text, number, shard: id });
             }
         }

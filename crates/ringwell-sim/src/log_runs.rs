@@ -45,7 +45,7 @@ pub(crate) fn work(plan: &LogRunPlan) -> Result<bool, String> {
     let Sum { hours, rows, numbers, take_overs, from_the_living, violations, .. } = sum;
     print!("{done} seeds, {hours:.2} simulated hours, {rows} rows, {numbers} numbers, ");
     print!(
-        "{take_overs} take-overs, {from_the_living} from a living owner, {violations} violations;"
+        "{take_overs} take-overs, {from_the_living} from a running owner, {violations} violations;"
     );
     for (fault, count) in &sum.faults {
         print!(" {fault}={count}");

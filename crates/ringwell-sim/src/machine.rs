@@ -330,9 +330,11 @@ impl Watch for Sim {
                     let how = if is_fresh { "new" } else { "kept" };
                     let (batch, row) = (mark.batch, mark.row);
                     let left = until_ms.saturating_sub(at_ms);
-                    let whose = mark.visitor.map_or_else(String::new, |of| format!(" of visitor {of}"));
+                    let whose =
+                        mark.visitor.map_or_else(String::new, |of| format!(" of visitor {of}"));
                     format!(
-                        "shard {shard} gives {number} to batch {batch} row {row}{whose}, {how} for {left} ms"
+                        "shard {shard} gives {number} to batch {batch} row {row}{whose}: {how}, \
+                        locked out for {left} ms"
                     )
                 });
                 model.granted(Grant::new(

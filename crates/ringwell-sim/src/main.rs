@@ -67,7 +67,7 @@ fn kind(name: &str) -> Result<Kind, String> {
 }
 
 fn log_fault(name: &str) -> Result<LogFault, String> {
-    LogFault::parse(name).ok_or_else(|| format!("no fault of a log is called {name}"))
+    LogFault::parse(name).ok_or_else(|| format!("no log fault is called {name}"))
 }
 
 fn bug(name: &str) -> Result<Bug, String> {

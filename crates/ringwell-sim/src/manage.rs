@@ -183,7 +183,7 @@ impl World {
             self.shortened_until = self.shortened_until.max(now + before_us);
         }
         rule.lifetime_ms = lifetime_ms;
-        self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
+        self.tell(0, &[], || format!("the lifetime of pool {pool} changes"));
     }
 
     /// Whether lifetimes may be shortened. They must not be shortened while a pool may be held

@@ -61,7 +61,8 @@ impl World {
         let is_judged = |begun: &&u64| **begun > stalled && **begun + JUDGED_US < idle_at;
         let judged = bad.iter().filter(is_judged).count();
         if judged > BAD_MAX {
-            let text = format!("shard {thread} had {judged} bad answers of shard {shard} in a row");
+            let text =
+                format!("shard {thread} got {judged} bad answers in a row from shard {shard}");
             let rule = "a link does not shut";
             return Err(Violation { rule, text, number: 0, shard });
         }

@@ -116,7 +116,8 @@ impl World {
                 let shard = u16::try_from(shard).unwrap_or(u16::MAX);
                 self.tell(node, &[], || format!("shard {shard} does not start: {error}"));
                 if !self.nodes[node].files.disk().may_refuse() {
-                    let text = format!("refused, although the disk had no fault: {error}");
+                    let text =
+                        format!("the start was refused, although the disk had no fault: {error}");
                     return Err(Violation { rule: "refused", text, number: 0, shard });
                 }
                 self.nodes[node].is_refused = true;

@@ -18,7 +18,7 @@ fn bugs_in_the_rules_are_found() {
     let undone = &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry];
     let cases: [(Bug, u64, &[Kind], &[&str]); 4] = [
         (Bug::LockCompare, 0, &[], &["double in shard time", "double"]),
-        (Bug::NotFifo, 0, &[], &["not the one free longest"]),
+        (Bug::NotFifo, 0, &[], &["not free the longest"]),
         (Bug::TwoOfAPool, 0, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
         (Bug::DoubtsIgnored, 1_072, undone, &["attribution"]),
     ];

@@ -492,7 +492,7 @@ pub(crate) fn check_length(id: &str) -> Result<(), StoreError> {
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,
-        None => panic!("evaluated when the program is compiled"),
+        None => panic!("the placeholder is not a valid number"),
     };
 
 /// Returns the name by which the audit log identifies a pool.

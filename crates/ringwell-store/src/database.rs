@@ -299,7 +299,7 @@ impl Database {
         let first = first.await.map_err(|error| of_damage(path, error))?;
         // The database works even if the lock file does not record that the database has been used.
         if let Err(error) = file::mark(path, true) {
-            tracing::warn!(%error, "cannot write next to {}", path.display());
+            tracing::warn!(%error, "cannot write the lock file of the database {}", path.display());
         }
         // SQLite copies the write-ahead log into the database when the last connection closes,
         // which may take a long time.

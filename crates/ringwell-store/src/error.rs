@@ -20,8 +20,8 @@ pub enum StoreError {
     File(#[from] FileFault),
     /// The database was written by a newer version of the program.
     #[error(
-        "the database has schema {found}, but this version of Ringwell supports {known}: use a \
-        newer version"
+        "the database has schema {found}, but this version of Ringwell supports only schemas up \
+        to {known}: use a newer version of Ringwell"
     )]
     NewerSchema {
         /// The schema version of the database.
@@ -49,7 +49,7 @@ pub enum Refusal {
     /// The pool already has two keys, and a third would replace the second.
     #[error(
         "ring pool {0} already has two keys: remove the previous key first, or replace the newer \
-            key, which clients may be using"
+            key (clients may already be using it)"
     )]
     TwoKeys(PoolId),
     /// There is already a pool with this id.
@@ -83,7 +83,7 @@ pub enum Refusal {
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
     /// The requested size exceeds this maximum count of numbers in a ring pool.
-    #[error("max_pool_size: a ring pool may have at most {0} numbers here")]
+    #[error("max_pool_size: on this server, a ring pool may have at most {0} numbers")]
     PoolCeiling(u32),
     /// The pools of the network would contain more numbers than its ceiling.
     #[error("network {network} may have at most {most} numbers in its ring pools")]
@@ -98,8 +98,9 @@ pub enum Refusal {
     NoProvider,
     /// A whole list can be imported only into a database without pools.
     #[error(
-        "the directory already has ring pools or numbers, but a whole list requires an empty \
-            directory: use an empty database, or add ring pools with `ringwell pools import`"
+        "a complete list of ring pools can be imported only into an empty directory, but this \
+            directory already contains ring pools or numbers: use an empty database, or add ring \
+            pools with `ringwell pools import`"
     )]
     NotEmpty,
     /// The directory already contains the maximum count of sites.

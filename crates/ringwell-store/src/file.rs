@@ -22,11 +22,14 @@ const HEAD_BYTES: usize = 101;
 #[derive(Debug, thiserror::Error)]
 pub enum FileFault {
     /// The path leads to a directory, a device or a socket.
-    #[error("{} is not a file: set a file's path; the server creates a missing file", .0.display())]
+    #[error(
+        "{} is not a file: set the path of a file (the server creates the file if it is missing)",
+        .0.display()
+    )]
     NotAFile(PathBuf),
     /// The file does not begin like a database.
     #[error(
-        "{}: set another file, or restore the file from a backup (`ringwell restore`), or {}",
+        "{}: set another path, or restore the file from a backup (`ringwell restore`), or {}",
         not_a_database(.0),
         move_away(.0)
     )]
@@ -45,8 +48,9 @@ pub enum FileFault {
     },
     /// The file at the path is not the file that was opened.
     #[error(
-        "{} was removed or replaced while in use, and changes would be lost: put the file back. A \
-            restart uses the file at this path, or creates a new one",
+        "{} was removed or replaced while in use, so the server no longer reads or changes this \
+            database: put the original file back. If you restart the server instead, it opens the \
+            file that is now at this path, or creates a new file",
         .0.display()
     )]
     Replaced(PathBuf),
@@ -116,13 +120,14 @@ impl FileFault {
         };
         let damage = self.damage().unwrap_or_default();
         let other = match self {
-            Self::NotADatabase(_) => "set another file, or ",
+            Self::NotADatabase(_) => "set another path, or ",
             _ => "",
         };
         format!(
-            "{damage}: {other}{}, then put only calls.sqlite from a backup in its place if you \
-             have one, and leave all other files as they are",
-            move_away(path)
+            "{damage}: {other}{}. Then, if you have a backup, copy its calls.sqlite to {}. Leave \
+             all other files as they are",
+            move_away(path),
+            path.display()
         )
     }
 
@@ -206,7 +211,9 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
             if fs::symlink_metadata(path).is_err() {
                 return Ok(false);
             }
-            let text = format!("{shown} is a link to a missing file: mount its volume");
+            let text = format!(
+                "{shown} is a link to a missing file: mount the volume that contains the file"
+            );
             Err(io::Error::other(text))
         }
         Err(error) => Err(io::Error::new(error.kind(), format!("cannot read {shown}: {error}"))),
@@ -304,7 +311,8 @@ fn examine_link(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let text = format!(
-        "it is a link to {}, whose directory is missing: mount its volume",
+        "it is a link to {}, whose directory is missing: mount the volume that contains this \
+         directory",
         target.display()
     );
     Err(io::Error::other(text))

@@ -141,8 +141,10 @@ impl Run {
     pub(crate) fn range(&self) -> Result<NumberRange, StoreError> {
         let count = self.last.to_e164() - self.first.to_e164() + 1;
         let range = u32::try_from(count).ok().and_then(|count| NumberRange::new(self.first, count));
-        range
-            .ok_or_else(|| StoreError::Damaged(format!("{} is not a range of numbers", self.first)))
+        range.ok_or_else(|| {
+            let (first, last) = (self.first, self.last);
+            StoreError::Damaged(format!("{first} to {last} is not a valid range of numbers"))
+        })
     }
 
     pub(crate) fn count(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Tests the rules of the directory on both databases: each case runs on SQLite and on PostgreSQL.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 #[macro_use]
 mod rig;

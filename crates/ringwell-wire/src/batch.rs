@@ -143,7 +143,10 @@ impl Batch {
 }
 
 /// Reads the suffix of one row, and checks the limits.
-#[expect(clippy::inline_always, reason = "measured: a call copies the row, 7 ns of 43")]
+#[expect(
+    clippy::inline_always,
+    reason = "without inlining, each call copies the row, which takes 7 of 43 ns (measured)"
+)]
 #[inline(always)]
 pub(crate) fn parse_row(
     text: &[u8],

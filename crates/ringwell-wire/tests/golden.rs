@@ -7,7 +7,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test: a panic is its way to report"
+    reason = "a test reports failures by panicking"
 )]
 
 mod cases;

@@ -102,7 +102,7 @@ class EngineTest < RingwellTest
   end
 
   it "wrong settings are refused with the server's messages" do
-    {{ring_pools: [POOL]} => "data is missing",
+    {{ring_pools: [POOL]} => "data must be set",
       {config: "#{@files}/none.toml"} => "none.toml: cannot be read",
       {ring_pools: [POOL.merge(numbers: ["1"])], durability: :os} => "pools[0]: numbers"}
       .each do |options, wanted|

@@ -113,7 +113,7 @@ async fn change(
         ["pools", id, "size"] => {
             let (id, kept) = (pool(id)?, kept?);
             let wanted = field("numbers").parse().ok().filter(|n| (1..=NUMBERS_MAX).contains(n));
-            let wrong = || NoPage::Wrong("Enter a count of numbers for the pool.".to_owned());
+            let wrong = || NoPage::Wrong("Enter a pool size from 1 to 1,000,000.".to_owned());
             resize(kept, session, id, wanted.ok_or_else(wrong)?).await?;
             Ok(AfterChange::Back(format!("../{id}")))
         }

@@ -99,9 +99,8 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
         lines.extend(tapped);
     }
     if let Some(kept) = service.keep_alives(&call).await {
-        lines.extend(
-            kept.at.iter().map(|at| (*at, "the visitor's page kept the number".to_owned())),
-        );
+        let extended = "the visitor's page extended the lockout";
+        lines.extend(kept.at.iter().map(|at| (*at, extended.to_owned())));
     }
     for row in &timeline {
         let how = row.outcome.as_ref().map(|how| format!(": {}", how.replace('_', " ")));
@@ -266,7 +265,7 @@ fn table(asked: &Asked<'_>, calls: &[CallRow], caption: &str) -> Table {
     ];
     let mut table = Table::new(caption, &columns);
     table.rows = calls.iter().map(|call| row(asked, call)).collect();
-    table.or(html! { "No calls yet. docs/spec/calls.md explains how to connect a provider." })
+    table.or(html! { "No calls found. To connect a provider, see docs/spec/calls.md." })
 }
 
 fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {
@@ -315,13 +314,8 @@ fn why(call: &CallRow) -> String {
         }
         Attributed::None => "unknown: no visitor was shown the number before the call".to_owned(),
         Attributed::Unknown => {
-            format!(
-                "unknown: {}",
-                attribution.problem.as_deref().unwrap_or(
-                    "for an unknown \
-                reason"
-                )
-            )
+            let problem = attribution.problem.as_deref();
+            format!("unknown: {}", problem.unwrap_or("the reason was not recorded"))
         }
     }
 }
@@ -339,15 +333,17 @@ fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
         }
         h2 { "The visitor" }
         ul { @for (name, value) in &shown.parameters { li { bdi { (name) } ": " bdi { (value) } } }
-            @if shown.parameters.is_empty() { li { "Nothing else is known about this visitor." } } }
+            @if shown.parameters.is_empty() {
+                li { "No parameters were recorded for this visitor." }
+            } }
         @if let Some(pool) = &it.pool {
             p { "From " a href={ (asked.up) "pools/" (pool.id) } { "ring pool " (pool.id) } "." }
         }
         @if !it.earlier.is_empty() {
             p { "Earlier, the number was shown to "
                 (several(it.earlier.len() as u64, "other visitor"))
-                ", of whom the likeliest caller has a probability of "
-                (share(it.earlier.iter().map(|one| one.probability).fold(0.0, f64::max))) "." }
+                " (highest probability of being the caller: "
+                (share(it.earlier.iter().map(|one| one.probability).fold(0.0, f64::max))) ")." }
         }
     }
 }

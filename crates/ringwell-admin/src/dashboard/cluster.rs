@@ -64,7 +64,7 @@ fn journal_name(asked: &Asked<'_>, shard: u16) -> &'static str {
         Some(JournalState::Writing) => "writes",
         Some(JournalState::Waiting) => "slow to write",
         Some(JournalState::Taken) => "served by another process",
-        Some(JournalState::Full) => "disk full: free space",
+        Some(JournalState::Full) => "disk full: free up space",
         Some(JournalState::Failed) | None => "disk failed: restart with a working disk",
     }
 }

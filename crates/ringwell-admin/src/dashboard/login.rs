@@ -29,8 +29,8 @@ fn ask(status: StatusCode, fault: Option<&str>) -> Response {
         h1 { "Log in to Ringwell" }
         @if let Some(fault) = fault { p.banner.red role="alert" { b { "Not logged in. " } (fault) } }
         p.lead {
-            "Paste a management token, or type " code { "ringwell ui" } " on the server and open the \
-             link that it prints."
+            "Paste a management token, or run " code { "ringwell ui" } " on the server and open \
+             the link that it prints."
         }
         form.find method="post" action="login" {
             label { "Management token"
@@ -91,10 +91,7 @@ pub(super) async fn leave(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
     if session.is_none() || !is_own(&headers) {
         return ask(
             StatusCode::FORBIDDEN,
-            Some(
-                "The form came from another site: load the page \
-            again.",
-            ),
+            Some("The form has expired or came from another site: load the page again."),
         );
     }
     ui.sessions().end(&headers);
@@ -114,7 +111,9 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     }
     let hash = TokenHash::of(token.unwrap_or_default().as_bytes());
     let code = ui.sessions().link(visitor, hash).ok_or_else(|| {
-        Problem::unavailable("too many login links are unused: try again in five minutes")
+        Problem::unavailable(
+            "too many unused login links: use one of them, or try again in five minutes",
+        )
     })?;
     let body =
         serde_json::json!({ "path": format!("/ui/login#{code}"), "expires_in_seconds": 300 });

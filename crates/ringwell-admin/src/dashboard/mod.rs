@@ -267,7 +267,8 @@ async fn show(
         if form == Form::Html {
             return redirect(&format!("{up}login"));
         }
-        return (StatusCode::UNAUTHORIZED, "log in at login\n").into_response();
+        return (StatusCode::UNAUTHORIZED, "not logged in: use the dashboard's login page\n")
+            .into_response();
     };
     let has_calls = ui.dashboard.0.calls.get().is_some();
     let viewed = ui.view(path, uri.query(), &session).await;

@@ -114,7 +114,8 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         JournalState::Writing => None,
         JournalState::Full => Some((
             format!("The disk of shard {shard} is full"),
-            "Free space on the disk with the data; the shard then resumes by itself.",
+            "Free up space on the disk that contains the data directory; the shard then resumes by \
+            itself.",
         )),
         JournalState::Failed => Some((
             format!("Shard {shard} cannot write to its disk"),
@@ -126,8 +127,8 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         )),
         JournalState::Taken => Some((
             format!("Another process serves shard {shard}"),
-            "This process answers with overflow numbers for the shard. To serve the shard here, \
-            restart this process.",
+            "This process answers requests for the shard's pools with overflow numbers. To serve \
+            the shard here, restart this process.",
         )),
     }
 }
@@ -165,8 +166,10 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     let others = [Cause::ServerTooSlow, Cause::Disk, Cause::OtherNode];
     for cause in others.into_iter().filter(|it| sample.point.overflow[*it as usize] > RATE_MIN) {
         let a_second = rate(sample.point.overflow[cause as usize]);
-        let what =
-            format!("{a_second} visitors a second get no number of their own: {}", cause.name());
+        let cause_name = cause.name();
+        let what = format!(
+            "{a_second} visitors a second get no number of their own (cause: {cause_name})"
+        );
         add("amber", what, cause.advice(), "cluster");
     }
     if node.histories().any(|history| history == HistoryState::Damaged) {
@@ -254,7 +257,8 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
         ("numbers", "Numbers"),
         ("load", "Highest count of numbers needed at once"),
     ];
-    let mut table = Table::new("The pools that run out in the next twelve hours", &columns);
+    let mut table =
+        Table::new("Ring pools that will run out of numbers in the next twelve hours", &columns);
     for (line, tonight) in &sample.top.tonight {
         table.rows.push(vec![
             Cell::link(format!("{}pools/{}", asked.up, line.id), line.id.to_string()),
@@ -272,14 +276,14 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(
-            "The forecast of the next twelve hours requires load data for a day and an hour; this \
-            server has collected data for {}. Until then, see which pools will be exhausted within \
-             an hour.",
+            "The forecast for the next twelve hours requires load data for 25 hours; so far, this \
+            server has collected data for {}. The Pools page shows the forecast for one hour from \
+            now.",
             several(sample.watched as u64, "hour")
         );
     }
-    "Estimated from the same hours of the previous day, multiplied by the ratio of the last hour \
-    to the same hour of that day (at least 0.5, at most 2)."
+    "The forecast load of an hour is the load 24 hours earlier, multiplied by a trend: the load in \
+    the last whole hour, divided by the load 24 hours before that (at least 0.5, at most 2)."
         .to_owned()
 }
 
@@ -292,7 +296,7 @@ fn summary(curve: &[Point]) -> String {
 fn of_curve(curve: &[Point]) -> serde_json::Value {
     let x: Vec<u64> = curve.iter().map(|point| point.at_ms / 1000).collect();
     let own: Vec<f64> = curve.iter().map(|point| point.allocated).collect();
-    let mut y = vec![json!({ "label": "numbers of their own", "values": own })];
+    let mut y = vec![json!({ "label": "visitors with their own number", "values": own })];
     for cause in Cause::ALL {
         let values: Vec<f64> = curve.iter().map(|point| point.overflow[cause as usize]).collect();
         y.push(json!({ "label": cause.name(), "values": values }));

@@ -121,8 +121,9 @@ fn verdict(
             (moment(held.locked_until)) "."
         },
         Some(held) => html! {
-            b { "Free" } " since " (moment(held.locked_until)) ", when the last visitor's \
-                lockout ended. No other visitor has received the number since then."
+            b { "Free" } " since " (moment(held.locked_until)) ", when the lockout for the \
+                previous visitor ended. No other visitor received the number from then until the \
+                time of the call."
         },
         None => html! {
             b { @match missing {

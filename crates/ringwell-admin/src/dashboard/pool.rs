@@ -182,7 +182,7 @@ fn tiles(state: Option<&PoolState>, line: Option<&PoolLine>) -> Tiles {
     tiles.live("allocated", "Handed out since startup", count(state.allocated.into()));
     if let Some(line) = line {
         tiles.live("load", "Needed at once", rate(line.load));
-        tiles.live("ahead", "Needed at once an hour from now", rate(line.load_in_an_hour));
+        tiles.live("ahead", "Needed at once (one hour from now)", rate(line.load_in_an_hour));
         tiles.live("overflow", "Overflow lately", share(line.overflow));
     }
     tiles.add("Shard", state.shard.to_string());

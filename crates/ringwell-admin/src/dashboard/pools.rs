@@ -112,8 +112,9 @@ fn holds(name: &str, wanted: &str) -> bool {
 fn nothing(are_none: bool) -> Markup {
     html! {
         @if are_none {
-            "This server has no ring pools yet. Create one with " code { "ringwell pools create --help" }
-            ", or list them in the configuration."
+            "This server has no ring pools yet. To create one, see "
+            code { "ringwell pools create --help" }
+            ". You can also define ring pools in the configuration."
         } @else { "No ring pool matches." }
     }
 }

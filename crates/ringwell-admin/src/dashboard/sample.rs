@@ -420,7 +420,7 @@ impl Pools {
                 load = line.load,
                 load_in_an_hour = line.load_in_an_hour,
                 overflow_in_an_hour = line.overflow_in_an_hour,
-                "a ring pool runs out of numbers"
+                "a ring pool is running out of numbers"
             );
             if let Some(calls) = calls {
                 calls.exhausting(&Exhausting {

@@ -20,7 +20,7 @@ use crate::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not asked: nothing is stored"),
+    ("cookieless", "not requested: no parameters or cookies are stored"),
 ];
 
 /// The change that a form about sites requests.
@@ -97,7 +97,7 @@ fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoP
             line.split_once('=').map_or((&*line, ""), |(number, pool)| (number, pool));
         let ring_pool = pool.trim().parse();
         let ring_pool = ring_pool.map_err(|_| {
-            wrong(format!("swaps: {line:?} is not a number and ring pool, as in +18005550100=16"))
+            wrong(format!("swaps: {line:?} must be NUMBER=RING_POOL, as in +18005550100=16"))
         })?;
         Ok(SwapText { number: number.trim().to_owned(), ring_pool })
     };
@@ -168,12 +168,12 @@ pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
     let key = html! { input type="hidden" name="key" value=(site.key); };
     let fields = fields(&key, &site.to_text(), site.edge_key.is_some());
     html! {
-        p { "This site is in the configuration. Changes to its " code { "[[site]]" }
-            " take effect on SIGHUP (" code { "systemctl reload ringwell" } ")." }
+        p { "This site is defined in the configuration. Changes to its " code { "[[site]]" }
+            " section take effect on SIGHUP (" code { "systemctl reload ringwell" } ")." }
         @if asked.store().is_some() && asked.may_change() {
             h2 { "Change it" }
-            p { "Settings saved here are stored in the directory and take precedence over the file \
-                 until you remove them here." }
+            p { "Settings that you save here are stored in the directory. They take precedence \
+                 over the configuration until you remove them here." }
             (actions::form(asked, "new", "Save", &fields))
         }
     }
@@ -197,15 +197,17 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
         (first)
         (area("origins", "Origins of the site's pages, one per line, as in https://shop.example",
             text.origins.clone(), true))
-        (area("swaps", "Numbers on the pages, each with its ring pool, as in +18005550100=16",
+        (area("swaps",
+            "Numbers on the pages and their ring pools, one per line, as in +18005550100=16",
             swaps.collect(), true))
-        (area("params", "More parameters to store, one per line", text.params.clone(), false))
+        (area("params", "Names of additional URL parameters to store, one per line",
+            text.params.clone(), false))
         label { "The visitor's consent"
             select name="consent" { @for (value, words) in CONSENTS {
                 option value=(value) selected[value == text.consent] { (words) }
             } }
         }
-        label { "New numbers per minute for each address, at most"
+        label { "Maximum new numbers per minute for each client network (/24, or /56 for IPv6)"
             input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
                 size="8" maxlength="10" required;
         }

@@ -71,7 +71,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     let stats = asked.node.sites();
     let stats = find(&stats, key);
     let columns = [("outcome", "Outcomes"), ("requests", "Requests")];
-    let mut table = Table::new("Requests from its pages since startup", &columns);
+    let mut table = Table::new("Requests from the site's pages since startup", &columns);
     for (name, words) in OUTCOMES {
         let requests = outcome(stats, name);
         table.rows.push(vec![
@@ -125,12 +125,12 @@ fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     let pools = site_forms::short_lived(asked, site);
     html! { @if !pools.is_empty() { p.banner.amber {
         b { "▲ " bdi { (site.key) } ": numbers change while pages show them. " }
-        "A page extends the lockout of its number once a minute, and the lifetime of "
+        "A page extends the lockout of its number once a minute, but the lifetime of "
         @for (place, pool) in pools.iter().enumerate() {
             @if place > 0 { ", " }
             a href={ (asked.up) "pools/" (pool.0) } { "ring pool " (pool.0) }
         }
-        " is not longer than that. Set a lifetime of at least two minutes."
+        " is one minute or less. Set a lifetime of at least two minutes."
     } } }
 }
 

@@ -50,11 +50,11 @@ impl Cause {
         match self {
             Self::PoolTooSmall => "Add numbers to the pool; its page shows how many are needed.",
             Self::ServerTooSlow => {
-                "Check whether another program uses the processor, then add shards or a node."
+                "Check whether another program is using the CPU. If not, add shards or a node."
             }
             Self::Disk => {
-                "Free space on the disk with the data. If the disk has failed, restart with a \
-                 working one."
+                "Free up space on the disk that contains the data directory. If the disk has \
+                 failed, replace it and restart the server."
             }
             Self::OtherNode => "The Cluster page shows which node does not answer.",
         }

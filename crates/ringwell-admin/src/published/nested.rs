@@ -197,8 +197,8 @@ fn hours(
         match (day, time("open_time"), time("close_time")) {
             (Some(day), Some(open), Some(close)) if open < close => spans.push((day, open, close)),
             _ => {
-                say("schedules need a day_of_week, and times in steps of 15 minutes, \
-                     open_time before close_time");
+                say("each schedule needs a day_of_week, an open_time and a later close_time; \
+                     times must be in steps of 15 minutes");
                 return Ok(());
             }
         }

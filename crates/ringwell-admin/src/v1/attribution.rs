@@ -73,8 +73,8 @@ pub(crate) async fn get(
 ) -> Result<Json<Attribution>, Problem> {
     let Query(wanted) = wanted.map_err(|_| {
         Problem::bad_request(
-            "the query must be number=8885550142, optionally with \
-            one at",
+            "the query must contain exactly one number and at most one at, as in \
+             number=8885550142&at=2026-11-21T06:30:00Z",
         )
     })?;
     let number = wanted.number.as_deref().filter(|number| !number.trim().is_empty());

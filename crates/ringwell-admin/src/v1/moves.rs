@@ -22,8 +22,8 @@ struct Wanted {
 pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json<Given>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request(
-            "the body must be {\"buckets\":\"0-15,20\",\"to\":3}: buckets and a \
-            shard",
+            "the body must contain buckets and the shard to move them to, as in \
+             {\"buckets\":\"0-15,20\",\"to\":3}",
         )
     })?;
     let buckets = parse_buckets(&wanted.buckets).ok_or_else(|| {

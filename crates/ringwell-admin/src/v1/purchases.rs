@@ -117,7 +117,7 @@ fn numbers(area: Option<u16>) -> Result<RangeInclusive<PromoNumber>, Problem> {
     let [first, last] = [area.unwrap_or(200), area.unwrap_or(999)]
         .map(|digits| AreaCode::new(digits).and_then(AreaCode::numbers));
     let range = first.zip(last).map(|(first, last)| first.first()..=last.last());
-    range.ok_or_else(|| Problem::bad_request("an area code must be three digits from 200 to 999"))
+    range.ok_or_else(|| Problem::bad_request("area_code must be a number from 200 to 999"))
 }
 
 impl OfferView {

@@ -32,8 +32,8 @@ pub(crate) async fn post(
 ) -> Result<Json<Released>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request(
-            "the body must be {\"number\":\"8885550142\"}; to end only one allocation, add its \
-             \"allocated_at\" from the attribution",
+            "the body must be {\"number\":\"8885550142\"}; to end only the lockout of one \
+             particular allocation, add \"allocated_at\" from the answer of GET /v1/attributions",
         )
     })?;
     let number = parse_number(&wanted.number)?;
@@ -51,7 +51,7 @@ pub(crate) async fn post(
     let Some(owner) = pool else {
         return Err(Problem::new(
             axum::http::StatusCode::NOT_FOUND,
-            "the number is in no ring pool's rotation",
+            "the number is not in rotation in any ring pool",
         ));
     };
     let meant = match allocated_at {

@@ -217,10 +217,7 @@ async fn list(
     }
     let cursor = |text: &String| {
         Cursor::parse(text).ok_or_else(|| {
-            Problem::bad_request(
-                "after: must be the value of next \
-            from the previous answer",
-            )
+            Problem::bad_request("after: must be the value of \"next\" in the previous answer")
         })
     };
     let after = wanted.after.as_ref().map(cursor).transpose()?;

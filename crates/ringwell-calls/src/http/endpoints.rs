@@ -176,7 +176,7 @@ async fn replay(
     let which = match only.as_deref() {
         None | Some("failed") => Which::Failed,
         Some("all") => Which::All,
-        Some(_) => return Err(Problem::bad_request("only: must be failed or all")),
+        Some(_) => return Err(Problem::bad_request("only: must be \"failed\" or \"all\"")),
     };
     let (since, until) = (time("since", since)?, time("until", until)?);
     let replay = Replay { since, until, types: known_types(types)?, event, which };

@@ -64,14 +64,19 @@ async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     if service.is_behind() {
         // A report that still waits for the call log would be stored after the erasure, and may
         // contain the person's data.
-        let detail = "waiting reports of calls may concern this person: try again";
+        let detail = "some reports of calls are not in the call log yet, and may concern this \
+                      person; try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
     let log = service.log().clone();
     let Erased { calls, allocations } =
         service.run(async move { log.erase(&whom, now()).await }).await??;
     // The log line does not identify the person.
-    tracing::info!(calls, allocations = allocations.len(), "a person was erased from the call log");
+    tracing::info!(
+        calls,
+        allocations = allocations.len(),
+        "erased a person's data from the call log"
+    );
     let shown: Vec<Value> = allocations
         .iter()
         .map(|it| json!({ "number": it.number, "parameters": it.parameters }))

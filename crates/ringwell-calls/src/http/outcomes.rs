@@ -104,7 +104,8 @@ pub(super) async fn upload(
         }
         if place.0 >= LINES_MAX {
             let detail = format!(
-                "a request may contain at most {LINES_MAX} lines: send the rest in another request"
+                "a request may contain at most {LINES_MAX} lines. Nothing was recorded: send the \
+                 lines in several requests"
             );
             return Err(Problem::bad_request(detail));
         }
@@ -143,7 +144,11 @@ fn read(line: Line) -> Result<(String, OutcomeRow), String> {
     let call = match (call, account, provider_call_id) {
         (Some(call), _, _) => call,
         (None, Some(account), Some(id)) => call_id(&account, &id),
-        _ => return Err("identify the call: send call, or account and provider_call_id".to_owned()),
+        _ => {
+            let fault =
+                "the call is not identified: set call, or both account and provider_call_id";
+            return Err(fault.to_owned());
+        }
     };
     let new = New { kind, value, currency, at, external_id };
     checked(new).map(|row| (call, row)).map_err(|problem| problem.detail().to_owned())
@@ -173,10 +178,7 @@ pub(super) async fn list(
     };
     let cursor = |text: &String| {
         OutcomeCursor::parse(&text.replace(' ', "+")).ok_or_else(|| {
-            Problem::bad_request(
-                "after: must be the value of next from the \
-                previous answer",
-            )
+            Problem::bad_request("after: must be the value of \"next\" in the previous answer")
         })
     };
     let after = wanted.after.as_ref().map(cursor).transpose()?;

@@ -49,8 +49,8 @@ impl Problem {
 pub(super) const NO_CALL: &str = "there is no such call";
 
 /// The error text for a call that is not in the log while reports of calls are waiting for the log.
-pub(super) const CALL_MAY_WAIT: &str =
-    "reports of calls wait for the call log, and this call may be one of them; try again";
+pub(super) const CALL_MAY_WAIT: &str = "some reports of calls are not in the call log yet, and one \
+                                        of them may be about this call; try again";
 
 /// Parses the JSON object in a request's body.
 pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -73,7 +73,7 @@ impl From<LogError> for Problem {
         let detail = if error.is_full() {
             "the disk of the call log is full: free some space, then try again"
         } else {
-            "the call log does not answer; try again"
+            "the call log is unavailable; try again"
         };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }

@@ -69,7 +69,7 @@ impl Question {
     /// declare the format.
     fn read(body: &[u8]) -> Result<Self, Problem> {
         if body.len() > BODY_BYTES_MAX {
-            return Err(Problem::bad_request("the body has more than 16 KiB"));
+            return Err(Problem::bad_request("the body is larger than 16 KiB"));
         }
         if body.trim_ascii_start().first() == Some(&b'{') {
             return read_json(body);
@@ -260,7 +260,9 @@ async fn route(
     let question = Question::read(&body)?;
     let gateway = question.gateway.clone().or(wanted.gateway);
     if gateway.as_deref().is_some_and(|gateway| !is_gateway(gateway)) {
-        return Err(Problem::bad_request("gateway: a host, and perhaps a port"));
+        return Err(Problem::bad_request(
+            "gateway: must be a gateway's name, or a host with an optional port",
+        ));
     }
     let answer = SwitchAnswer { decision: decide(&service, &question).await?, gateway };
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());

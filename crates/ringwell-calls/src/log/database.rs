@@ -188,8 +188,8 @@ impl LogDatabase {
         }
         if is_replaced {
             let file = self.file().unwrap_or(Path::new("")).display();
-            tracing::warn!(%file, "the file of the call log was removed or replaced while in use: \
-                the server opens the file now at its path, or creates a new one");
+            tracing::warn!(%file, "the call log's file was removed or replaced while in use: the \
+                server opens the file that is now at this path, or creates a new one");
         }
         new.ready().await?;
         Ok(new)
@@ -197,7 +197,7 @@ impl LogDatabase {
 
     fn in_use(&self) -> StoreError {
         let path = self.file().map(Path::to_owned).unwrap_or_default();
-        let error = std::io::Error::other("requests are still using it");
+        let error = std::io::Error::other("requests still use the previous file");
         StoreError::File(FileFault::Unreadable { path, error })
     }
 }

@@ -72,7 +72,7 @@ pub(super) async fn leak(
     tracing::warn!(
         pool,
         calls,
-        "a number was called that no visitor can have seen recently: the event number.leaking was \
+        "a number that no visitor can have seen recently was called: the event number.leaking was \
         written"
     );
     let days = SPAN.0 / DAY;

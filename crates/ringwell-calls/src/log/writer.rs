@@ -323,7 +323,10 @@ impl Run {
         if kept > 0
             && let Some(Err(error)) = self.with_backlog(move |file| file.stored(kept)).await
         {
-            tracing::warn!(%error, "the file of waiting reports of calls could not be removed");
+            tracing::warn!(
+                %error,
+                "calls-waiting.jsonl could not be removed after its reports were stored"
+            );
         }
         self.waiting.send_modify(|waiting| {
             waiting.all -= done.len();
@@ -363,8 +366,8 @@ impl Run {
         self.waiting.send_modify(|waiting| waiting.kept -= count);
         tracing::error!(
             reports = count,
-            "the file of waiting reports of calls was removed: the reports are written again. \
-             Leave calls-waiting.jsonl in the data directory"
+            "calls-waiting.jsonl was removed while it contained waiting reports of calls: the \
+             reports are written again. Leave this file in the data directory"
         );
     }
 

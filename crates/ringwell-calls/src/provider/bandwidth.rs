@@ -16,7 +16,8 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     let presented = request.header("authorization");
     let presented = presented.strip_prefix("Basic ").and_then(digest::from_base64);
     let Some(presented) = presented else {
-        let hint = "set the user name and password for the application's callbacks";
+        let hint = "in Bandwidth's Dashboard, set the user name and password for the callbacks of \
+                    the Voice application";
         return Err(Unsigned::new("Authorization: Basic is missing").hint(Some(hint.to_owned())));
     };
     let fits = account

@@ -41,8 +41,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         let reason = match mismatch {
             Mismatch::Unreadable => "webhook-id or webhook-timestamp cannot be read",
             Mismatch::Apart(_) => {
-                "its timestamp differs by more than 5 min from this server's \
-                clock"
+                "the timestamp differs from this server's clock by more than 5 min"
             }
             Mismatch::Signature => "the signature does not match",
         };

@@ -109,7 +109,7 @@ fn a_call_id_of_the_generic_provider_that_does_not_fit_is_named_with_its_rule() 
     }
     for id in ["\"a b\"", "\"é\"", "\"\"", "17", &format!("\"{longest}x\"")] {
         let error = read(&event(id)).unwrap_err().to_string();
-        let rule = "call_id must be a text of 1 to 200 printable ASCII characters without spaces";
+        let rule = "call_id must be a string of 1 to 200 printable ASCII characters without spaces";
         assert_eq!(error, rule, "{id}");
     }
     assert!(read("{}").unwrap_err().to_string().starts_with("call_id must be"));

@@ -23,8 +23,9 @@ const UNREPORTED_MAX: Duration = Duration::from_hours(4);
 const CALLS_MAX: u32 = 1_000;
 
 /// The advice to the operator if a call has no destination.
-pub(crate) const NO_RULE: &str = "no [[calls.destination]] of the configuration applies to the \
-    number now; add one with the number, with its ring pool, or with neither for all calls";
+pub(crate) const NO_RULE: &str = "no [[calls.destination]] in the configuration applies to the \
+    number now; add one for the number or for its ring pool, or one without either, which applies \
+    to all calls";
 
 static NO_DESTINATION_WARNING: Repeated = Repeated::new();
 

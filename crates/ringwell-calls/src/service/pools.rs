@@ -41,7 +41,10 @@ impl Service {
             };
             match written.await {
                 Ok(()) => service.wake(),
-                Err(error) => tracing::warn!(%error, "an event could not be written"),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "a pool.exhausting event could not be stored, so it is not sent"
+                ),
             }
         });
     }

@@ -88,19 +88,20 @@ pub enum Host {
 pub enum Forbidden {
     /// The text is not a web URL.
     #[error(
-        "the URL must begin with https:// and a host, contain only printable ASCII, and have \
-        no user or fragment"
+        "the URL must begin with https:// and a host, contain only printable ASCII, and \
+        contain no user name, password or fragment"
     )]
     Malformed,
     /// Without TLS, events may be sent only to configured networks.
     #[error(
-        "write https://. http:// is sent only to addresses in allow_networks of [calls.webhooks], \
-         and only with allow_http = true"
+        "use https://, because http:// is allowed only if [calls.webhooks] sets allow_http = true \
+         and lists the address's network in allow_networks"
     )]
     Plain,
     /// The port is neither a usual web port nor a configured one.
     #[error(
-        "port {0} is not allowed: use 443, 80 or 8443, or add it to allow_ports of [calls.webhooks]"
+        "port {0} is not allowed: use 443, 80 or 8443, or add {0} to allow_ports of \
+         [calls.webhooks]"
     )]
     Port(u16),
     /// The address is not public.

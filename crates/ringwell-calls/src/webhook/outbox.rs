@@ -87,9 +87,9 @@ impl Ended {
         match self {
             Self::Answered { status: 200..300, .. } => None,
             Self::Answered { status: status @ 300..400, .. } => {
-                Some(format!("it answered {status}; redirects are not followed"))
+                Some(format!("the endpoint answered {status}; redirects are not followed"))
             }
-            Self::Answered { status, .. } => Some(format!("it answered {status}")),
+            Self::Answered { status, .. } => Some(format!("the endpoint answered {status}")),
             Self::Failed(error) => Some(crate::caller::cut(error, ERROR_BYTES_MAX).to_owned()),
         }
     }
@@ -242,7 +242,8 @@ async fn note(
         return Ok(());
     }
     if status == Some(410) {
-        return disable(db, &result.endpoint, "it answered 410: it no longer exists", now).await;
+        let reason = "the endpoint answered 410 (Gone): it no longer exists";
+        return disable(db, &result.endpoint, reason, now).await;
     }
     let query = sqlx::query(
         "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1), \

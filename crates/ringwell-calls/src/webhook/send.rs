@@ -101,7 +101,10 @@ impl Sender {
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
-            tracing::warn!("the system has no CA certificates: no endpoint can be trusted");
+            tracing::warn!(
+                "the system has no CA certificates, so requests to https:// URLs will fail: \
+                 install the package ca-certificates"
+            );
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let policy = Arc::new(RwLock::new(policy));
@@ -270,7 +273,7 @@ async fn exchange(
         let is_long = error.is::<LengthLimitError>();
         let kib = ANSWER_BYTES_MAX / 1024;
         if is_long {
-            format!("the answer has more than {kib} KiB")
+            format!("the answer is larger than {kib} KiB")
         } else {
             format!("the answer ended early: {error}")
         }

@@ -33,7 +33,7 @@ pub enum Mismatch {
     Unreadable,
     /// The timestamp differs from the receiver's clock by this many seconds. Either the request is
     /// old, or one of the clocks is wrong.
-    #[error("its timestamp differs from this clock by {0} s; at most 300 s are allowed")]
+    #[error("the timestamp differs from this machine's clock by {0} s; at most 300 s are allowed")]
     Apart(u64),
     /// None of the signatures was computed from the body with a known secret.
     #[error("no signature matches: the secret differs, or the body was changed in transit")]

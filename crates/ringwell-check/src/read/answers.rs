@@ -186,7 +186,8 @@ fn misshapen(id: &str, asked: &[Asked], answer: &AnsweredBatch) -> Option<String
         let rid = got.rid.as_deref().unwrap_or("none");
         if rid != &*asked.rid {
             return Some(format!(
-                "row {index} of batch {id} is {}, but that row of the answer is {rid}",
+                "row {index} of batch {id} has the rid {}, but that row of the answer has the rid \
+                 {rid}",
                 asked.rid
             ));
         }

@@ -98,7 +98,8 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
                 let member = versions.iter().any(|version| version.ranges.iter().any(within));
                 match (overflow, member) {
                     (true, _) => Some(format!(
-                        "{number:010}, the pool's overflow number, not marked as overflow"
+                        "{number:010}, which is the pool's overflow number but was not marked as \
+                         overflow"
                     )),
                     (false, false) => Some(format!("{number:010}, which is not in that pool")),
                     (false, true) => None,
@@ -107,7 +108,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
             What::Overflow(number) => {
                 let right = versions.iter().any(|version| version.overflow == Some(*number));
                 (!right).then(|| {
-                    format!("{number:010} as overflow, which is not that pool's overflow number")
+                    format!("{number:010} as overflow, but that is not the pool's overflow number")
                 })
             }
             What::Error(_) => None,

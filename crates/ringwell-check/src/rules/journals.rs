@@ -212,8 +212,9 @@ fn deviation<'a>(
                 let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {
                     let words = format!(
-                        "in the final state, {number:010} is allocated at {} and locked until {}; \
-                         according to the journal, it is allocated at {} and locked until {}",
+                        "according to the final state, {number:010} was allocated at {} and is \
+                         locked until {}; according to the journal, it was allocated at {} and is \
+                         locked until {}",
                         held.allocated, held.until, newest.allocated, newest.until
                     );
                     let places = vec![newest.place, held.place];

@@ -25,9 +25,10 @@ call is a conversion of that name. Conversions that the advertising system could
 left out: those without its click id, or for google-calls without the caller's number. Their count \
 is printed at the end.
 
-Fields of csv that a spreadsheet would read as formulas get a leading ', except for telephone \
-numbers; --raw omits it. If an export is interrupted, the command prints the position at which \
---after continues it; with --output, the continued export appends to the file.
+In csv, fields that a spreadsheet would read as formulas get a leading ', except for telephone \
+numbers; with --raw, no field gets one. If an export is interrupted, the command prints the last \
+position: pass this position to --after to continue the export. With --output, the continued \
+export appends to the file.
 
 Examples:
   ringwell calls export --since 24h >calls.jsonl

@@ -15,10 +15,10 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The file's first line names the columns. Required are `type`, `external_id`, and either `call` (as \
-in the export: c_…) or `account` and `provider_call_id`. Optional are `value`, `currency` and `at` \
-(by default, now). If the server already has a result with the same call and external_id, it \
-ignores the line, so the file can be sent again.
+The file's first line names the columns. `type` and `external_id` are required, and also either \
+`call` (as in the export: c_…) or both `account` and `provider_call_id`. `value`, `currency` and \
+`at` (by default, now) are optional. If the server already has a result with the same call and \
+external_id, it ignores the line, so the file can be sent again.
 
 Exit codes: 0 all results are stored; 1 lines were refused, or the server could not be reached.
 
@@ -49,7 +49,7 @@ struct Sum {
 /// Sends all lines.
 ///
 /// # Errors
-/// If the file is not CSV, or the server refuses it as a whole.
+/// If the file cannot be read, or the server refuses it as a whole.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let input: Box<dyn Read> = if args.file.as_os_str() == "-" {
@@ -60,11 +60,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(input);
     let header = csv.byte_headers()?.clone();
-    ensure!(!header.is_empty(), "the file is empty: its first line names the columns");
+    ensure!(!header.is_empty(), "the file is empty: its first line must name the columns");
     let mut progress = Progress::counting("reported");
     let (mut sum, mut lines) = (Sum::default(), Vec::new());
     for line in csv.byte_records() {
-        lines.push(line.context("the file is not CSV")?);
+        lines.push(line.context("cannot read the file")?);
         if lines.len() == LINES {
             send(args, &client, &header, &lines, &mut sum)?;
             progress.add(lines.len() as u64);

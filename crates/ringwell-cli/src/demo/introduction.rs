@@ -62,7 +62,7 @@ impl Introduction {
         let mut load = match load_pools {
             0 => String::new(),
             more => format!(
-                "\n  load    {more} more pools for `ringwell load`, whose numbers become free at \
+                "\n  load    {more} more pools for `ringwell load`; their numbers become free at \
                  once"
             ),
         };

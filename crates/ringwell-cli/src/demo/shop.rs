@@ -99,7 +99,7 @@ impl Shop {
                 Err(_) => TcpListener::bind((HOST, 0)).await,
             }
         });
-        let listener = listener.context("the demo's shop cannot listen on a port")?;
+        let listener = listener.context("the demo's shop cannot listen on any port")?;
         let address = listener.local_addr()?;
         let page = Page {
             controls: Arc::default(),

@@ -230,9 +230,10 @@ impl Follower {
         tracing::error!(
             version,
             served = self.version,
-            "the directory's database contains an older version than this server did: a fail-over \
-             lost changes, or the database was restored from a copy. The server now uses the pools \
-             of the older version. Repeat the lost changes"
+            "the directory's database contains an older version than the one this server was \
+             using: a fail-over lost changes, or the database was restored from a copy. The server \
+             now uses the pools of the older version. Once all nodes use these pools, repeat the \
+             lost changes"
         );
         (self.version, self.sites) = (version, sites);
         self.serve_sites().await;

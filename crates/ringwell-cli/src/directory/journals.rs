@@ -37,8 +37,8 @@ impl Naming {
             if store.forget_former(node, &name.id, now()).await? {
                 tracing::info!(
                     node,
-                    "this server has joined or left a cluster: numbers no longer wait for its \
-                     former entry in the directory"
+                    "this server has joined or left a cluster: its former entry, which can no \
+                     longer confirm changes to ring pools, was removed from the list of nodes"
                 );
             }
         }
@@ -66,8 +66,8 @@ pub(super) fn compare(config: &Config, noted: Option<&str>) -> Result<(), FileEr
         data = %data.display(),
         noted,
         found,
-        "according to the database, this node used a different data directory before: this data \
-         directory lacks the allocations of that one"
+        "according to the database, this node used a different data directory before: the \
+         current data directory lacks the allocations of the previous one"
     );
     mark_restored(&OsFiles, data)
 }

@@ -18,7 +18,8 @@ pub(super) fn servers(config: &Config, findings: &mut Findings) {
     findings.bad(
         "journal",
         format!(
-            "journals on {} need a program that was built with `--features nats`",
+            "journals on {} require the feature `nats`, but this program was built without that \
+             feature: build the program with `cargo install --features nats`",
             replicated.servers.join(", ")
         ),
     );

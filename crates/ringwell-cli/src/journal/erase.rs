@@ -37,7 +37,8 @@ the erasure.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
-Parameters of four bytes or fewer cannot be overwritten. The command prints their count.
+If the parameters of an allocation have four bytes or fewer in total, they cannot be overwritten. \
+The command prints the count of such allocations.
 
 Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
@@ -111,8 +112,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     if wanted.parameters.is_empty() && wanted.listed.is_empty() {
         writeln!(
             out,
-            "the list is empty. Lists contain only allocations of erased calls: to erase a visitor \
-             who never called, use --parameter NAME=VALUE"
+            "the list is empty. Lists contain only allocations of erased calls: to erase the \
+             parameters of a visitor who never called, use --parameter NAME=VALUE"
         )?;
     }
     let mut counts = Counts::default();
@@ -132,8 +133,9 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     if Identity::read(&OsFiles, data)?.is_none_or(|it| it.journals.is_empty()) {
         writeln!(
             out,
-            "identity.json in {} names no journals: with `engine = \"nats\"`, the journals here are \
-             copies, and the streams still contain the parameters until journal.history_age is over",
+            "identity.json in {} lists no journals. If the server uses `engine = \"nats\"`, the \
+             journals here are only copies, and the streams contain the parameters until \
+             journal.history_age has passed",
             data.display()
         )?;
         return Ok(ExitCode::FAILURE);
@@ -323,9 +325,8 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     write().with_context(|| {
         let bytes = text.len();
         format!(
-            "cannot write {}: the parameters in earlier segments are erased, but those in this \
-             segment and later ones are not. Free {bytes} bytes of disk space, and run the command \
-             again",
+            "cannot write {}: the erasure is incomplete, and some segments still contain the \
+             parameters. Free {bytes} bytes of disk space, and run the command again",
             path.display()
         )
     })

@@ -161,9 +161,9 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
             format!("extend {number} until {}", readable(until))
         }
         Record::Release { number, until, restored, forgotten, .. } => {
-            let seen = if restored.is_some() { ", which no client received" } else { "" };
+            let seen = if restored.is_some() { " (which no client received)" } else { "" };
             let row = forgotten.map(|row| of_batch(&row)).unwrap_or_default();
-            format!("release {number} at {}{seen}{row}", readable(until))
+            format!("release {number}{seen} at {}{row}", readable(until))
         }
         Record::Answer { pool, row, number: Some(number), .. } => {
             format!("answer with {number} of pool {pool} again{}", of_batch(&row))

@@ -89,8 +89,8 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
         let first = first_frame(files)?;
         if first > 1 {
             bail!(
-                "{}: the journal begins with frame {first}; older data is only in the snapshot, so \
-                 records alone are not enough",
+                "{}: the journal begins with frame {first}, and older data is only in the \
+                 snapshot: omit --without-snapshot",
                 files.directory.display()
             );
         }

@@ -92,7 +92,7 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     let bytes: u64 = files.segments.list()?.iter().map(|file| file.bytes).sum();
     writeln!(
         out,
-        "  {} of {bytes} bytes, frames {} to {}, {} up to {}",
+        "  {} with {bytes} bytes in total, frames {} to {}, {} up to {}",
         counted(recovered.segments.len() as u64, "segment"),
         plan.from,
         recovered.tip.next_n - 1,

@@ -93,8 +93,8 @@ fn table(args: &Args, figures: &[Figure]) -> String {
         let _ = writeln!(text, "  {:<51} {value:>12}   {}", measured.what, measured.command);
         text += &wrapped(measured.conditions);
     }
-    text += "\nRepeat the measurements on the kind of machine that you will buy. Those above were \
-             made\non two cores, without a proxy, TLS and peaks of disk latency.\n";
+    text += "\nRepeat the measurements on the kind of machine that you will buy. The measurements \
+             above\nwere made on two cores, without a proxy, TLS or spikes in disk latency.\n";
     text
 }
 

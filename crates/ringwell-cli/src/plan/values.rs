@@ -30,7 +30,7 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| match error {
         humantime::DurationError::NumberOverflow => error.to_string(),
         _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("needs its unit, e.g. {text}s or {text}m")
+            format!("needs a unit, e.g. {text}s or {text}m")
         }
         _ => "must be a duration, e.g. 30s or 30m".to_owned(),
     })?;

@@ -89,7 +89,9 @@ pub(super) fn run_for_nodes(
             let id = utf8_percent_encode(name, NON_ALPHANUMERIC);
             server.change(&Method::DELETE, &format!("/v1/nodes/{id}"), &Value::Null)?;
             say(json, &json!({ "forgotten": name }), || {
-                format!("numbers no longer wait for node {name}\n")
+                format!(
+                    "node {name} is forgotten: numbers that leave a pool no longer wait for it\n"
+                )
             })
         }
     }

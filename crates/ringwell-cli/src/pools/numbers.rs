@@ -113,12 +113,14 @@ pub(super) fn overflow(
     let body = json!({ "number": number.to_string() });
     let answer = server.change(&Method::PUT, &format!("/v1/pools/{id}/overflow"), &body)?;
     say(json, &answer, || {
-        let when = if answer["now"] == true {
-            "now"
+        if answer["now"] == true {
+            format!("{number} is now the overflow number of ring pool {id}\n")
         } else {
-            "as soon as it is no longer locked for a visitor"
-        };
-        format!("{number} becomes the overflow number of ring pool {id} {when}\n")
+            format!(
+                "{number} becomes the overflow number of ring pool {id} as soon as the number is \
+                 no longer locked for a visitor\n"
+            )
+        }
     })
 }
 

@@ -24,11 +24,12 @@ use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
 Accepts POST requests at any path, and prints the time, the type, the id and the body of each. \
-Requests without a valid signature are answered with 401, and only the reason is printed. Run it \
-where the sender can reach it, or route the sender's requests here through a proxy.
+Requests without a valid signature are answered with 401, and only the reason is printed. Run \
+the command where the sender can reach it, or route the sender's requests to it through a proxy.
 
-With --register it creates an endpoint on a running server, and removes it at the end. The server \
-sends webhooks to addresses of its own machine only if its configuration contains
+With --register, the command creates an endpoint on a running server, and removes the endpoint at \
+the end. The server sends webhooks to addresses of its own machine only if its configuration \
+contains
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]
   allow_http = true
@@ -37,8 +38,8 @@ sends webhooks to addresses of its own machine only if its configuration contain
 Otherwise pass the secret from POST /v1/webhooks with --secret-file or RINGWELL_WEBHOOK_SECRET; \
 during a rotation put both secrets into the file or variable, one on each line.
 
-Exit codes: 0 ended by a signal, or received --count events; 1 it could not start; 2 wrong usage, \
-such as no secret.
+Exit codes: 0 ended by a signal, or received --count events; 1 the command could not start; 2 \
+wrong usage, such as no secret.
 
 Examples:
   ringwell webhooks listen --register --token-file secret \\

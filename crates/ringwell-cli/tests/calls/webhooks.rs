@@ -225,7 +225,7 @@ fn a_failed_delivery_says_why() {
     let board = board(&[&answers]);
     board.endpoint(&answers);
     board.whole_call("CA1");
-    let reason = "it answered 503";
+    let reason = "the endpoint answered 503";
     let until = Instant::now() + PATIENCE;
     loop {
         let call = board.call("CA1", |_| true);

@@ -97,7 +97,7 @@ fn moved_and_put_back() -> (Cluster, Server) {
 fn data_from_before_a_move_do_not_serve_what_a_running_node_has() {
     let (cluster, second) = moved_and_put_back();
     let first = cluster.start(0);
-    first.says("have moved away from this one");
+    first.says("have moved away from this node");
     let mut given = Vec::new();
     for server in [&first, &second] {
         given.extend(moves::numbers_of(&cluster.ask(&mut server.client(), "both")));
@@ -116,7 +116,7 @@ fn numbers_given_by_data_from_before_a_move_are_held_when_the_owner_comes() {
     let mut given = moves::numbers_of(&cluster.ask(&mut first.client(), "alone"));
     assert_eq!(given.len(), of(0).count());
     let second = cluster.start(1);
-    first.says("have moved away from this one");
+    first.says("have moved away from this node");
     second.says("with data from before a move");
     for server in [&first, &second] {
         let rows = cluster.ask(&mut server.client(), "both");

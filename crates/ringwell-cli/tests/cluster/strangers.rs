@@ -263,7 +263,7 @@ fn the_certificates_of_links_change_with_their_files() {
     show("next", "-a");
     show("next", "");
     servers[0].says("the certificates of links were reloaded");
-    servers[1].says("the certificates of links are unchanged");
+    servers[1].says("cannot reload the certificates of links");
     servers[0].says("the other node's certificate is no longer valid");
     let until = Instant::now() + PATIENCE;
     while is_served("between") {

@@ -83,15 +83,15 @@ fn a_foreign_file_in_place_of_the_lock_is_neither_followed_nor_changed() {
     fs::write(&other, "1234").unwrap();
     symlink(&other, &lock).unwrap();
     let log = refused(&site, &[]).log;
-    assert!(log.contains("is not a lock of this program"), "{log}");
+    assert!(log.contains("is not a Ringwell lock file"), "{log}");
     assert_eq!(fs::read_to_string(&other).unwrap(), "1234");
 
     fs::remove_file(&lock).unwrap();
     fs::hard_link(&other, &lock).unwrap();
-    assert!(refused(&site, &[]).log.contains("is not a lock of this program"));
+    assert!(refused(&site, &[]).log.contains("is not a Ringwell lock file"));
     fs::remove_file(&lock).unwrap();
     fs::write(&lock, "what somebody wrote down").unwrap();
-    assert!(refused(&site, &[]).log.contains("is not a lock of this program"));
+    assert!(refused(&site, &[]).log.contains("is not a Ringwell lock file"));
     assert_eq!(fs::read_to_string(&other).unwrap(), "1234");
     assert_eq!(fs::read_to_string(&lock).unwrap(), "what somebody wrote down");
 

@@ -32,8 +32,8 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
         let missing: Vec<_> = missing.map(|(bucket, _)| bucket).collect();
         let runs: Vec<_> = missing.chunk_by(|a, b| a + 1 == *b).map(describe_run).collect();
         let error = ValueError::new(format!("leave {} without a shard", runs.join(", ")));
-        let hint = "assign every bucket from 0 to 1023 to a shard; without [[buckets]], they are \
-                    assigned evenly";
+        let hint = "assign every bucket from 0 to 1023 to a shard; if the file has no [[buckets]], \
+                    all buckets are assigned evenly";
         file.fault("buckets", error.hint(hint));
         return None;
     };

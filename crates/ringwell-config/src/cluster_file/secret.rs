@@ -59,7 +59,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
         let folder = path.parent().filter(|folder| folder.is_dir());
         let place = folder.map(|folder| format!(" in \"{}\"", folder.display()));
         let place = place.unwrap_or_default();
-        ValueError::new(format!("the file cannot be read{place}: {error}"))
+        ValueError::new(format!("the file{place} cannot be read: {error}"))
             .hint("write the name of a file that contains the secret")
     })?;
     let secret = String::from_utf8(bytes).map_err(|_| fault("is not text".to_owned()))?;
@@ -74,8 +74,8 @@ fn warnings(path: &Path) -> Vec<Fault> {
     }
     vec![Fault {
         file: Some(path.display().to_string()),
-        message: "contains the cluster's secret and is open to all users".to_owned(),
-        hint: Some("remove their permissions: chmod o= FILE".to_owned()),
+        message: "contains the cluster's secret, but other users can access it".to_owned(),
+        hint: Some("remove their access: chmod o= FILE".to_owned()),
         ..Fault::default()
     }]
 }

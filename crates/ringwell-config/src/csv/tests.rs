@@ -124,7 +124,7 @@ id,ring_pool_key,overflow_number,lifetime_seconds,numbers
         "\
 pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:2: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
-pools.csv:2: overflow_number: 8885550100 is in the pool's rotation too, and would be attributed to one visitor
+pools.csv:2: overflow_number: 8885550100 is also in the pool's rotation, so its calls would be attributed to one visitor
 pools.csv:3: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:3: numbers: a promo number needs ten digits without punctuation, or a + and its country code; this one has 0 bytes; write e.g. 8885550100-8885550149;8885550200
 ",

@@ -74,7 +74,7 @@ fn every_fault_of_a_file_of_places_is_reported_with_its_line_and_field() {
          places.csv:4: latitude: must be degrees from -90 to 90\n\
          places.csv:4: longitude: must be degrees from -180 to 180\n\
          places.csv:4: code: must be three digits from 200 to 999\n\
-         places.csv:5: code: is toll-free, so it has no place\n\
+         places.csv:5: code: is a toll-free area code, which has no location\n\
          places.csv:6: code: must be five digits\n\
          places.csv:7: code: occurs twice\n\
          places.csv:8: has 4 columns, the header has 5\n"

@@ -36,7 +36,7 @@ fn each_field_of_a_pool_is_checked() {
     );
     check_line(
         "ring_pool_key = \"secret key\"",
-        &at(5, "ring_pool_key: a ring pool key is printable ASCII without space, `&`, `%` and `+`"),
+        &at(5, "ring_pool_key: a ring pool key is printable ASCII without spaces, `&`, `%` or `+`"),
     );
     check_line(
         "lifetime = \"401 days\"",
@@ -82,7 +82,8 @@ fn each_field_of_a_pool_is_checked() {
         "overflow_number = \"8885550100\"",
         &at(
             8,
-            "overflow_number: 8885550100 is in the pool's rotation too, and would be attributed to one visitor",
+            "overflow_number: 8885550100 is also in the pool's rotation, so its calls would be \
+             attributed to one visitor",
         ),
     );
     check_line(
@@ -157,8 +158,8 @@ fn faults_between_pools_are_reported_at_the_later_one() {
     let pool = GOOD.replace("\ndata = \"/data\"", "").replace("8885550199", "8885550149");
     check(
         &format!("{GOOD}{pool}"),
-        "ringwell.toml:15: ring_pool[1].overflow_number: 8885550149 is in the pool's rotation too, \
-         and would be attributed to one visitor\n",
+        "ringwell.toml:15: ring_pool[1].overflow_number: 8885550149 is also in the pool's \
+         rotation, so its calls would be attributed to one visitor\n",
     );
     let pool = GOOD.replace("\ndata = \"/data\"", "");
     check(

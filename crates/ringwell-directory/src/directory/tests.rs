@@ -172,7 +172,7 @@ fn an_overflow_number_is_in_no_rotation() {
     assert_eq!(
         faults(vec![pool(1, 12_000_000_000, 10, 0), pool(2, 13_000_000_000, 1, 12_000_000_009)]),
         "ring_pool[1].overflow_number: 2000000009 is in the rotation of ring pool 1; \
-         an overflow number belongs to no single visitor: take it out of rotation\n"
+         many visitors share an overflow number: take it out of rotation\n"
     );
 }
 

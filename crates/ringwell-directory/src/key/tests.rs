@@ -61,7 +61,7 @@ fn a_refused_key_is_not_shown_either() {
     let said = |text: &str| RingPoolKey::parse(text).unwrap_err().to_string();
     assert_eq!(said("secret7"), "a ring pool key has 8 to 64 bytes, not 7");
     assert_eq!(said(&"s".repeat(65)), "a ring pool key has 8 to 64 bytes, not 65");
-    let form = "a ring pool key is printable ASCII without space, `&`, `%` and `+`";
+    let form = "a ring pool key is printable ASCII without spaces, `&`, `%` or `+`";
     for text in ["secret 78", "secret&78", "secret%78", "secret+78", "secrét78", "secret\n78"] {
         assert_eq!(said(text), form);
     }

@@ -74,8 +74,8 @@ fn a_number_is_in_rotation_once() {
 fn an_overflow_number_is_not_in_rotation() {
     assert_eq!(
         check(|p| p.overflow = Some(number(18_885_550_149))),
-        "overflow_number: 8885550149 is in the pool's rotation too, and would be attributed to \
-         one visitor\n"
+        "overflow_number: 8885550149 is also in the pool's rotation, so its calls would be \
+         attributed to one visitor\n"
     );
     assert_eq!(check(|p| p.overflow = None), "");
 }

@@ -48,7 +48,7 @@ fn a_new_pool_has_no_number_of_another() {
 
 #[test]
 fn neither_an_overflow_number_nor_a_rotation_may_take_from_the_other() {
-    let hint = "an overflow number belongs to no single visitor: take it out of rotation";
+    let hint = "many visitors share an overflow number: take it out of rotation";
     assert_eq!(
         faults(vec![pool(7, 14_000_000_000, 1, 12_000_000_050)]),
         format!(

@@ -68,8 +68,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
                 let adopt = |engine: &mut Engine, now| engine.adopt_answer(now, &entry);
                 if when_there_is_room(&shard, adopt).await.is_none() {
                     tracing::warn!(
-                        "answers to repeated batches could not be stored: such batches may get \
-                         different numbers than before"
+                        "answers to batches with an `Idempotency-Key` could not be stored: if a \
+                         client repeats one of these batches, it may get different numbers"
                     );
                     if let Some(watch) = shard.platform.watch() {
                         watch.answers_lost(shard.id);

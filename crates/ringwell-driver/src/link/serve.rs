@@ -276,7 +276,7 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     }
     Err((
         NOT_FOUND,
-        format!("shard {shard} does not belong to this node: the two nodes' maps differ"),
+        format!("shard {shard} does not belong to that node: the two nodes' maps differ"),
     ))
 }
 

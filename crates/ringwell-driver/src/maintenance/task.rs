@@ -60,10 +60,10 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
             if taken.is_ok() {
                 rounds.snapshot_taken(written, now);
             }
-            report(&thread, "snapshot", taken, &failed_snapshots);
+            report(&thread, "no snapshot could be taken", taken, &failed_snapshots);
         }
         let dropped = drop_old(&thread, &*store, &mut rounds).await;
-        report(&thread, "old segments", dropped, &failed_drops);
+        report(&thread, "old segments could not be removed", dropped, &failed_drops);
     }
 }
 
@@ -87,7 +87,7 @@ async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checke
     // A log that does not answer is detected by appends.
     let is_followed = thread.platform.offload(move || reader.is_followed(newest)).await;
     if matches!(is_followed, Some(Ok(true))) && thread.engine.borrow().newest_group() == newest {
-        let why = format!("group {} was written by another process", newest + 1);
+        let why = format!("another process has written group {} of this journal", newest + 1);
         thread.hold_up(JournalState::Taken, Refusal::Moved, &why);
     }
 }
@@ -136,7 +136,7 @@ fn report<P: Platform>(
 ) {
     let Err(trouble) = outcome else { return };
     if let Some(left_out) = throttle.pass(thread.platform.moment().0) {
-        tracing::warn!(shard = thread.id, trouble, left_out, "{what}: will be tried again");
+        tracing::warn!(shard = thread.id, trouble, left_out, "{what}: this will be tried again");
     }
     thread.note_failure(trouble);
 }

@@ -414,5 +414,5 @@ async fn post_body(peers: &Peers, shard: u16, path: Path, body: Bytes) -> Result
     if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
         return Err("there is no link to that node".to_owned());
     }
-    answer.await.map_err(|_| "the link has ended".to_owned())?
+    answer.await.map_err(|_| "the link to that node was closed".to_owned())?
 }

@@ -150,8 +150,9 @@ async fn learn_now<P: Platform>(
     if !held.is_empty() {
         tracing::warn!(
             buckets = held.len(),
-            "another node may have served this node's buckets with data from before a move: their \
-            pools answer with overflow numbers until that node's lockouts have ended"
+            "another node may have served this node's buckets with data from before a move: the \
+            pools in these buckets answer with overflow numbers until that node's lockouts have \
+            ended"
         );
         arrivals::hold_stale(platform, node, peers, &held).await;
     }
@@ -176,16 +177,16 @@ async fn learn_now<P: Platform>(
     if !stale.is_empty() {
         tracing::error!(
             buckets = stale.len(),
-            "according to another node, these buckets have moved away from this one: this data \
-            directory is from before a move, or this node's cluster file is older. The buckets are \
-            no longer served here"
+            "according to another node, these buckets have moved away from this node: this data \
+            directory is from before the move, or this node's cluster file is out of date. This \
+            node no longer serves the buckets"
         );
         node.add_stale(&stale);
         if let Err(error) = record(platform, node, received, is_own).await {
             tracing::warn!(
                 %error,
-                "the loss of these buckets could not be recorded: this node will ask the other \
-                nodes for their owners again at the next startup"
+                "the loss of these buckets could not be recorded: at the next startup, this node \
+                will ask the other nodes again which nodes own the buckets"
             );
         }
     }
@@ -202,9 +203,9 @@ fn note_claims(node: &Node, known: &Owners, received: &Owners) {
         tracing::error!(
             buckets = claimed.len(),
             "according to another node, these buckets have moved to this node, but this node's \
-                data does not show it. Unless that move is still in progress, they were lost. No \
-                node serves them, and their pools answer with overflow numbers, until the \
-                `version` of the cluster file is raised on all nodes"
+                data shows no such move. Unless the move is still in progress, the buckets' data \
+                is lost: no node serves the buckets, and their pools answer with overflow numbers, \
+                until the `version` in the cluster file is raised on all nodes"
         );
     }
 }

@@ -28,7 +28,7 @@ use crate::store::{Gaps, ServedMap};
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     let owners = node.owners().ok_or("it is not a node of a cluster")?;
     if !node.is_own(wanted.shard) {
-        return Err(format!("shard {} does not belong to this node", wanted.shard));
+        return Err(format!("shard {} does not belong to that node", wanted.shard));
     }
     if owners.version() != wanted.version {
         let (own, other) = (owners.version(), wanted.version);
@@ -57,7 +57,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     let (reply, answer) = oneshot::channel();
     let shard = adopted.shard;
     if !peers.send_when_there_is_room(shard, Message::Adopt { adopted, reply }).await {
-        return Err(format!("there is no shard {shard} here"));
+        return Err(format!("that node has no shard {shard}"));
     }
     answer.await.map_err(|_| "the shard is stopping".to_owned())?
 }
@@ -82,7 +82,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     let read_answer = |word| read_answer(word, here, there);
     let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
     let (Some(numbers), Some(answers)) = (numbers, answers) else {
-        return Err("the other node sent an invalid promo number".to_owned());
+        return Err("the request contains an invalid promo number".to_owned());
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {

@@ -11,9 +11,9 @@ use crate::store::Files;
 /// The configuration makes a number an overflow number while a visitor holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{number} is the overflow number of ring pool {pool} now, but was handed out to a visitor \
-     whose lockout runs for another {seconds} seconds: choose another overflow number, or start \
-     after the lockout has ended"
+    "{number} is now the overflow number of ring pool {pool}, but was handed out to a visitor \
+     earlier, and its lockout runs for another {seconds} seconds: choose another overflow number, \
+     or start again after the lockout has ended"
 )]
 pub struct OverflowTaken {
     /// The number.

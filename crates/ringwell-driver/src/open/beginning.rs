@@ -185,7 +185,7 @@ pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, err
     tracing::error!(
         %error,
         "a server of the journal has lost a message: trying another server. Check the disk of the \
-        first one"
+        server that lost the message"
     );
     // The request may go unanswered, or there may be no other server; the next attempt shows which
     // server leads.

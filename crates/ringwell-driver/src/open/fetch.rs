@@ -33,7 +33,7 @@ pub fn discard_unfinished(
     if !files.exists(&directory.join(MARK)) {
         return Ok(());
     }
-    tracing::warn!(shard, "an incomplete copy of the journal is removed");
+    tracing::warn!(shard, "removing an incomplete copy of the journal");
     clear(files, &directory)?;
     unmark(files, &directory)
 }
@@ -60,7 +60,7 @@ pub(super) fn fetch<F: Files>(
                     shard,
                     error,
                     replay_from = index.replay_from,
-                    "a snapshot beside the log cannot be used; trying the one before it"
+                    "a snapshot stored beside the log cannot be used; trying an older snapshot"
                 );
             }
         }

@@ -49,11 +49,10 @@ pub enum FollowError {
     File(#[from] FileError),
     /// The log is empty, and no copy or snapshot has the groups that it had.
     #[error(
-        "the log of shard {shard} is empty and would continue with group {begins}, but group \
-        {wanted} is needed: the log's messages were removed, and no snapshot beside it can be \
-        read. Restore the \
-         shard's stream and its stream of snapshots from one backup, or start on a machine that \
-         has a copy"
+        "the log of shard {shard} is empty: its next group would be {begins}, but the groups from \
+         {wanted} on are missing. The log's messages were removed, and no snapshot beside the log \
+         can be read. Restore the shard's stream and its stream of snapshots from one backup, or \
+         start on a machine that has a copy of the journal"
     )]
     LostHead {
         /// The shard.
@@ -65,8 +64,8 @@ pub enum FollowError {
     },
     /// A message is missing, although the log has earlier and later messages.
     #[error(
-        "message {n} is missing in the middle of the log of shard {shard}: its records are \
-         unknown. Make another replica of the stream the leader, and start again"
+        "message {n} is missing from the middle of the log of shard {shard}, so the records in \
+         that message are unknown. Make another replica the leader of the stream, and start again"
     )]
     Hole {
         /// The shard.
@@ -521,8 +520,8 @@ impl<F: Files> Following<F> {
             writer.append(&Record::Tick { at: self.tip.last_at });
             let not_taken =
                 |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
-            let group =
-                writer.seal(Vec::new()).ok_or_else(|| not_taken("no group could be built"))?;
+            let is_empty = "internal error: the message of the take-over is empty";
+            let group = writer.seal(Vec::new()).ok_or_else(|| not_taken(is_empty))?;
             let message = encode_message(&self.author, &group).into();
             let before = Before::OfAnother;
             let appended =
@@ -535,7 +534,10 @@ impl<F: Files> Following<F> {
                 }
                 Some(Fate::Full) => return Err(not_taken("the log is full")),
                 Some(Fate::Failed(why)) => return Err(not_taken(&why)),
-                None => return Err(not_taken("the journal's servers store nothing")),
+                None => {
+                    let why = "the journal's servers did not store a message in time";
+                    return Err(not_taken(why));
+                }
             }
         }
     }

@@ -15,8 +15,8 @@ use crate::store::{FileError, Files, ServedMap};
 /// The cluster file is older than the one that was last in use with this data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the cluster file has version {version}, but this data directory was served with version \
-    {served}: use the newest file on every node"
+    "the cluster file has version {version}, but version {served} was last used with this data \
+    directory: use the newest file on every node"
 )]
 pub struct OldMap {
     /// The version of the cluster file.

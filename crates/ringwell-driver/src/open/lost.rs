@@ -24,7 +24,7 @@ pub(super) fn report_lost(
         shard,
         lost_from = taken_n,
         lost_to = proven,
-        "the journal's log has lost acknowledged groups: all pools of the shard answer with \
+        "the journal's log has lost acknowledged writes: all pools of the shard answer with \
          overflow numbers for one lockout, then resume by themselves. Find out why: check the \
          servers' sync_interval, and whether a disk was restored from a copy"
     );
@@ -69,11 +69,12 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
     if is_new {
         tracing::error!(
             shard,
-            "the journal's stream of this shard is gone, although streams of other shards exist, \
-             or another process has just served it: its allocations are lost, and look-ups cannot \
-             find them. All pools answer with overflow numbers for one lockout, then resume by \
-             themselves. If you restore its two streams from a backup, do so before startup. Find \
-             out who deleted them"
+            "the journal's stream of this shard is gone. Streams of other shards exist, or another \
+             process has just served this shard, so the stream was deleted. The shard's \
+             allocations are lost, and look-ups cannot find them. All pools of the shard answer \
+             with overflow numbers for one lockout, then resume by themselves. Stop the server \
+             before you restore the shard's two streams from a backup. Find out who deleted the \
+             streams"
         );
     }
     is_new
@@ -96,11 +97,11 @@ pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd,
             lost_from = taken_n,
             reported_group = group,
             reported_epoch = epoch,
-            "the journal's stream of this shard ends before the point that its last process \
-             reported: it has lost acknowledged groups, or was deleted and created again. All \
-             pools \
-             of the shard answer with overflow numbers for one lockout, then resume by themselves. \
-             Find out why: check the servers' sync_interval, and who may delete streams"
+            "the journal's stream of this shard ends before the point that the shard's last \
+             process reported: the stream has lost acknowledged writes, or was deleted and created \
+             again. All pools of the shard answer with overflow numbers for one lockout, then \
+             resume by themselves. Find out why: check the servers' sync_interval, and who may \
+             delete streams"
         );
     }
     is_other

@@ -67,7 +67,7 @@ pub struct Read<F: Files> {
 
 /// The storage of a shard's groups.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each shard has one, and only at startup")]
+#[expect(clippy::large_enum_variant, reason = "each shard has one value, only during startup")]
 pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
     /// The groups are in a log; the files are open and match the log.
@@ -203,8 +203,8 @@ pub fn read_copy<F: Files>(
             tracing::warn!(
                 shard,
                 %error,
-                "the copy of the journal on this machine is set aside, and a new copy is built \
-                from the log"
+                "the copy of the journal on this machine cannot be used: setting the copy aside \
+                and building a new one from the log"
             );
             set_aside(files, settings, shard)?;
             read(files, settings, shard, specs, believed)
@@ -229,7 +229,7 @@ pub(super) fn load<F: Files>(
             Chunk::ForeignTimes(entries) => entries.for_each(|entry| restore.foreign_time(&entry)),
         }
     }
-    reader.end().copied().ok_or_else(|| "the snapshot has no end".to_owned())
+    reader.end().copied().ok_or_else(|| "the end of the snapshot is missing".to_owned())
 }
 
 /// Returns the shards that have segments or snapshots in `data`. If there are none, the volume with
@@ -359,23 +359,24 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
                 %data,
                 "this data directory was restored from a copy: answers sent after the copy was \
                 made are unknown. All pools answer with overflow numbers for the longest lifetime, \
-                then resume by themselves; there is nothing to do"
+                then resume by themselves; no action is needed"
             );
         }
         Some(Copied::Replaced(shard)) => tracing::error!(
             %data,
             shard,
-            "this data directory was last served with a different journal of this shard, which is \
-                now missing: all pools answer with overflow numbers for the longest lifetime, then \
-                resume by themselves. If it was moved or its volume is not mounted, stop the \
-                server before you bring it back. If you bring it back, the answers given in the \
-                meantime are missing instead, and all pools answer with overflow numbers again"
+            "this data directory was last used with a different journal of this shard, and that \
+                journal is now missing: all pools answer with overflow numbers for the longest \
+                lifetime, then resume by themselves. If the missing journal was moved, or its \
+                volume is not mounted, stop the server before you restore that journal. After \
+                that, the answers given in the meantime are missing instead, and all pools answer \
+                with overflow numbers again"
         ),
         Some(Copied::Unkept(unkept)) => tracing::error!(
             %data,
             "{}; with durability `os`, answers do not wait for the disk, so the last answered \
                 allocations may be lost. All pools answer with overflow numbers for the longest \
-                lifetime, then resume by themselves; there is nothing to do",
+                lifetime, then resume by themselves; no action is needed",
             reason(unkept)
         ),
         None => {}

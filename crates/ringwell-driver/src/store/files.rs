@@ -325,17 +325,19 @@ pub(super) fn numbered(
 
 /// Returns advice for the operator about a file that cannot be read.
 fn remedy(path: &Path) -> String {
-    let moved = format!("move it away (`mv {0} {0}.bad`), and start", path.display());
+    let moved = format!("move the file away (`mv {0} {0}.bad`), and start", path.display());
     let restored = "with `ringwell serve --restored`: all pools then answer with overflow numbers \
                     for the longest lifetime";
     match path.file_name().and_then(|name| name.to_str()) {
-        Some("peers.json") => format!("{moved} again; other nodes' journals are recorded anew"),
+        Some("peers.json") => {
+            format!("{moved} again; the server then records the other nodes' journals again")
+        }
         Some("gaps.json") => format!(
             "{moved} again; calls from periods without history may then be attributed to an \
              earlier visitor"
         ),
         Some("overflow-periods.json") => "it is replaced".to_owned(),
-        Some("cluster-map.json") => format!("{moved}, while the other nodes serve, {restored}"),
+        Some("cluster-map.json") => format!("{moved}, while the other nodes run, {restored}"),
         Some("identity.json") => {
             format!(
                 "if a newer version has served this data, start that version; if not, {moved} \

@@ -92,7 +92,7 @@ impl<F> Shared<F> {
     /// more is stored.
     pub(super) fn check_failed(&self) -> Result<(), FileError> {
         if self.counters.have_failed() && !planted(Bug::FailedFlushIgnored) {
-            let why = io::Error::other("a write or a flush of this journal has failed before");
+            let why = io::Error::other("an earlier write or flush of this journal failed");
             return Err(FileError::new("store in", &self.directory, why));
         }
         Ok(())

@@ -450,8 +450,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         if is_slow {
             tracing::warn!(
                 shard = self.author.shard,
-                "the server that leads the journal's stream has been slow for seconds: asking \
-                another server to lead. Check the slow server's disk"
+                "the server that leads the journal's stream has been slow for several seconds: \
+                asking another server to lead. Check the slow server's disk"
             );
             let asked = self.log.change_leader();
             // If no server answers or no other one can lead, the request is repeated later.
@@ -494,9 +494,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
                 self.replace_slow_leader(sent, now);
                 self.mirrored(group).await
             }
-            Fate::Full => {
-                Appended::Full { group, error: "the log that keeps the journal is full".to_owned() }
-            }
+            Fate::Full => Appended::Full { group, error: "the journal's log is full".to_owned() },
             Fate::Taken { epoch } => Appended::Taken { epoch },
             Fate::Failed(error) => Appended::Failed(error),
         }

@@ -97,7 +97,7 @@ impl Store for Memory {
 
     fn draft(&self, _: u64) -> Result<Infallible, FileError> {
         let refused = io::Error::from(io::ErrorKind::Unsupported);
-        Err(FileError::new("keep a snapshot of what is only in", Path::new("memory"), refused))
+        Err(FileError::new("take a snapshot of a journal in", Path::new("memory"), refused))
     }
 
     fn identity(&self) -> [u8; 16] {

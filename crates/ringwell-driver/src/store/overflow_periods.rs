@@ -57,9 +57,9 @@ impl OverflowPeriods {
         tracing::error!(
             %error,
             copy = %aside.display(),
-            "the file of overflow periods was unreadable, so it is unknown which numbers were \
-             overflow numbers until now. For numbers handed out before now, a call after the end \
-             of the lockout is attributed to no visitor"
+            "the file of overflow periods could not be read, so it is unknown which numbers were \
+             overflow numbers before this startup. If a number was handed out before this startup, \
+             a call to it after the end of the lockout is attributed to no visitor"
         );
         Ok(unknown)
     }

@@ -37,8 +37,7 @@ pub struct ShardStore<F> {
 pub enum OpenError {
     /// The journal cannot be trusted or cannot be read.
     #[error(
-        "the journal of shard {shard} in {}: {source}. `ringwell journal verify` shows all that is \
-         wrong",
+        "the journal of shard {shard} in {}: {source}. `ringwell journal verify` shows all damage",
         directory.display()
     )]
     Refused {

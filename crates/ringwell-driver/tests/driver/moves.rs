@@ -344,7 +344,7 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
             body
         };
         refused(Path::Prepare, &wrong(&prepare, "version", json!(2)), "files differ").await;
-        refused(Path::Prepare, &wrong(&prepare, "shard", json!(1)), "does not belong to this node")
+        refused(Path::Prepare, &wrong(&prepare, "shard", json!(1)), "does not belong to that node")
             .await;
         refused(Path::Prepare, &wrong(&prepare, "digest", json!("")), "different lists").await;
         prepare["shard"] = json!(3);

@@ -43,7 +43,7 @@ impl Packer {
 
     /// Returns `None`, because this build contains no zstd.
     #[cfg(not(feature = "zstd"))]
-    #[expect(clippy::unused_self, reason = "has the signature of the build with zstd")]
+    #[expect(clippy::unused_self, reason = "as in builds with zstd, where `self` is used")]
     pub(super) fn pack(&mut self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }

@@ -299,7 +299,11 @@ impl<'a> Fields<'_, 'a> {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group {}, offset {} of its body: {}", self.n, self.offset, self.fault)
+        write!(
+            f,
+            "the record at offset {} in the body of frame {} {}",
+            self.offset, self.n, self.fault
+        )
     }
 }
 
@@ -308,16 +312,16 @@ impl std::error::Error for DecodeError {}
 impl fmt::Display for DecodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(kind) => write!(f, "record of unknown kind {kind}"),
-            Self::Flags(flags) => write!(f, "record with unknown flags {flags:#04x}"),
-            Self::Short => f.write_str("record is cut short"),
-            Self::Time => f.write_str("record is earlier than the one before it"),
-            Self::Number => f.write_str("record contains an invalid promo number"),
+            Self::Kind(kind) => write!(f, "has the unknown kind {kind}"),
+            Self::Flags(flags) => write!(f, "has unknown flags ({flags:#04x})"),
+            Self::Short => f.write_str("is cut short"),
+            Self::Time => f.write_str("is earlier than the record before it"),
+            Self::Number => f.write_str("contains an invalid promo number"),
             Self::Previous => {
-                f.write_str("record points to a predecessor that does not precede it")
+                f.write_str("refers to a previous record that does not come before it")
             }
-            Self::Params => f.write_str("record has parameters of an impossible length"),
-            Self::Position => f.write_str("there is no such record"),
+            Self::Params => f.write_str("has parameters of an impossible length"),
+            Self::Position => f.write_str("does not exist"),
         }
     }
 }

@@ -368,17 +368,18 @@ fn unreadable_parameters_are_not_written() {
 #[test]
 fn an_unreadable_body_is_reported_with_place_and_reason() {
     for (fault, words) in [
-        (DecodeFault::Kind(9), "record of unknown kind 9"),
-        (DecodeFault::Flags(0x80), "record with unknown flags 0x80"),
-        (DecodeFault::Short, "record is cut short"),
-        (DecodeFault::Time, "record is earlier than the one before it"),
-        (DecodeFault::Number, "record contains an invalid promo number"),
-        (DecodeFault::Previous, "record points to a predecessor that does not precede it"),
-        (DecodeFault::Params, "record has parameters of an impossible length"),
-        (DecodeFault::Position, "there is no such record"),
+        (DecodeFault::Kind(9), "has the unknown kind 9"),
+        (DecodeFault::Flags(0x80), "has unknown flags (0x80)"),
+        (DecodeFault::Short, "is cut short"),
+        (DecodeFault::Time, "is earlier than the record before it"),
+        (DecodeFault::Number, "contains an invalid promo number"),
+        (DecodeFault::Previous, "refers to a previous record that does not come before it"),
+        (DecodeFault::Params, "has parameters of an impossible length"),
+        (DecodeFault::Position, "does not exist"),
     ] {
         let error = DecodeError { n: 7, offset: 12, fault };
-        assert_eq!(error.to_string(), format!("group 7, offset 12 of its body: {words}"));
+        let place = "the record at offset 12 in the body of frame 7";
+        assert_eq!(error.to_string(), format!("{place} {words}"));
     }
 }
 

@@ -35,8 +35,8 @@ pub enum RecoverError<E> {
     },
     /// The end of the newest segment is missing.
     #[error(
-        "segment {segno:016} has {bytes} bytes but was longer when it was created: the missing \
-            part may have been answered. {RESTORE}"
+        "segment {segno:016} has {bytes} bytes but was longer when it was created: answers may \
+         have been sent for frames in the missing part. {RESTORE}"
     )]
     Short {
         /// The segment.
@@ -66,8 +66,8 @@ pub enum RecoverError<E> {
     /// A bad frame is followed by newer frames, so the damage is in the middle of the journal.
     #[error(
         "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
-         in segment {newer_segno:016} at offset {newer_offset} was written after it, so frame {n} was \
-         answered and must not be cut. {RESTORE}"
+         in segment {newer_segno:016} at offset {newer_offset} was written after it, so answers \
+         were sent for frame {n}, and this frame must not be cut off. {RESTORE}"
     )]
     Damaged {
         /// The segment.
@@ -114,7 +114,8 @@ pub enum RecoverError<E> {
     /// The journal ends before the snapshot does.
     #[error(
         "the snapshot covers frames up to {through}, but the journal ends with frame {last}, in \
-            segment {segno:016} at offset {offset}: answered frames are gone. {RESTORE}"
+            segment {segno:016} at offset {offset}: frames for which answers were \
+            sent are missing. {RESTORE}"
     )]
     Behind {
         /// The last frame that the snapshot may cover.
@@ -130,7 +131,7 @@ pub enum RecoverError<E> {
 
 const RESTORE: &str = "Restore the file from a copy and start again";
 const RESTORE_FILES: &str = "restore them from a copy and start again";
-const VERSION: &str = "Was it written by a newer version of the program?";
+const VERSION: &str = "If a newer version of Ringwell wrote the frame, start that version";
 
 /// The evidence that a segment does not belong to the journal that is being recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +172,9 @@ pub enum ChainFault {
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(segno) => write!(f, "its header names segment {segno:016}"),
+            Self::Number(segno) => {
+                write!(f, "its first block identifies it as segment {segno:016}")
+            }
             Self::Shard(shard) => write!(f, "it belongs to shard {shard}"),
             Self::Journal => f.write_str("it belongs to another journal"),
         }
@@ -191,10 +194,12 @@ impl fmt::Display for ChainFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(n) => write!(f, "it has number {n}"),
-            Self::Hash => f.write_str("it follows a different frame from the one before it"),
+            Self::Hash => f.write_str("its hash of the previous frame does not match that frame"),
             Self::Epoch => f.write_str("its epoch is lower than that of the frame before it"),
             Self::Time => f.write_str("its time is earlier than that of the frame before it"),
-            Self::Snapshot => f.write_str("the snapshot follows another frame"),
+            Self::Snapshot => {
+                f.write_str("the snapshot contains a different hash of the previous frame")
+            }
         }
     }
 }

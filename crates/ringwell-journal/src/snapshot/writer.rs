@@ -128,7 +128,7 @@ impl SnapshotWriter {
         if self.open_entries == 0 {
             return;
         }
-        assert!(self.open.len() <= CHUNK_BYTES_MAX, "a reader would refuse the chunk");
+        assert!(self.open.len() <= CHUNK_BYTES_MAX, "the chunk is longer than readers accept");
         let len = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
         let mut header = [0; CHUNK_HEADER_BYTES];
         header[..4].copy_from_slice(&self.open_kind.to_le_bytes());

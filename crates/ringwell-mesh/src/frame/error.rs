@@ -25,7 +25,9 @@ pub enum FrameError {
         wanted: u8,
     },
     /// The frame ends too early.
-    #[error("frame is cut short: it ends after {bytes} bytes, within or before: {field}")]
+    #[error(
+        "frame is cut short: it ends after {bytes} bytes, before the end of this field: {field}"
+    )]
     CutShort {
         /// Its length.
         bytes: usize,

@@ -512,9 +512,12 @@ fn errors_explain_the_operator_s_action() {
     let text = FrameError::Version { found: 4 }.to_string();
     assert_eq!(
         text,
-        "frame of link version 4, but this release speaks versions 1 to 3: upgrade the older of the \
-         two nodes"
+        "frame of link version 4, but this release speaks versions 1 to 3: upgrade the older of \
+         the two nodes"
     );
     let text = read_ping(&[1, kind::PING]).unwrap_err().to_string();
-    assert_eq!(text, "frame is cut short: it ends after 2 bytes, within or before: shard");
+    assert_eq!(
+        text,
+        "frame is cut short: it ends after 2 bytes, before the end of this field: shard"
+    );
 }

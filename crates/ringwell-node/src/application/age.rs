@@ -142,7 +142,11 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
             Ok(Some(found)) if thread.node.directory().pool(pool) == Some(&found) => {}
             Ok(Some(found)) => put.push(found),
             Err(trouble) => {
-                tracing::warn!(ring_pool = pool.0, trouble, "the ring pool is unchanged");
+                tracing::warn!(
+                    ring_pool = pool.0,
+                    trouble,
+                    "cannot refresh the ring pool from the main application: the pool is unchanged"
+                );
                 age = age.min(TROUBLE_AGE);
             }
         }
@@ -165,7 +169,10 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
 
 async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     if let Err(trouble) = running_node::take(&thread.node, &thread.peers, put, removed).await {
-        tracing::warn!(trouble, "the main application's ring pools are unchanged");
+        tracing::warn!(
+            trouble,
+            "cannot apply the main application's changes to ring pools: the pools are unchanged"
+        );
     }
 }
 

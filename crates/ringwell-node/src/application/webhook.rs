@@ -29,7 +29,7 @@ pub(super) const SECONDS_MAX: u64 = 300;
 
 /// The message for a sender that repeats a push that is not the newest.
 const COPIED: &str = "this change to the ring pool, or a later one, has already been accepted: \
-     send the change again with the current time";
+     if this change is still needed, sign it with the current time and send it again";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,7 +48,7 @@ pub enum PushError {
     /// The signature or the timestamp is wrong.
     #[error(
         "send Ringwell-Timestamp: SECONDS, the current Unix time, and Ringwell-Signature: \
-         sha256=HEX, the HMAC-SHA256 of TIMESTAMP.BODY under the shared secret"
+         sha256=HEX, the HMAC-SHA256 of SECONDS.BODY with the shared secret as the key"
     )]
     Unsigned,
     /// The body cannot be used.

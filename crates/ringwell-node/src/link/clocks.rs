@@ -73,9 +73,9 @@ impl Clocks {
             tracing::warn!(
                 node = self.node,
                 ahead_ms,
-                "the clocks of this node and another one differ: until they agree, calls and \
-                 look-ups without a time may find an earlier visitor. Synchronize the clocks of \
-                 all nodes with chrony or systemd-timesyncd"
+                "the clocks of this node and another node differ: until the clocks agree, calls \
+                 and look-ups without a time may find an earlier visitor instead of the right one. \
+                 Synchronize the clocks of all nodes with chrony or systemd-timesyncd"
             );
         }
     }

@@ -69,7 +69,7 @@ impl TlsError {
         }
         let certificate = certificate.display();
         let reason = format!(
-            "the key does not match the certificate {certificate}: set the key that belongs to the \
+            "the key does not match the certificate {certificate}: use the key that belongs to the \
              certificate, or replace both files"
         );
         Self::new(key, reason)
@@ -89,8 +89,7 @@ impl Tls {
         let certificate = files.certificate(node);
         if let Some(name) = nodes.find(|name| ServerName::try_from(*name).is_err()) {
             let reason = format!(
-                "certificates cannot be issued for the name {name:?}: choose \
-                another name"
+                "the node name {name:?} cannot be used in a certificate: choose another node name"
             );
             return Err(TlsError::new(&certificate, reason));
         }
@@ -146,7 +145,12 @@ fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
             *shared.write().unwrap_or_else(PoisonError::into_inner) = sides;
             tracing::info!("the certificates of links were reloaded");
         }
-        Err(error) => tracing::error!(error, "the certificates of links are unchanged"),
+        Err(error) => {
+            tracing::error!(
+                error,
+                "cannot reload the certificates of links, so they are unchanged"
+            );
+        }
     }
 }
 

@@ -171,7 +171,10 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
     let bytes = steps.0.get().0.max(asking.0.get().0);
     times.sort_unstable();
     let (least, most) = (times[0], times[times.len() - 1]);
-    println!("PAUSES {pools} pools: at most {bytes} bytes at once; longest {least:?} to {most:?}");
+    println!(
+        "PAUSES {pools} pools: at most {bytes} bytes allocated in one step; longest step of a \
+         change: {least:?} to {most:?}"
+    );
     assert!(bytes <= BYTES_MAX, "adding a pool allocates {bytes} bytes on a shard's thread");
     // Takes the shortest of several measured times, because other work on the machine disturbs some
     // of the runs.

@@ -49,7 +49,7 @@ pub(super) async fn headers(
     let key = entry.site.edge_key.as_ref();
     if !key.is_some_and(|key| bool::from(key.reveal().ct_eq(presented))) {
         entry.count(Outcome::Refused);
-        return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
+        return refused(403, "send the site's edge_key in the header Ringwell-Edge-Key");
     }
     // The server has sent the edge key, so its headers for the client's address and the requested
     // page are trusted.

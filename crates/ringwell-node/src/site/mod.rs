@@ -179,9 +179,9 @@ impl SiteEntry {
             tracing::warn!(
                 site = self.site.key,
                 leases_per_minute = self.site.leases_per_minute,
-                "an address has reached the site's limit of new numbers per minute, so its \
-                 visitors see the page's original number. If the address is a proxy's, add it to \
-                 trusted_proxies"
+                "an address has reached the site's limit of new numbers per minute, so \
+                 visitors from that address see the page's original number. If the address \
+                 belongs to a proxy, add it to trusted_proxies"
             );
         }
     }

@@ -101,7 +101,7 @@ pub(super) const RECORD: Measured = Measured {
 
 /// Bytes of the answer to a row, including the row's share of the response head.
 pub(super) const ANSWER: Measured = Measured {
-    what: "answer to a row, with its share of the head",
+    what: "answer to a row, with a share of the HTTP head",
     value: 115.0,
     unit: "bytes",
     command: "ringwell load --json",

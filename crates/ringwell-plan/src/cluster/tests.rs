@@ -28,7 +28,7 @@ fn assert_near(value: f64, expected: f64) {
 fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() {
     let all = Traffic { numbers: Some(5.5e9), node_memory: 300e9, ..traffic(127_315.0) };
     let figures = estimate(&all).unwrap();
-    assert_near(value(&figures, "every number handed out once"), 12.0 * 3_600.0);
+    assert_near(value(&figures, "time to hand out every number once"), 12.0 * 3_600.0);
     // There are 3,183 batches a second. Each takes 18.19 us, times 1.43 because there are many
     // numbers.
     assert_near(value(&figures, "cores that are busy"), 3_183.0 * 18.19e-6 * 1.43);
@@ -82,7 +82,7 @@ fn more_traffic_never_costs_less() {
 #[test]
 fn traffic_beyond_a_cluster_s_capacity_is_reported() {
     assert_eq!(estimate(&traffic(1e9)), Err(EstimateError::TooMuch));
-    let none = EstimateError::NotAbove0("numbers a second");
+    let none = EstimateError::NotAbove0("the count of numbers per second");
     assert_eq!(estimate(&traffic(0.0)), Err(none));
 }
 

@@ -83,7 +83,7 @@ impl World {
             let longest = rules.slots().iter().map(|slot| slot.locked_until).max();
             let held = rules.holds(now).next();
             self.tell(at, || {
-                format!("shard {id}: now {now:?}, longest {longest:?}, held {held:?}")
+                format!("shard {id}: now {now:?}, last lockout until {longest:?}, hold {held:?}")
             });
         }
     }
@@ -114,8 +114,8 @@ impl World {
             if !is_right {
                 let first = lock(&self.servers).streams[usize::from(grant.shard)].ends().start;
                 let text = format!(
-                    "the look-up found {:?}, but {} was handed out in group {}; the log begins \
-                    with {first}",
+                    "the look-up found {:?}, but the number was handed out with the parameters {} \
+                    in group {}; the log begins with message {first}",
                     found.get(&which),
                     grant.params,
                     grant.group

@@ -190,7 +190,8 @@ impl Judge {
             return Ok(());
         }
         let text = format!(
-            "the number was answered, but group {} of its owner was never stored",
+            "the number was sent to a client, but group {}, which contains its record, was never \
+            stored",
             grant.group
         );
         broken("forgotten", grant.shard, grant.number, text)
@@ -209,9 +210,9 @@ impl Judge {
             if is_double && !self.is_unaware(new, held) {
                 let Grant { batch, row, true_us, process, .. } = &held.grant;
                 let text = format!(
-                    "batch {batch} row {row} of process {process} got it at {true_us} us and holds \
-                     it until {} us; batch {} row {} of process {} got it at {} us, and its answer \
-                     leaves at {now_us} us",
+                    "batch {batch} row {row} of process {process} got the number at {true_us} us \
+                     and has it until {} us; batch {} row {} of process {} also got it at {} us, \
+                     in an answer that is sent at {now_us} us",
                     held.until_us, new.batch, new.row, new.process, new.true_us
                 );
                 return broken("double", new.shard, new.number, text);
@@ -289,7 +290,9 @@ impl Judge {
             }
         }
         if begun.is_in_doubt && !begun.has_lost {
-            let text = "the startup holds its pools, although nothing was lost".to_owned();
+            let text = "after its start, the process holds the shard's pools, although nothing \
+                        was lost"
+                .to_owned();
             return broken("held without cause", begun.shard, 0, text);
         }
         self.check_locked(begun)
@@ -345,10 +348,10 @@ impl Judge {
             let known = begun.numbers.get(&grant.number).map_or(0, |known| known.1);
             if known.max(begun.held_until_ms) + 1 < begun.now_ms + left_ms {
                 let text = format!(
-                    "the lockout is known until {known}, the pool is held until {}, and the time \
-                    is {}; the lockout has {left_ms} ms left; the number was handed out at {} by \
-                    process {} in group {}, for {} ms; the time is known: {}, the \
-                     group is lost: {}, and something shows that: {}",
+                    "the process has recorded a lockout until {known} and a hold until {}; the \
+                    time is {}, but the number must stay locked out for another {left_ms} ms; the \
+                    number was handed out at {} by process {} in group {}, for {} ms; time of \
+                    the previous owner known: {}; group lost: {}; evidence of lost messages: {}",
                     begun.held_until_ms,
                     begun.now_ms,
                     grant.true_us,

@@ -57,7 +57,7 @@ impl World {
             let skew = self.drawn(LogFault::Clock, 0, 2 * SKEW_US);
             let skew = skew.cast_signed() - SKEW_US.cast_signed();
             self.shared.clocks[at].skew_us.set(skew);
-            self.tell(at, || format!("the wall clock is {} s off now", skew / 1_000_000));
+            self.tell(at, || format!("the wall clock is now off by {} s", skew / 1_000_000));
         }
         if self.strikes(LogFault::Deaf) {
             let length = self.drawn(LogFault::Deaf, SECOND, 8 * SECOND);
@@ -133,7 +133,7 @@ impl World {
                 && owner.is_none_or(|(author, _)| author == served.author)
             {
                 let text =
-                    "the process gives up the shard, although it is still its owner".to_owned();
+                    "the process gives up the shard, although no other process owns it".to_owned();
                 let rule = "fenced without an owner";
                 self.shared.judge(Err(Violation { rule, text, number: 0, shard }));
             }

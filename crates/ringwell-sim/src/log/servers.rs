@@ -248,7 +248,7 @@ impl Stream {
         if (last.author == *author) == (before == epoch) {
             return Ok(());
         }
-        Err(format!("message {n} has epoch {epoch} after {before}, and each owner has one epoch"))
+        Err(format!("message {n}: epoch {epoch} after {before}, but each owner has its own epoch"))
     }
 
     /// Resolves the proposals, the stale leader and the delayed requests that are due by `now`.
@@ -538,7 +538,7 @@ impl Servers {
         if self.strikes.strikes(LogFault::LostTail) {
             let count = self.strikes.stream(LogFault::LostTail).between(1, 30);
             if let Some(lost) = stream.lose(count) {
-                lines.push(format!("the log of shard {shard} loses {lost:?}"));
+                lines.push(format!("the log of shard {shard} loses messages {lost:?}"));
                 loss = Loss::Tail;
             }
         }

@@ -299,7 +299,7 @@ impl World {
             if let crate::model::Shown::Number(number) = answer.shown {
                 self.shared.mix(number);
                 self.shared.tell(0, &[number], || {
-                    format!("batch {batch} row {row} leaves process {process} with {number}")
+                    format!("process {process} answers batch {batch} row {row} with {number}")
                 });
             }
         }

@@ -51,7 +51,7 @@ impl Model {
         if let Some((other, Known { until, .. })) = older {
             let text =
                 format!("free since {}, but {other} has been free since {until}", known.until);
-            return fault("not the one free longest", text);
+            return fault("not free the longest", text);
         }
         Ok(())
     }
@@ -74,7 +74,8 @@ impl Model {
             return Ok(());
         }
         let text = format!(
-            "visitor {visitor} got this number while {} was still locked for them",
+            "visitor {visitor} got this number while the visitor's previous number, {}, was still \
+            locked out",
             held.grant.number
         );
         Err(broken("visitor moved", grant.shard, grant.number, text))
@@ -178,8 +179,10 @@ impl Model {
         if is_excused || !self.is_at_home(held) || held.until_us <= row.now_us {
             return Ok(());
         }
-        let text =
-            format!("row {} of batch {} had this number, but now got none", retry.1, retry.0);
+        let text = format!(
+            "row {} of batch {} got this number before, but the repeated row got none",
+            retry.1, retry.0
+        );
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
@@ -225,7 +228,8 @@ impl Model {
             let until = if held.grant.is_fresh { at_ms + lockout_ms(lifetime_ms) } else { at_ms };
             if known.allocated_at < at_ms && held.grant.is_fresh {
                 let text = format!(
-                    "answered at {at_ms}, but the newest known allocation is from {}",
+                    "the number was handed out at {at_ms}, but the newest known allocation is \
+                    from {}",
                     known.allocated_at
                 );
                 return fault("forgotten", number, text);
@@ -247,7 +251,7 @@ impl Model {
             |(other, known): &(&u16, &Shard)| **other != shard && known.pools.contains_key(&pool);
         match { self.shards.iter() }.find(serves) {
             Some((other, _)) => {
-                let text = format!("pool {pool} is served here and by shard {other}");
+                let text = format!("pool {pool} is served by this shard and by shard {other}");
                 Err(broken("two owners", shard, 0, text))
             }
             None => Ok(()),
@@ -286,8 +290,8 @@ impl Model {
                 }
                 if (known + 1).saturating_sub(shard_ms) * 1000 < left_us {
                     let text = format!(
-                        "pool {pool} counts the number as free from {known} on; the time is \
-                         {shard_ms}, but the number is locked for {left_us} us more"
+                        "in pool {pool}, the number is free from {known} on; the time is \
+                         {shard_ms}, but the number must stay locked out for another {left_us} us"
                     );
                     return Err(broken("forgotten", id, *number, text));
                 }

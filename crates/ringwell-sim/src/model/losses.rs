@@ -71,8 +71,8 @@ impl Model {
                 }
                 Loss::Nothing | Loss::All => {
                     let text = format!(
-                        "the number was answered from group {}, but the journal ends before \
-                        {next_n}",
+                        "the number was sent to a client, and its record was in group {}, but the \
+                        journal ends before group {next_n}",
                         held.grant.group
                     );
                     return Err(broken("forgotten", shard, held.grant.number, text));

@@ -143,7 +143,7 @@ fn the_wrong_order_and_an_overflow_without_cause_are_found() {
     model.granted(grant(2, FIRST + 1, 1000)).unwrap();
     model.exhausted(0, 7, 1, None).unwrap();
     // Both numbers are free again, and the first one has been free for longer.
-    assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "not the one free longest");
+    assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "not free the longest");
 }
 
 #[test]

@@ -84,8 +84,10 @@ impl Provider for FileProvider {
                 continue;
             }
             if !offers.contains(&purchase.offer) {
-                let number = purchase.offer.number;
-                return Err(ProviderError(format!("{number} is not offered at that price")));
+                let Offer { number, price_cents } = purchase.offer;
+                return Err(ProviderError(format!(
+                    "there is no offer for {number} with price_cents = {price_cents}"
+                )));
             }
             all.push(purchase.clone());
         }

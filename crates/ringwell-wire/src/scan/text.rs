@@ -24,7 +24,7 @@ pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Opti
 
 /// Skips ASCII bytes that are neither less than `first` nor a backslash. Returns the rest, which
 /// begins with the first other byte, or `None` if there is no such byte.
-#[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
+#[expect(clippy::inline_always, reason = "so that `first` is a constant in `usual::Reader::read`")]
 #[inline(always)]
 pub(crate) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     let mut rest = text;
@@ -50,7 +50,7 @@ fn stops_below(block: i8x16, first: u8) -> u32 {
 
 /// Like [`pass`], for a query that begins with an `&`. Also returns whether the query may contain
 /// `ring_pool_key` or `ringwell_visitor`, which both begin with `r`.
-#[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
+#[expect(clippy::inline_always, reason = "so that `first` is a constant in `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
     let mut rest = text;
@@ -76,7 +76,7 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
 }
 
 /// Skips white space.
-#[expect(clippy::inline_always, reason = "there is nearly always no space or one")]
+#[expect(clippy::inline_always, reason = "nearly always, at most one space is skipped")]
 #[inline(always)]
 pub(super) fn blanks(text: &[u8]) -> &[u8] {
     match text {

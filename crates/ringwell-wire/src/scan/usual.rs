@@ -40,7 +40,10 @@ impl<'a> Reader<'a> {
 
     /// Returns the offset of `rest`, which must extend to the end of the body.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "it is no longer than the body")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "`rest` is a part of the body, whose length fits into a u32"
+    )]
     pub(super) fn place(self, rest: &[u8]) -> u32 {
         self.end.wrapping_sub(rest.len() as u32)
     }
@@ -49,7 +52,7 @@ impl<'a> Reader<'a> {
     /// returns the text after the row.
     #[expect(
         clippy::inline_always,
-        reason = "as `parse_row`, where it is measured: a call copies the row"
+        reason = "without inlining, each call copies the row, as measured for `parse_row`"
     )]
     #[inline(always)]
     pub(super) fn read(self, rest: &[u8]) -> Option<(Row, &[u8])> {

@@ -182,8 +182,8 @@ async fn a_failing_endpoint_shows_why_until_it_accepts_an_event() {
     let failed = Ended::Failed("TLS: the certificate has expired".to_owned());
     let all = [
         (failed, Some("TLS: the certificate has expired")),
-        (answered(503), Some("it answered 503")),
-        (answered(302), Some("it answered 302; redirects are not followed")),
+        (answered(503), Some("the endpoint answered 503")),
+        (answered(302), Some("the endpoint answered 302; redirects are not followed")),
         (answered(204), None),
     ];
     for (attempts, (ended, reason)) in (1..).zip(all) {

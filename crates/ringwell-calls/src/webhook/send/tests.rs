@@ -88,10 +88,10 @@ async fn an_address_without_tls_is_refused_when_it_is_typed() {
     let allowed = WebhookSettings { allow_ports: vec![80], ..loopback() };
     assert_eq!(refused("http://localtest.example/", allowed.clone()).await, "");
     for (url, settings, reason) in [
-        ("http://localtest.example/", WebhookSettings::default(), "write https://"),
-        ("http://93.184.216.34/", allowed.clone(), "write https://"),
-        ("http://public.example/", allowed.clone(), "write https://"),
-        ("http://nowhere.example/", allowed.clone(), "nowhere.example has no address: write"),
+        ("http://localtest.example/", WebhookSettings::default(), "use https://"),
+        ("http://93.184.216.34/", allowed.clone(), "use https://"),
+        ("http://public.example/", allowed.clone(), "use https://"),
+        ("http://nowhere.example/", allowed.clone(), "nowhere.example has no address: use"),
         ("https://localtest.example/", WebhookSettings::default(), "not a public address"),
     ] {
         let refused = refused(url, settings).await;

@@ -143,7 +143,7 @@ impl Appending {
                 Ask::ReadEnds
             }
             Ok(None) => Ask::Done(Fate::Failed(format!(
-                "the log has lost message {n}, which it had acknowledged, or all messages after it"
+                "the log has lost message {n}, which it had acknowledged, and possibly others"
             ))),
             Ok(Some(there)) => match decode_message(&there) {
                 Err(fault) => Ask::Done(Fate::Failed(format!("message {n} of the log: {fault}"))),
@@ -219,7 +219,7 @@ impl Appending {
         match decode_message(there) {
             Err(fault) => Fate::Failed(format!("message {n} of the log: {fault}")),
             Ok((author, _)) if author.incarnation == self.author.incarnation => Fate::Failed(
-                format!("message {n} of the log is a different message from this process"),
+                format!("this process has already written a different message {n} to the log"),
             ),
             Ok((author, group)) => {
                 let is_ours =

@@ -161,9 +161,9 @@ impl<L: Log + Clone> Numbered<L> {
             bytes = first.len(),
             begins = %shown,
             origin = self.log.origin(places.start).await,
-            "another program has published to the journal's stream: its messages are skipped, and \
-             nothing is lost. The servers do not record which program it was: allow only Ringwell \
-             to publish there"
+            "another program has published to the journal's stream: that program's messages are \
+             skipped, and nothing is lost. The servers do not record which program it was: allow \
+             only Ringwell to publish to the stream"
         );
     }
 

@@ -134,7 +134,7 @@ fn impossible_options_are_refused_without_printing_a_key() {
         (r#"{"pools":[],"surprise":1}"#, "surprise"),
         (r#"{"pools":[],"durability":"paper"}"#, "durability must be \"disk\""),
         (r#"{"pools":[],"deadline_ms":0}"#, "deadline_ms must be 1 to 60000"),
-        (r#"{"pools":[]}"#, "data is missing"),
+        (r#"{"pools":[]}"#, "data must be set"),
         (&whole.replace("\"id\":1", "\"id\":\"x\""), "pools[0]: the body is not a ring pool"),
         (&whole.replace("0101-", "01-"), "pools[0]: numbers"),
     ];

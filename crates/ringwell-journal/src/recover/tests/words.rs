@@ -17,7 +17,7 @@ fn every_refusal_has_its_reason() {
         Refusal::Damaged { segno, offset, n, fault, newer_segno, newer_offset, newer_n }
     };
     for (refusal, words) in [
-        (foreign(Foreign::Number(3)), "its header names segment 0000000000000003"),
+        (foreign(Foreign::Number(3)), "its first block identifies it as segment 0000000000000003"),
         (foreign(Foreign::Shard(4)), "it belongs to shard 4"),
         (foreign(Foreign::Journal), "it belongs to another journal"),
         (missing(Oldest::None), "frame 5 is needed, but there is no segment"),
@@ -26,13 +26,19 @@ fn every_refusal_has_its_reason() {
             "frame 5 is needed, but the oldest segment begins with frame 7",
         ),
         (chain(ChainFault::Number(9)), "it has number 9"),
-        (chain(ChainFault::Hash), "it follows a different frame from the one before it"),
+        (chain(ChainFault::Hash), "its hash of the previous frame does not match that frame"),
         (chain(ChainFault::Epoch), "its epoch is lower"),
         (chain(ChainFault::Time), "its time is earlier"),
-        (chain(ChainFault::Snapshot), "the snapshot follows another frame"),
+        (
+            chain(ChainFault::Snapshot),
+            "the snapshot contains a different hash of the previous frame",
+        ),
         (segment(SegmentFault::Magic), "its first block is not the head of a segment"),
         (segment(SegmentFault::Checksum), "the checksum of its first block is wrong"),
-        (segment(SegmentFault::Tip), "its first block names a group that cannot exist"),
+        (
+            segment(SegmentFault::Tip),
+            "its first block contains an impossible frame number or epoch",
+        ),
         (
             segment(SegmentFault::Version(9)),
             "its format has version 9; this program reads versions 1 to 2",
@@ -42,7 +48,7 @@ fn every_refusal_has_its_reason() {
             "has 4096 bytes but was longer when it was created",
         ),
         (damaged(FrameFault::NotWritten), "frame 5 is not wholly written"),
-        (damaged(FrameFault::Rotten), "frame 5 is written, but changed since"),
+        (damaged(FrameFault::Rotten), "frame 5 is corrupted"),
     ] {
         assert!(refusal.to_string().contains(words), "{refusal}");
     }
@@ -57,7 +63,7 @@ fn a_verdict_reports_the_cut_and_whether_an_answer_may_have_been_sent() {
         (Verdict::Torn(cut), "cut before frame 7, which was never completely written", false),
         (
             Verdict::Rotten(cut),
-            "cut before frame 7, which was written, may have been answered",
+            "cut before frame 7, which is corrupted; answers may have been sent",
             true,
         ),
     ] {

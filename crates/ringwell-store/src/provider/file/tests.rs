@@ -54,7 +54,7 @@ fn a_repeated_purchase_buys_nothing_more_and_numbers_without_an_offer_are_not_bo
     files.provider.buy(std::slice::from_ref(&bought)).unwrap();
     let cheaper = purchase(offer("8885550100", 1));
     let error = files.provider.buy(&[bought.clone(), cheaper]).unwrap_err();
-    assert_eq!(error.0, "8885550100 is not offered at that price");
+    assert_eq!(error.0, "there is no offer for 8885550100 with price_cents = 1");
     assert_eq!(files.provider.bought().unwrap(), [bought]);
 }
 
