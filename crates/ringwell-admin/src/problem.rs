@@ -51,6 +51,10 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The text of the error, for other parts of the program.
     pub(crate) fn detail(&self) -> &str {
         &self.detail

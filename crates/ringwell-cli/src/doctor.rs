@@ -494,8 +494,9 @@ fn ports(config: &Config, findings: &mut Findings) {
 }
 
 fn taken(address: &Listen, findings: &mut Findings) {
+    let show = if matches!(address, Listen::Unix(_)) { "ss -lxp" } else { "ss -ltnp" };
     let text = format!(
-        "{address} is in use or not available: `ss -ltnp` shows whether a program uses this \
+        "{address} is in use or not available: `{show}` shows whether a program uses this \
          address. If another Ringwell server uses it, stop that server or choose another address"
     );
     findings.bad("port", text);

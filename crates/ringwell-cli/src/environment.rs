@@ -13,7 +13,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 /// # Errors
 /// Returns an error about the first such variable.
 pub(crate) fn check_variables() -> anyhow::Result<()> {
-    for (name, _) in ringwell_config::VARIABLES {
+    for name in ringwell_config::VARIABLES {
         let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
         anyhow::ensure!(
             is_text,

@@ -16,16 +16,16 @@ use super::settings::Config;
 use super::values::{Durability, Listen, LogFormat};
 use super::values::{ValueError, parse_duration, parse_path};
 
-/// The variables, each with the setting that it overrides.
-pub const VARIABLES: [(&str, &str); 8] = [
-    ("RINGWELL_DATA", "directory of journals and snapshots"),
-    ("RINGWELL_LISTEN", "addresses to listen on, separated by commas"),
-    ("RINGWELL_SHARDS", "count of shards; 0 for one per core"),
-    ("RINGWELL_DURABILITY", "disk, os or memory"),
-    ("RINGWELL_DEADLINE", "time limit for answering a batch, e.g. 100ms"),
-    ("RINGWELL_TOKEN_SHA256", "hashes of management tokens, separated by commas"),
-    ("RINGWELL_LOG_FORMAT", "auto, text or json"),
-    ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
+/// The variables that override settings.
+pub const VARIABLES: [&str; 8] = [
+    "RINGWELL_DATA",
+    "RINGWELL_LISTEN",
+    "RINGWELL_SHARDS",
+    "RINGWELL_DURABILITY",
+    "RINGWELL_DEADLINE",
+    "RINGWELL_TOKEN_SHA256",
+    "RINGWELL_LOG_FORMAT",
+    "RINGWELL_LOG_LEVEL",
 ];
 
 /// The variable in [`VARIABLES`] that was probably meant by the unknown name `name`.
@@ -33,12 +33,11 @@ pub const VARIABLES: [(&str, &str); 8] = [
 pub fn meant(name: &str) -> Option<&'static str> {
     let others = ["CONFIG", "CLUSTER", "NODE", "TOKEN", "WEBHOOK_SECRET"];
     let ours = name.strip_prefix("RINGWELL_")?;
-    let known = VARIABLES.map(|(known, _)| known);
-    if others.contains(&ours) || known.contains(&name) {
+    if others.contains(&ours) || VARIABLES.contains(&name) {
         return None;
     }
     let distance = |known: &&str| strsim::osa_distance(known, name);
-    known.into_iter().min_by_key(distance).filter(|known| distance(known) <= 2)
+    VARIABLES.into_iter().min_by_key(distance).filter(|known| distance(known) <= 2)
 }
 
 /// Settings that override those in the configuration file. If a field is `None`, the file's setting

@@ -157,7 +157,7 @@ RINGWELL_LOG_LEVEL: must be error, warn, info, debug or trace, or a list of leve
 
 #[test]
 fn every_documented_variable_is_read() {
-    for (name, _) in VARIABLES {
+    for name in VARIABLES {
         let read = Overrides::from_variables(|asked| (asked == name).then(|| "\n".to_owned()));
         let accepts_anything = name == "RINGWELL_DATA";
         assert_eq!(read.is_ok(), accepts_anything, "{name}");

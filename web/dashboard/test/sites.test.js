@@ -139,7 +139,7 @@ test('if two tabs change a site, the later one gets an error and overwrites noth
 test('a configured site is changed in the directory, and returns to its file', async () => {
   const { context, page, complaints } = await person();
   await page.goto(`${server.ui}/ui/sites/pk_shop`);
-  assert.match(await page.textContent('main'), /is in the configuration.*SIGHUP/s);
+  assert.match(await page.textContent('main'), /is defined in the configuration.*SIGHUP/s);
   const change = page.locator('form[action="new"]');
   const before = await change.locator('[name=origins]').inputValue();
   await change.locator('[name=leases_per_minute]').fill('77');

@@ -12,7 +12,7 @@ use super::asked::pairs;
 use super::layout::{Frame, page};
 use super::session::{UNSET_COOKIE, set_cookie};
 use super::{Ui, redirect};
-use crate::access::{Visitor, bearer};
+use crate::access::{Denied, Visitor, bearer};
 use crate::problem::Problem;
 
 /// The page that asks for a token.
@@ -61,7 +61,10 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
     };
     let known = match (field("code"), field("token")) {
         (Some(code), _) => ui.sessions().follow(code),
-        (None, Some(token)) => visitor(&ui, token).await,
+        (None, Some(token)) => match visitor(&ui, token).await {
+            Ok(known) => known,
+            Err(problem) => return ask(problem.status(), Some(problem.detail())),
+        },
         (None, None) => None,
     };
     let Some((visitor, token)) = known else {
@@ -121,9 +124,17 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
 }
 
 /// The token's owner. `None` if the token does not permit reading in all networks.
-async fn visitor(ui: &Ui, token: &str) -> Option<(Visitor, TokenHash)> {
-    let visitor = ui.door.enter(Some(token), Role::Read, None).await.ok()?;
-    visitor.network().is_none().then(|| (visitor, TokenHash::of(token.as_bytes())))
+///
+/// # Errors
+/// If the token could not be checked.
+async fn visitor(ui: &Ui, token: &str) -> Result<Option<(Visitor, TokenHash)>, Problem> {
+    match ui.door.enter(Some(token), Role::Read, None).await {
+        Ok(visitor) if visitor.network().is_none() => {
+            Ok(Some((visitor, TokenHash::of(token.as_bytes()))))
+        }
+        Err(denied @ Denied::Store(_)) => Err(denied.into()),
+        _ => Ok(None),
+    }
 }
 
 fn fields(body: &[u8]) -> Vec<(String, String)> {

@@ -20,7 +20,7 @@ use crate::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not requested: no parameters or cookies are stored"),
+    ("cookieless", "not requested: nothing is stored"),
 ];
 
 /// The change that a form about sites requests.

@@ -20,7 +20,7 @@ pub(super) fn servers(config: &Config, findings: &mut Findings) {
         format!(
             "journals on {} require the feature `nats`, but this program was built without that \
              feature: build the program with `cargo install --features nats`",
-            replicated.servers.join(", ")
+            replicated.shown_servers()
         ),
     );
 }

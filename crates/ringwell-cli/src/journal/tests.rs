@@ -112,7 +112,7 @@ fn verify_reports_a_damaged_end_and_a_damaged_snapshot() {
     let copy = damaged("0000000000000002.rpj", 8192 + 90);
     let (sound, text) = journal(&["verify"], copy.path()).unwrap();
     assert!(!sound);
-    assert!(text.contains("cut before frame 5, which was written"), "{text}");
+    assert!(text.contains("cut before frame 5, which is corrupted"), "{text}");
 
     let copy = damaged("00000000000000000004.rps", 200);
     let (sound, text) = journal(&["verify"], copy.path()).unwrap();

@@ -16,7 +16,7 @@ fn nodes_report_that_their_clocks_differ() {
     let Some(wall) = Wall::new(cluster.path("time")) else { return };
     let first = cluster.start(0);
     let second = Server::start(wall.shown_to(cluster.command(1, "cluster.toml")));
-    let differ = "the clocks of this node and another one differ";
+    let differ = "the clocks of this node and another node differ";
     // A node compares the clocks whenever it receives an answer from the other node.
     let wait_for = |of: &Server, range: std::ops::RangeInclusive<f64>| {
         let begun = Instant::now();

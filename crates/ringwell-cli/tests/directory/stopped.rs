@@ -16,6 +16,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The management API gives up after 15 s. The additional time allows for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
+/// The headers of a form that a browser sends from a page of the server.
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+const OWN: (&str, &str) = ("sec-fetch-site", "same-origin");
+
 /// Stops all processes of a database server until this value is dropped.
 struct Stopped(Vec<String>);
 
@@ -65,6 +69,8 @@ fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Durati
         let start = Instant::now();
         let answer = match method {
             "POST" => operator.post("/v1/pools/1/key", &headers, "{}"),
+            // A token that is not in the configuration may be in the database.
+            "LOGIN" => operator.post("/ui/login", &[FORM, OWN], "token=rw_other"),
             _ => operator.get("/v1/pools", &headers),
         };
         let answer = answer.unwrap();
@@ -82,7 +88,8 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     let mut given = vec![batch::one(&mut client, &pools[0], "a").number];
     let stopped = Stopped::new(&postgres);
     // Sends more requests than the server has connections to the database.
-    let asked: Vec<_> = ["GET", "POST"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
+    let asked: Vec<_> =
+        ["GET", "POST", "LOGIN"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
     while !asked.iter().all(JoinHandle::is_finished) {
         let row = batch::one(&mut client, &pools[0], "b");
         assert!(!row.overflow, "rows need no database");

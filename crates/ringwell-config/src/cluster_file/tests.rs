@@ -114,7 +114,7 @@ fn a_secret_that_all_users_can_read_causes_a_warning() {
         let cluster = load(toml, SECRET, 0o644).unwrap();
         let said = cluster.warnings()[0].to_string();
         assert!(
-            said.contains(&format!("/{file}: contains the cluster's secret and is open")),
+            said.contains(&format!("/{file}: contains the cluster's secret, but other users")),
             "{said}"
         );
     }

@@ -295,7 +295,7 @@ fn buckets_that_cannot_move_stay() {
         not_taken(own, "starting or stopping").await;
         b.node.enter(Phase::Serving);
         pair.a_to_b.set(Links::Gone);
-        not_taken(own, "link has ended").await;
+        not_taken(own, "was closed").await;
         pair.a_to_b.set(Links::Up);
         // A request with all buckets is too large for the other node.
         pair.a_to_b.set(Links::Accepts(20_000));

@@ -26,7 +26,7 @@ pub enum RecoverError<E> {
         source: E,
     },
     /// A segment does not begin with a valid head.
-    #[error("segment {segno:016} is damaged: {fault}. {RESTORE}")]
+    #[error("segment {segno:016} {}", explain(*fault))]
     Segment {
         /// The segment.
         segno: u64,
@@ -88,8 +88,8 @@ pub enum RecoverError<E> {
     },
     /// A frame is intact but does not continue the journal.
     #[error(
-        "segment {segno:016} at offset {offset}: the frame is intact, but {fault}; frame {n} was \
-         expected. {RESTORE}"
+        "segment {segno:016} at offset {offset}, where frame {n} is expected: the frame is intact, \
+         but {fault}. {RESTORE}"
     )]
     Chain {
         /// The segment.
@@ -132,6 +132,16 @@ pub enum RecoverError<E> {
 const RESTORE: &str = "Restore the file from a copy and start again";
 const RESTORE_FILES: &str = "restore them from a copy and start again";
 const VERSION: &str = "If a newer version of Ringwell wrote the frame, start that version";
+
+fn explain(fault: SegmentFault) -> String {
+    match fault {
+        SegmentFault::Version(_) => format!(
+            "cannot be read: {fault}. If a newer version of Ringwell wrote the segment, start that \
+             version"
+        ),
+        _ => format!("is damaged: {fault}. {RESTORE}"),
+    }
+}
 
 /// The evidence that a segment does not belong to the journal that is being recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

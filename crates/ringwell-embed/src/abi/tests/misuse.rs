@@ -117,7 +117,7 @@ fn a_panic_during_a_batch_costs_that_batch_and_returns_its_numbers() {
     assert_eq!((status, text.matches("InternalServiceError").count()), (OK, 2), "{text}");
     let handle = text.split("error handle ").nth(1).unwrap().split('"').next().unwrap();
     let trouble = engine.status()["trouble"].as_str().unwrap().to_owned();
-    assert!(trouble.contains(handle) && trouble.contains("a drill"), "{trouble}");
+    assert!(trouble.contains(handle) && trouble.contains("drill: "), "{trouble}");
     let (_, text) = engine.bulk(&batch(1).replace("autos", "boats"));
     assert_eq!(numbers_of(&text), ["8885550101"]);
 }

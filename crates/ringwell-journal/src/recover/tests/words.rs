@@ -41,7 +41,7 @@ fn every_refusal_has_its_reason() {
         ),
         (
             segment(SegmentFault::Version(9)),
-            "its format has version 9; this program reads versions 1 to 2",
+            "cannot be read: its format has version 9; this program reads versions 1 to 2. If a newer",
         ),
         (
             Refusal::Short { segno: 2, bytes: 4096 },
