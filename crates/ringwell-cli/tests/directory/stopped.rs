@@ -70,7 +70,7 @@ fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Durati
         let answer = match method {
             "POST" => operator.post("/v1/pools/1/key", &headers, "{}"),
             // A token that is not in the configuration may be in the database.
-            "LOGIN" => operator.post("/ui/login", &[FORM, OWN], "token=rw_other"),
+            "LOGIN" => operator.post("/ui/login", &[FORM, OWN], "token=rw_0123456789abcdef_x"),
             _ => operator.get("/v1/pools", &headers),
         };
         let answer = answer.unwrap();
@@ -88,8 +88,8 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     let mut given = vec![batch::one(&mut client, &pools[0], "a").number];
     let stopped = Stopped::new(&postgres);
     // Sends more requests than the server has connections to the database.
-    let asked: Vec<_> =
-        ["GET", "POST", "LOGIN"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
+    let requests = ["GET", "POST", "LOGIN"].repeat(4);
+    let asked: Vec<_> = requests.into_iter().map(|it| ask(&server, it)).collect();
     while !asked.iter().all(JoinHandle::is_finished) {
         let row = batch::one(&mut client, &pools[0], "b");
         assert!(!row.overflow, "rows need no database");
