@@ -6,18 +6,20 @@
 #[allow(dead_code, reason = "it has helpers for tests of the directory, too")]
 mod rig;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use rig::{Rig, Server};
 use ringwell_calls::log::{
-    CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Whom, Writer,
+    CallChange, CallDetail, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent,
+    Whom, Writer,
 };
 use ringwell_calls::webhook::{
     DeliveryResult, Due, Ended, NewEndpoint, Replay, Rotated, Transport, Which, Worker,
 };
 use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
 use ringwell_core::Millis;
+use tokio::runtime::Builder;
 
 fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     let event = CallEvent { key: kind.name().to_owned(), kind, at: Millis(at), talk_seconds: None };
@@ -146,6 +148,47 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     assert!(counts.values().all(|count| *count == 3), "{counts:?}");
     for worker in workers {
         worker.abort();
+    }
+}
+
+/// Providers send several reports at the same moment, and a proxy may send them to different nodes.
+#[test]
+fn reports_that_reach_two_nodes_at_once_are_all_in_the_call() {
+    const CALLS: usize = 200;
+    let (rig, together) = (Rig::postgres(), Barrier::new(2));
+    let report = |reports: [(u64, EventKind); 2]| {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let log = Log::open(&rig.location).await.unwrap();
+            let writer = Writer::start(log.clone(), || Millis(9_000), || ());
+            for call in 0..CALLS {
+                for (at, kind) in reports {
+                    together.wait();
+                    let change = change(&format!("CA{call}"), at, kind);
+                    // A change that is dropped, and not answered, is found below.
+                    let _ = writer.submit(change).unwrap().await;
+                }
+            }
+            together.wait();
+            let mut whole = Vec::new();
+            for call in log.calls(&CallFilter::default(), None, 1_000).await.unwrap() {
+                whole.push(log.call(&call.id).await.unwrap().unwrap());
+            }
+            whole
+        })
+    };
+    let ended = EventKind::Ended(Some(Outcome::Answered));
+    let calls = std::thread::scope(|scope| {
+        let other = scope.spawn(|| report([(1_500, EventKind::Ringing), (5_000, ended)]));
+        report([(1_000, EventKind::Started), (2_000, EventKind::Answered)]);
+        other.join().unwrap()
+    });
+    assert_eq!(calls.len(), CALLS);
+    for CallDetail { call, timeline, events, .. } in calls {
+        assert_eq!((call.facts.started_at(), timeline.len()), (Millis(1_000), 4), "{call:?}");
+        assert_eq!(call.facts.answered_at(), Some(Millis(2_000)), "{call:?}");
+        assert_eq!(call.facts.ended_at(), Some(Millis(5_000)), "{call:?}");
+        assert_eq!(events.iter().filter(|it| it.kind == "call.completed").count(), 1, "{call:?}");
     }
 }
 

@@ -112,17 +112,30 @@ impl State {
     /// Writes a line. If this succeeds, returns the number of lines that were dropped before it.
     fn write(&mut self, line: &[u8]) -> u64 {
         let mut stderr = io::stderr().lock();
-        if self.is_cut && self.is_writable(&stderr) {
-            self.is_cut = stderr.write_all(b"\n").is_err();
+        if self.is_cut {
+            self.is_cut = self.write_part(&mut stderr, b"\n") == 0;
         }
-        for (at, piece) in line.chunks(PIECE_BYTES).enumerate() {
-            if !self.is_writable(&stderr) || stderr.write_all(piece).is_err() {
-                self.is_cut |= at > 0;
-                self.dropped += 1;
-                return 0;
-            }
+        let written = if self.is_cut { 0 } else { self.write_part(&mut stderr, line) };
+        if written < line.len() {
+            self.is_cut |= written > 0;
+            self.dropped += 1;
+            return 0;
         }
         std::mem::take(&mut self.dropped)
+    }
+
+    /// Writes as much of `bytes` as possible without blocking. Returns the number of bytes.
+    fn write_part(&mut self, stderr: &mut io::StderrLock<'_>, bytes: &[u8]) -> usize {
+        let mut written = 0;
+        while written < bytes.len() && self.is_writable(stderr) {
+            let end = bytes.len().min(written + PIECE_BYTES);
+            match stderr.write(&bytes[written..end]) {
+                Ok(count) if count > 0 => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        written
     }
 
     fn is_writable(&mut self, stderr: &io::StderrLock<'_>) -> bool {

@@ -8,14 +8,15 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::batch::{self, Ask, BULK, Row};
 use support::client::Client;
 use support::disk::Disk;
-use support::server::Server;
+use support::server::{Server, signal};
 use support::site::{Pool, Site};
 use tempfile::TempDir;
 
@@ -250,4 +251,39 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     for part in ["lifetimes.json", "free some space"] {
         assert!(refused.log.contains(part), "{part}: {}", refused.log);
     }
+}
+
+#[test]
+fn lines_of_the_log_that_a_full_disk_cuts_off_are_ended_and_counted() {
+    let folder = TempDir::new().unwrap();
+    let Some(disk) = Disk::mount(folder.path(), "64k") else {
+        println!("SKIPPED: no right to mount a small file system here");
+        return;
+    };
+    let site = Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 1");
+    let log = disk.at.join("log");
+    let file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
+    let mut command = site.serve(&[]);
+    let mut child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let read = || fs::read_to_string(&log).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !read().contains("\"serving\"") {
+        assert!(Instant::now() < until, "{}", read());
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Lines fill the last page of the file, so that one of them is cut off.
+    disk.fill();
+    for _ in 0..30 {
+        signal(child.id(), "HUP");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let before = read();
+    disk.make_room();
+    signal(child.id(), "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let log = read();
+    assert!(!before.ends_with('\n'), "no line was cut off:\n{before}");
+    let cut = log.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_err());
+    assert_eq!(cut.count(), 1, "{log}");
+    assert!(log.contains("log lines were dropped"), "{log}");
 }

@@ -108,7 +108,10 @@ impl Kind {
                  PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384; \
                  PRAGMA wal_autocheckpoint = 16384; PRAGMA secure_delete = ON"
             }
-            Self::Postgres => "SET lock_timeout = '10s'",
+            // A node that is paused in a transaction must not keep its locks for long.
+            Self::Postgres => {
+                "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '20s'"
+            }
         }
     }
 }

@@ -83,7 +83,13 @@ impl LogDatabase {
     /// Begins a write transaction. Waits until other write transactions have ended.
     pub(crate) async fn write(&self) -> Result<LogTransaction, LogError> {
         let database = self.ready().await?;
-        let tx = until_damaged(&database, database.write()).await?;
+        let mut tx = until_damaged(&database, database.write()).await?;
+        if self.file().is_none() {
+            // Otherwise several nodes could read a call at the same time, and each would overwrite
+            // the changes of the others.
+            let lock = sqlx::query("SELECT last_place FROM call_counter FOR UPDATE");
+            lock.fetch_one(&mut *tx).await?;
+        }
         Ok(LogTransaction { tx, database })
     }
 
