@@ -36,8 +36,8 @@ pub struct Config {
     pub durability: Durability,
     /// The deadline of a batch, 1 ms to 60 s (default: 100 ms).
     pub deadline: Duration,
-    /// The largest expected error of the wall clock after the machine boots. Lockouts from before
-    /// the boot are lengthened by this time, so that none ends early (default: 1 minute).
+    /// The largest expected error of the wall clock. Lockouts from before a boot of the machine are
+    /// lengthened by twice this time, so that none ends early (default: 1 minute).
     pub clock_skew_max: Duration,
     /// The time for which a stopping server still answers requests, while `/readyz` reports 503,
     /// before it closes connections (default: 1 s).

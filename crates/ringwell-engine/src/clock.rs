@@ -150,7 +150,8 @@ pub(crate) fn doubtful(
             ahead.since(passed + Millis(passed.0 / SLEW_ONE_IN) + Millis(1))
         }
         _ if ahead > CLOCK_GAP_MAX => ahead,
-        (_, Some(_)) => ahead.min(skew_max),
+        // The wall clock may have been behind before, and be ahead now.
+        (_, Some(_)) => ahead.min(skew_max + skew_max),
         (_, None) => Millis::ZERO,
     };
     assert!(by <= ahead, "more time is in doubt than has passed");

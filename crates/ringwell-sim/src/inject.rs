@@ -140,7 +140,9 @@ impl World {
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
-            let off = random_between(self.faults.stream(Kind::BootClock), low, high);
+            let random = self.faults.stream(Kind::BootClock);
+            let off = random_between(random, low, high);
+            let off = if random.below(2) == 0 { -off } else { off };
             self.step_clock(node, off);
         }
     }

@@ -11,9 +11,12 @@ use super::servers::{Incarnation, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
-/// If the previous owner sent no heartbeat, wall clocks may differ by up to this much without
+/// If the previous owner sent no heartbeat, wall clocks may be wrong by up to this much without
 /// making lockouts end early.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
+
+/// The time by which lockouts are lengthened at most if the passed time is not known.
+const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
 
 /// The maximum by which shard time may gain on true time between two take-overs. Shard time
 /// approaches the wall clock by one part in 2,000.
@@ -281,7 +284,7 @@ impl Judge {
         let offset = begun.now_ms.cast_signed() - (begun.now_us / 1000).cast_signed();
         let before = self.offsets_ms.insert(begun.shard, (process, offset));
         let before = before.map_or(offset, |(_, before)| before);
-        let ahead_ms = offset - before - SKEW_MAX_MS.cast_signed();
+        let ahead_ms = offset - before - LENGTHENED_MS.cast_signed();
         if !begun.knows_time && ahead_ms > 0 {
             let leapt_us = ahead_ms.unsigned_abs() * 1000;
             self.leaps_us.push((begun.shard, begun.first_n, leapt_us));
@@ -311,14 +314,14 @@ impl Judge {
         let counts = self.take_overs.entry(begun.shard).or_default();
         let before = counts.range(..since_us).last().map_or(0, |(_, count)| *count);
         counts.insert(begun.now_us, begun.take_overs);
-        let lengthened_ms = (begun.take_overs - before) * SKEW_MAX_MS;
+        let lengthened_ms = (begun.take_overs - before) * LENGTHENED_MS;
         let offset = begun.now_ms.cast_signed() - (begun.now_us / 1000).cast_signed();
         let (low, high) = self.offset_range_ms.unwrap_or((offset, offset));
         self.offset_range_ms = Some((low.min(offset), high.max(offset)));
         let most_ms = longest_ms + longest_ms / 1000 + lengthened_ms + self.leapt_ms();
         let held = self.holds_ms.insert(begun.shard, (begun.held_until_ms, begun.take_overs));
         let (held_ms, count) = held.unwrap_or((0, begun.take_overs));
-        let same_ms = held_ms + (begun.take_overs - count) * SKEW_MAX_MS;
+        let same_ms = held_ms + (begun.take_overs - count) * LENGTHENED_MS;
         if begun.held_until_ms <= same_ms.max(begun.now_ms + most_ms) {
             return Ok(());
         }

@@ -6,9 +6,12 @@ use super::{Holding, Model, Recovery};
 /// downtime.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// The time by which lockouts from before a boot are lengthened, unless the boot itself took
-/// longer.
+/// The setting `clock_skew_max`.
 pub(crate) const SKEW_MAX_MS: u64 = 2_000;
+
+/// The time by which lockouts from before a boot are lengthened, unless the boot itself took
+/// longer. The clock may have been behind before the boot, and be ahead after it.
+const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
 
 /// The most that shard time may gain on true time between two starts without a reboot.
 const SLEWED_MS: i64 = 100;
@@ -36,7 +39,7 @@ impl Model {
         let is_booted = shard.boots != recovery.boots;
         shard.boots = recovery.boots;
         let jump = if is_booted { jump } else { jump.min(SLEWED_MS) };
-        let believed = jump - SKEW_MAX_MS.cast_signed();
+        let believed = jump - LENGTHENED_MS.cast_signed();
         if is_booted && (1..=BELIEVED_MS).contains(&jump) {
             shard.believed_ms += believed.max(0);
         }
@@ -54,7 +57,7 @@ impl Holding {
     /// Records that the clock of the shard that now has the number has leapt.
     pub(super) fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
-            let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);
+            let believed = jump_ms.unsigned_abs().saturating_sub(LENGTHENED_MS);
             self.believed_us += believed * 1000;
         }
         self.leapt_ms += jump_ms.max(0);
