@@ -1,7 +1,8 @@
 //! Logs: written to stderr, as readable lines on a terminal and as JSON otherwise.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use ringwell_config::{Log, LogFormat};
@@ -88,17 +89,35 @@ struct State {
     is_stuck: bool,
     /// Whether the last line was written only in part.
     is_cut: bool,
-    /// The number of lines dropped since the last line that was written.
+    /// The number of dropped lines that are not reported yet.
     dropped: u64,
 }
 
 static STATE: Mutex<State> = Mutex::new(State { is_stuck: false, is_cut: false, dropped: 0 });
 
+thread_local! {
+    /// Whether this thread reports dropped lines.
+    static REPORTS: Cell<bool> = const { Cell::new(false) };
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let dropped = STATE.lock().unwrap_or_else(PoisonError::into_inner).write(line);
-        if dropped > 0 {
-            tracing::warn!(lines = dropped, "log lines were dropped, because stderr was not read");
+        let dropped = state().write(line);
+        if dropped > 0 && !REPORTS.replace(true) {
+            tracing::warn!(
+                lines = dropped,
+                "log lines were dropped, because stderr was not writable"
+            );
+            let mut state = state();
+            // If the report was dropped too, the lines are reported again later.
+            if !state.is_stuck && !state.is_cut {
+                state.dropped = state.dropped.saturating_sub(dropped);
+            }
+            REPORTS.set(false);
         }
         Ok(line.len())
     }
@@ -109,7 +128,7 @@ impl Write for LogLines {
 }
 
 impl State {
-    /// Writes a line. If this succeeds, returns the number of lines that were dropped before it.
+    /// Writes a line. If this succeeds, returns the number of dropped lines to report.
     fn write(&mut self, line: &[u8]) -> u64 {
         let mut stderr = io::stderr().lock();
         if self.is_cut {
@@ -118,10 +137,10 @@ impl State {
         let written = if self.is_cut { 0 } else { self.write_part(&mut stderr, line) };
         if written < line.len() {
             self.is_cut |= written > 0;
-            self.dropped += 1;
+            self.dropped += u64::from(!REPORTS.get());
             return 0;
         }
-        std::mem::take(&mut self.dropped)
+        self.dropped
     }
 
     /// Writes as much of `bytes` as possible without blocking. Returns the number of bytes.

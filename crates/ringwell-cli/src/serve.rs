@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_config::{Cluster, Config, Database, Overrides, Site, load};
 use ringwell_core::PoolId;
 use ringwell_directory::{Directory, Fault, RingPool};
+use ringwell_node::disk::{Identity, OsFiles};
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use ringwell_node::{check_free, warn_of_validity};
 use ringwell_store::ONLY_NODE;
@@ -317,8 +318,24 @@ fn check_engine(config: &Config) -> anyhow::Result<()> {
              feature: build the program with `cargo install --features nats`",
             replicated.shown_servers()
         ),
-        Some(_) | None => Ok(()),
+        Some(_) => has_no_journals_in_files(&config.data),
+        None => Ok(()),
     }
+}
+
+/// Refuses to use a log with data whose journals are in files. The log would begin empty, so all
+/// allocations would be forgotten.
+pub(crate) fn has_no_journals_in_files(data: &Path) -> anyhow::Result<()> {
+    let identity = Identity::read(&OsFiles, data)?;
+    ensure!(
+        identity.is_none_or(|it| it.journals.is_empty()),
+        "the journals in {} were written with `engine = \"files\"`: with `engine = \"nats\"`, the \
+         allocations in them would be forgotten. Remove `engine` from [journal]. To begin with \
+         empty streams instead, stop the server for the longest lifetime, and then start it with a \
+         new data directory",
+        data.display()
+    );
+    Ok(())
 }
 
 /// Sends traces to the configured collector, on a separate thread.

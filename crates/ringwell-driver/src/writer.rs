@@ -120,7 +120,7 @@ async fn stored<P: Platform>(
                 group = again;
             }
             Appended::Taken { epoch } => {
-                let why = format!("another process continues the journal in epoch {epoch}");
+                let why = format!("another process has taken over the journal (epoch {epoch})");
                 shard.hold_up(JournalState::Taken, Refusal::Moved, &why);
                 return None;
             }

@@ -65,8 +65,9 @@ pub struct Past {
     /// The time of the allocation after the one in `held`, or of the oldest known allocation if
     /// `held` is `None`. The clock is that of the shard that made the allocation. This time
     /// identifies the allocation. Present only if another shard made the allocation or if the
-    /// allocation's wall-clock time is unknown. All that is known here is that the allocation
-    /// precedes the `next_allocated_at` of `held`, the time at which the number arrived.
+    /// allocation's wall-clock time is unknown. This shard knows only that the allocation was made
+    /// before the number came to this shard. In this case, the `next_allocated_at` of `held` is the
+    /// time at which the number came, if that time is known.
     pub later: Option<Millis>,
     /// Whether a lost period is the reason for `missing`. It is then uncertain which allocations
     /// preceded `later`, but the allocation at `later` is known to have followed the lost period.

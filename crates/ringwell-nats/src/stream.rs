@@ -541,8 +541,8 @@ mod tests {
     fn answers_to_an_append_have_exactly_their_documented_meaning() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
-        // The first answer has the place of another message. The second one reports a duplicate, so
-        // it is about another program's message.
+        // The first answer below contains the position of another message. The second one reports a
+        // duplicate, so it is about another program's message.
         assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
         assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
         let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));

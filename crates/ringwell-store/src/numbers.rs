@@ -393,8 +393,8 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
     Ok(())
 }
 
-/// When [`cut`] splits a row, reinserts a part that is outside the range. This part differs from
-/// the adjacent rows, so it is merged with none of them.
+/// Reinserts a part of a row that [`cut`] has split. The part is outside the range passed to
+/// [`cut`]. This part differs from the adjacent rows, so it is merged with none of them.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await
 }

@@ -228,10 +228,10 @@ impl Wanted {
             return Err(Problem::bad_request("target must be greater than 0 and less than 1"));
         }
         if self.numbers.is_some_and(|numbers| !(1..=100_000).contains(&numbers)) {
-            return Err(Problem::bad_request("the parameter numbers must be from 1 to 100000"));
+            return Err(Problem::bad_request("the parameter \"numbers\" must be from 1 to 100000"));
         }
         if !(1..=10_000).contains(&self.together) {
-            return Err(Problem::bad_request("the parameter together must be from 1 to 10000"));
+            return Err(Problem::bad_request("the parameter \"together\" must be from 1 to 10000"));
         }
         Ok(())
     }

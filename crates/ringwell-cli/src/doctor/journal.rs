@@ -3,9 +3,13 @@
 use ringwell_config::Config;
 
 use super::findings::Findings;
+use crate::serve::has_no_journals_in_files;
 
 pub(super) fn servers(config: &Config, findings: &mut Findings) {
     let Some(replicated) = &config.journal.replicated else { return };
+    if let Err(error) = has_no_journals_in_files(&config.data) {
+        findings.bad("journal", error.to_string());
+    }
     #[cfg(feature = "nats")]
     match ringwell_nats::examine(replicated, config.shards, config.clock_skew_max) {
         Ok(found) => {

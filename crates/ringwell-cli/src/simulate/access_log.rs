@@ -10,7 +10,7 @@ use std::io::{self, BufRead, Read};
 use jiff::fmt::strtime;
 use ringwell_core::{Millis, VisitorId};
 
-/// The maximum length of a line. Longer lines do not belong to an access log.
+/// The maximum length of a line. No access log has longer lines.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// The maximum number of page views of one log. Each takes 24 bytes of memory.
 const VIEWS_MAX: usize = 20_000_000;

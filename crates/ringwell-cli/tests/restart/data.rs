@@ -159,3 +159,18 @@ fn a_start_flushes_the_names_of_directories_that_are_there() {
     signal(pid.trim().parse().unwrap(), "KILL");
     drop(server);
 }
+
+/// A log would begin empty, so all answered allocations would be forgotten.
+#[cfg(feature = "nats")]
+#[test]
+fn journals_in_files_are_not_replaced_with_a_log() {
+    let site = Site::new(pools(1, 3, LONG), "");
+    Server::start(site.serve(&[])).stop();
+    let config = fs::read_to_string(site.config()).unwrap();
+    let log = "journal.engine = \"nats\"\njournal.servers = [\"nats://127.0.0.1:1\"]\n\
+               journal.monitor = [\"http://127.0.0.1:1\"]\n";
+    fs::write(site.config(), format!("{log}{config}")).unwrap();
+    let refused = Server::try_start(site.serve(&[])).unwrap_err();
+    assert_eq!(refused.code, Some(1), "{}", refused.log);
+    assert!(refused.log.contains("allocations in them would be forgotten"), "{}", refused.log);
+}

@@ -22,8 +22,8 @@ const PIECE_NUMBERS: u64 = 1024;
 /// Like [`PIECE_NUMBERS`], but for numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// Like [`PIECE_NUMBERS`], but limits the length of a range of numbers. The shard has a state for
-/// only a few numbers of such a range.
+/// The maximum length of a piece of a range that is searched before the next batch is served. The
+/// shard has a state for only a few numbers of such a range.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
 /// The maximum number of remembered answers that are processed before the next batch is served.

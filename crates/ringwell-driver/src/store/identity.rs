@@ -74,8 +74,8 @@ impl FoundJournal {
         Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
     }
 
-    /// Returns the entry that `identity.json` contains for this journal if the journal's last
-    /// startup began to serve.
+    /// Returns this journal's entry for `identity.json`. The file contains this entry only if the
+    /// process began to serve after the journal's last startup.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
