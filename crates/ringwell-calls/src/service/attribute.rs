@@ -1,5 +1,6 @@
 //! Looks up the visitor of a call, and tries again later if that fails.
 
+use std::iter::repeat_n;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,14 +17,14 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 /// The time limit for looking up keep-alives. After that, a call is shown without them.
 const KEEP_ALIVES_MAX: Duration = Duration::from_secs(1);
 /// The pauses between repeated look-ups.
-const LOOK_AGAIN: [Duration; 6] = [
+const LOOK_AGAIN: [Duration; 4] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
     Duration::from_secs(5),
     Duration::from_secs(30),
-    Duration::from_mins(5),
-    Duration::from_hours(1),
 ];
+/// The number of further look-ups, one a minute.
+const LOOK_EACH_MINUTE: usize = 65;
 /// The pause before the log is read again, shorter in tests.
 const LOG_AGAIN: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_mins(1) };
@@ -117,7 +118,8 @@ impl Service {
 
     async fn look(&self, number: Option<&str>, at: Millis) -> Attribution {
         let mut problem = "the look-up took too long".to_owned();
-        for pause in [Duration::ZERO].into_iter().chain(LOOK_AGAIN) {
+        let each_minute = repeat_n(Duration::from_mins(1), LOOK_EACH_MINUTE);
+        for pause in [Duration::ZERO].into_iter().chain(LOOK_AGAIN).chain(each_minute) {
             tokio::time::sleep(pause).await;
             match tokio::time::timeout(LOOK_MAX, self.attribute(number, at)).await {
                 Ok(Ok(attribution)) => return attribution,

@@ -155,8 +155,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             // error means that the output is not a file.
             let _ = file.zip(written_bytes).map(|(file, bytes)| file.set_len(bytes));
             let Some(after) = after else { return Err(error) };
-            return Err(error
-                .context(format!("the export was interrupted: continue it with --after {after}")));
+            return Err(error.context(format!(
+                "the export was interrupted: continue it with `--after {after}`"
+            )));
         }
         Ok(()) => {}
     }
