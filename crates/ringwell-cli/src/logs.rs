@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use ringwell_config::{Log, LogFormat};
@@ -96,28 +96,20 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { is_stuck: false, is_cut: false, dropped: 0 });
 
 thread_local! {
-    /// Whether this thread reports dropped lines.
-    static REPORTS: Cell<bool> = const { Cell::new(false) };
-}
-
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The number of dropped lines that this thread reports at the moment, or 0.
+    static REPORTED: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let dropped = state().write(line);
-        if dropped > 0 && !REPORTS.replace(true) {
+        let dropped = STATE.lock().unwrap_or_else(PoisonError::into_inner).write(line);
+        if dropped > 0 && REPORTED.get() == 0 {
+            REPORTED.set(dropped);
             tracing::warn!(
                 lines = dropped,
                 "log lines were dropped, because stderr was not writable"
             );
-            let mut state = state();
-            // If the report was dropped too, the lines are reported again later.
-            if !state.is_stuck && !state.is_cut {
-                state.dropped = state.dropped.saturating_sub(dropped);
-            }
-            REPORTS.set(false);
+            REPORTED.set(0);
         }
         Ok(line.len())
     }
@@ -137,9 +129,11 @@ impl State {
         let written = if self.is_cut { 0 } else { self.write_part(&mut stderr, line) };
         if written < line.len() {
             self.is_cut |= written > 0;
-            self.dropped += u64::from(!REPORTS.get());
+            // If a report is dropped, the lines that it counts are reported again later.
+            self.dropped += u64::from(REPORTED.get() == 0);
             return 0;
         }
+        self.dropped = self.dropped.saturating_sub(REPORTED.get());
         self.dropped
     }
 
