@@ -102,8 +102,10 @@ thread_local! {
 
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let dropped = STATE.lock().unwrap_or_else(PoisonError::into_inner).write(line);
-        if dropped > 0 && REPORTED.get() == 0 {
+        let state = || STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        // The report comes first: a slow reader may free no more than the space for one line.
+        let dropped = if REPORTED.get() == 0 { state().reportable() } else { 0 };
+        if dropped > 0 {
             REPORTED.set(dropped);
             tracing::warn!(
                 lines = dropped,
@@ -111,6 +113,7 @@ impl Write for LogLines {
             );
             REPORTED.set(0);
         }
+        state().write(line);
         Ok(line.len())
     }
 
@@ -120,21 +123,26 @@ impl Write for LogLines {
 }
 
 impl State {
-    /// Writes a line. If this succeeds, returns the number of dropped lines to report.
-    fn write(&mut self, line: &[u8]) -> u64 {
+    /// Returns the number of dropped lines, or 0 if a report cannot be written now.
+    fn reportable(&mut self) -> u64 {
+        let can_report = self.dropped > 0 && self.is_writable(&io::stderr().lock());
+        if can_report { self.dropped } else { 0 }
+    }
+
+    fn write(&mut self, line: &[u8]) {
         let mut stderr = io::stderr().lock();
         if self.is_cut {
             self.is_cut = self.write_part(&mut stderr, b"\n") == 0;
         }
         let written = if self.is_cut { 0 } else { self.write_part(&mut stderr, line) };
-        if written < line.len() {
+        let reported = REPORTED.get();
+        if written == line.len() {
+            self.dropped = self.dropped.saturating_sub(reported);
+        } else {
             self.is_cut |= written > 0;
             // If a report is dropped, the lines that it counts are reported again later.
-            self.dropped += u64::from(REPORTED.get() == 0);
-            return 0;
+            self.dropped += u64::from(reported == 0);
         }
-        self.dropped = self.dropped.saturating_sub(REPORTED.get());
-        self.dropped
     }
 
     /// Writes as much of `bytes` as possible without blocking. Returns the number of bytes.
